@@ -46,6 +46,17 @@ static void add_worker(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "worker_functions_stuck", worker->beat.functions_stuck);
 }
 
+static void add_inference(RedisModuleInfoCtx *info) {
+    const WorkerBeat *beat = &supervisor_info()->beat;
+    RedisModule_InfoAddSection(info, "inference");
+    RedisModule_InfoAddFieldLongLong(info, "inference_workers", beat->inference_workers);
+    RedisModule_InfoAddFieldLongLong(info, "inference_ready", beat->inference_ready);
+    RedisModule_InfoAddFieldLongLong(info, "inference_restarts", beat->inference_restarts);
+    RedisModule_InfoAddFieldLongLong(info, "inference_batches", beat->inference_batches);
+    RedisModule_InfoAddFieldLongLong(info, "inference_retries", beat->inference_retries);
+    RedisModule_InfoAddFieldLongLong(info, "inference_rss_bytes", beat->inference_rss_bytes);
+}
+
 static void add_queue(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "queue");
     number(info, "queued_clients", jobs_queued_clients());
@@ -200,6 +211,7 @@ static void on_info(RedisModuleInfoCtx *info, int for_crash_report) {
     add_worker(info);
     add_queue(info);
     if (for_crash_report) return;
+    add_inference(info);
     add_bus(info);
     add_index(info);
     add_jobs(info);

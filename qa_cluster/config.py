@@ -102,6 +102,12 @@ class Settings:
         minimum=0,
         maximum=1024,
     )
+    inference_workers: int = _of(
+        0,
+        "processes of each shard's worker that only run models, which share worker_threads; 0: the worker runs them",
+        minimum=0,
+        maximum=64,
+    )
     reader: str = _of("", "folder of the reader that shards without one get; empty: the bundled one")
     max_batch_tokens: int = _of(
         1024,

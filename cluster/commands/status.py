@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -80,7 +81,7 @@ def _row(shard: ShardReport) -> dict[str, object]:
         "replicas": shard.replicas,
         "model": shard.model,
         "functions": shard.registrations,
-        "worker": shard.module_info.get("qa_worker_state", ""),
+        "worker": _worker(shard.module_info),
         "documents": shard.documents,
         "sentences": shard.sentences,
         "memory MB": f"{shard.memory_bytes / 1e6:.1f}",
@@ -89,6 +90,12 @@ def _row(shard: ShardReport) -> dict[str, object]:
         known = ("shard", "slots", "replicas")
         return {name: row[name] if name in known else "" for name in row} | {"worker": "server is down"}
     return row
+
+
+def _worker(info: Mapping[str, Any]) -> str:
+    """The state of a shard's worker, and how many of its inference workers are up where it has some."""
+    state, workers = str(info.get("qa_worker_state", "")), int(info.get("qa_inference_workers", 0))
+    return f"{state}, {info.get('qa_inference_ready', 0)} of {workers} for models" if workers else state
 
 
 def _show_progress(report: ClusterReport) -> None:

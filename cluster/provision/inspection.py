@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -235,8 +235,18 @@ def _look_at_functions(
         obstacles.append("no functions are registered, so no document is indexed: run `qa-cluster up`")
     info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
     facts["module_info"] = info
+    if problem := worker_problem(info):
+        problems.append(problem)
+
+
+def worker_problem(info: Mapping[str, Any]) -> str:
+    """Why a shard's worker cannot read, by its fields of INFO; empty if it can."""
     if info.get("qa_worker_state", "ready") != "ready":
-        problems.append(f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})")
+        return f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})"
+    if int(info.get("qa_inference_workers", 0)) and not int(info.get("qa_inference_ready", 0)):
+        restarts = info.get("qa_inference_restarts", 0)
+        return f"none of its {info['qa_inference_workers']} inference workers is up (restarts: {restarts})"
+    return ""
 
 
 def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:

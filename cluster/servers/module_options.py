@@ -37,6 +37,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         *([("qa.bus-key-file", str(key_file))] if key_file is not None else []),
         ("qa.worker-command", " ".join(map(_word, worker))),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
+        ("qa.inference-workers", str(settings.inference_workers)),
         ("qa.max-batch-tokens", str(settings.max_batch_tokens)),
         ("qa.max-queue", str(settings.module_queue_jobs)),
     )

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from qa_cluster.errors import InferenceFailed, QAError, QueueFull
+from qa_cluster.errors import InferenceFailed, QAError, QueueFull, WorkerLost
 
 from ..shard.failures import GearsError
 from .client_batches import BatchSizeMismatch, gather, joint_rows, run_joined
@@ -254,7 +254,7 @@ def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]
             items = [item for item in batch if isinstance(item, Item)]
             plain = head.batching is None and head.model.is_token_model
             results = run_batch(items, totals) if plain else run_joined(items, totals)
-    except BatchSizeMismatch as error:
+    except (BatchSizeMismatch, WorkerLost) as error:  # one by one, its items could take further workers with them
         return [ItemOutcome(item, error=error) for item in batch]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:

@@ -21,6 +21,7 @@ from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
 
 PART_BYTES = 1 << 20  # between two parts the shard serves other clients
+RUNTIME_COPIES = 3  # while a runtime reads a model, it may need this many times the model's size in memory
 _FOLDER = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
 
 
@@ -35,13 +36,29 @@ class ModelFile:
 @contextmanager
 def written(parts: Iterable[bytes]) -> Iterator[ModelFile]:
     """A file of these parts; it exists for the duration of the block."""
-    with _in_memory() as file:
+    file, size = kept(parts)
+    with file:
+        yield opened(file.fileno(), size)
+
+
+def kept(parts: Iterable[bytes]) -> tuple[IO[bytes], int]:
+    """A file of these parts that exists until it is closed, and its size."""
+    file = _in_memory()
+    try:
         for part in parts:
             file.write(part)
         file.flush()
         size = file.tell()
         file.seek(0)  # opening a name in /dev/fd may share this descriptor's position
-        yield ModelFile(f"{_FOLDER}/{file.fileno()}", size)
+    except BaseException:
+        file.close()
+        raise
+    return file, size
+
+
+def opened(descriptor: int, size: int) -> ModelFile:
+    """The file behind a descriptor of this process."""
+    return ModelFile(f"{_FOLDER}/{descriptor}", size)
 
 
 def _in_memory() -> IO[bytes]:

@@ -1,4 +1,7 @@
-"""Holds the shard's models in this worker: it compiles them off the event loop, warms them and runs them in queues."""
+"""Holds the shard's models: it compiles them off the event loop, warms them and runs them in queues.
+
+They are compiled in this process or, with `qa.inference-workers`, in others only (`workers`).
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
-
 from qa_cluster.errors import InferenceFailed, QAError
 from qa_cluster.reading.manifest import LENGTH_STEP
 
@@ -20,19 +21,20 @@ from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.link import raise_on_error
 from ..shard.memory import check_fits, is_exhaustion, too_large
-from .backends.base import RuntimeLimits
+from .backends.base import CompiledModel, RuntimeLimits, blank_inputs
 from .backends.choose import load_model
 from .devices import Devices
 from .loading import LoadedByRef
-from .model_file import fetch, written
+from .model_file import RUNTIME_COPIES, fetch, written
 from .script_store import ScriptStore
 from .served import Batching, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
+from .workers.pool import InferenceWorkers, WorkerCounts
+from .workers.remote import RemoteModel
 
 logger = logging.getLogger(__name__)
 KEY_TRUST_SECONDS = 1.0
-RUNTIME_COPIES = 3  # while a runtime reads a model, it may need this many times the model's size in memory
 # the shapes that a single question needs first; the others are warmed when nothing waits
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
@@ -47,7 +49,10 @@ class ModelReference:
 
 
 class ModelStore:
-    """Compiled models by reference; `scripts` are the TorchScripts, on the same devices."""
+    """Compiled models by reference; `scripts` are the TorchScripts, on the same devices.
+
+    With `workers`, models are loaded and run in these. Scripts stay in this process: they reach the shard.
+    """
 
     def __init__(
         self,
@@ -56,8 +61,10 @@ class ModelStore:
         *,
         limits: Callable[[], RuntimeLimits],
         max_batch_tokens: int,
+        workers: InferenceWorkers | None = None,
     ) -> None:
         self.devices = devices
+        self._workers = workers
         self._host = host
         self._limits = limits
         self._max_tokens = max_batch_tokens
@@ -65,6 +72,11 @@ class ModelStore:
         loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
         self._models = LoadedByRef(self._fetch, loader)
         self.scripts = ScriptStore(host, devices, loader, self.get_blocking)
+
+    @property
+    def worker_counts(self) -> WorkerCounts:
+        """What the inference workers are and have done; zeros where models run in this process."""
+        return self._workers.counts if self._workers is not None else WorkerCounts()
 
     def reference(self, key: str) -> ModelReference:
         """The model at `key`; GearsError if there is none. It is remembered for a second, unless rights matter."""
@@ -178,8 +190,7 @@ class ModelStore:
         self.devices.of(name)
         limits = self._limits()
         try:
-            with written(parts) as file:
-                model = ServedModel(ref, load_model(backend, name, file, limits), name)
+            model = ServedModel(ref, self._loaded(backend, name, parts, limits), name)
             if model.is_token_model:
                 for rows, length in _FIRST_SHAPES:
                     self._warm(model, rows, length)
@@ -192,6 +203,12 @@ class ModelStore:
         logger.info("%s %d (%d bytes, %d threads) is loaded, %.0f ms", kind, ref, size, limits.threads, took_ms)
         self._warm_later(model)
         return model
+
+    def _loaded(self, backend: str, device: str, parts: Iterable[bytes], limits: RuntimeLimits) -> CompiledModel:
+        if self._workers is not None:
+            return self._workers.load(backend, device, parts, limits)
+        with written(parts) as file:
+            return load_model(backend, device, file, limits)
 
     def _warm_later(self, model: ServedModel) -> None:
         """Run each of the other usual shapes once, when nothing waits: a shape's first run compiles its kernels."""
@@ -225,9 +242,8 @@ class ModelStore:
 
     @staticmethod
     def _warm(model: ServedModel, rows: int, length: int) -> None:
-        arrays = []
-        for port in model.compiled.inputs:
-            fill = 1 if port.name == "attention_mask" else 0
-            arrays.append(np.full((rows, length), fill, dtype=port.dtype))
-        model.compiled.run(arrays)
+        if isinstance(model.compiled, RemoteModel):
+            model.compiled.warm(rows, length)
+        else:
+            model.compiled.run(blank_inputs(model.compiled.inputs, rows, length))
         model.warmed.add((rows, length))

@@ -10,9 +10,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import astuple
 
 from ..calling.threads import FunctionThreads
-from ..inference.devices import Devices
+from ..inference.model_store import ModelStore
 from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
 from ..shard.loop_watch import LoopWatch
@@ -28,11 +29,16 @@ class Heartbeat:
     """The thread of the heartbeat; it calls `lost` when the shard no longer answers."""
 
     def __init__(
-        self, start: Start, devices: Devices, threads: FunctionThreads, watch: LoopWatch, lost: Callable[[], None]
+        self,
+        start: Start,
+        models: ModelStore,
+        threads: FunctionThreads,
+        watch: LoopWatch,
+        lost: Callable[[], None],
     ) -> None:
         self._start = start
         self._threads = threads
-        self._devices = devices
+        self._models = models
         self._watch = watch
         self._lost = lost
         self._stop = threading.Event()
@@ -51,11 +57,13 @@ class Heartbeat:
             link = BlockingLink(self._start)
             while True:
                 self._end_if_blocked()
-                totals = self._devices.totals
-                numbers = (totals.batches, totals.items, totals.tokens, totals.padded_tokens, self._devices.depth)
+                devices = self._models.devices
+                totals = devices.totals
+                numbers = (totals.batches, totals.items, totals.tokens, totals.padded_tokens, devices.depth)
                 threads = self._threads
                 functions = (threads.count, threads.running, threads.waiting, threads.stuck)
-                link.execute("QA.BEAT", resident_bytes(), *numbers, *functions)
+                inference = astuple(self._models.worker_counts)
+                link.execute("QA.BEAT", resident_bytes(), *numbers, *functions, *inference)
                 if self._stop.wait(INTERVAL_SECONDS):
                     return
         except (GearsError, OSError):

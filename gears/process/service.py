@@ -19,8 +19,9 @@ from ..calling.threads import FunctionThreads
 from ..inference.backends.base import RuntimeLimits
 from ..inference.backends.choose import backend_versions, import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
-from ..inference.devices import Devices
+from ..inference.devices import MAX_DEVICES, Devices
 from ..inference.model_store import ModelStore
+from ..inference.workers.pool import InferenceWorkers, WorkerOptions
 from ..registrations.installed import Installed
 from ..registrations.neighbours import Neighbours
 from ..registrations.on_registered import Beginnings
@@ -52,6 +53,8 @@ from .unheard import report_unheard
 
 logger = logging.getLogger(__name__)
 _CLUSTER_UP_SECONDS = 5.0
+MIN_SILENCE_SECONDS = 2.0
+MAX_WAIT_SECONDS = 15.0
 
 
 def _is_local(host: str, own: set[str]) -> bool:
@@ -81,6 +84,7 @@ class WorkerService:
         self._loop = asyncio.get_running_loop()
         self._over = self._loop.create_future()
         self._atomic: AtomicBlock | None = None
+        self._inference: InferenceWorkers | None = None
 
     async def run(self) -> None:
         """Serve until the control socket closes or a link is lost."""
@@ -92,19 +96,20 @@ class WorkerService:
         links = LinkPool(self._start)
         info = links.link().info
         # while it is received, a reply takes memory twice: in the connection's buffer, and as an object
-        limit_memory(info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048))
+        limit_memory(*_memory(info))
+        self._inference = _inference_workers(info)
         host = self._host(links, info)
         runtime = self._assemble(host)
         neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
         host.watch.begin()
-        beat = Heartbeat(self._start, runtime.models.devices, host.threads, host.watch, self._end_threadsafe)
+        beat = Heartbeat(self._start, runtime.models, host.threads, host.watch, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
         host.reporting = await AsyncLink.open(self._start, self.end)
         jobs = JobLoop(Jobs(runtime), host.watch, fetching, host.reporting)
         jobs.ask()
         stored = host.execute("AI._MODELSCAN")
-        if stored:
+        if stored and self._inference is None:
             import_ahead()
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
@@ -117,6 +122,8 @@ class WorkerService:
         await self._over
         watching.cancel()
         beat.stop()
+        if self._inference is not None:
+            self._inference.stop()
 
     async def _cluster_up(self, host: Host) -> None:
         """Wait until the cluster is up, for a shard that starts with it: before that, it cannot read keys or models."""
@@ -148,7 +155,7 @@ class WorkerService:
     def _assemble(self, host: Host) -> Runtime:
         """Make the worker's parts, each from those below it, and make them available to functions and other shards."""
         peers = Peers(host)
-        models = _models(host)
+        models = _models(host, self._inference)
         history = ExecutionHistory()
         settings = GearsSettings(host.execute_own, history)
         sessions = SessionRegistry()
@@ -220,24 +227,65 @@ def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
     return LoopWatch(loop, (limit + grace) / 1000, (longest + grace) / 1000)
 
 
-def _models(host: Host) -> ModelStore:
+def _memory(info: ShardInfo) -> tuple[int, int]:
+    """The limit of a process, in MB, and what it may take beyond that while it receives something large."""
+    return info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048)
+
+
+def _run_threads(info: ShardInfo) -> int:
+    """Runs of one device that one process does at the same time."""
+    return max(1, info.number("qa.threads-per-queue", 1))
+
+
+def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
+    """The processes that run models, already starting; None where the worker itself runs them."""
+    count = info.number("qa.inference-workers", 0)
+    if count <= 0:
+        return None
+    job_seconds = info.number("qa.job-timeout-ms", 30000) / 1000
+    silence_seconds = info.number("qa.worker-silence-ms", 10000) / 1000
+    memory_mb, spare_mb = _memory(info)
+    workers = InferenceWorkers(
+        WorkerOptions(
+            count,
+            run_threads=MAX_DEVICES * _run_threads(info),
+            start_seconds=info.number("qa.worker-start-ms", 60000) / 1000,
+            # a job whose run hangs gets its second run within its time
+            silence_seconds=max(MIN_SILENCE_SECONDS, min(silence_seconds, job_seconds / 2)),
+            wait_seconds=min(MAX_WAIT_SECONDS, job_seconds / 2),
+            backoff_seconds=info.number("qa.worker-backoff-ms", 50) / 1000,
+            memory_mb=memory_mb,
+            spare_mb=spare_mb,
+        )
+    )
+    workers.begin()
+    return workers
+
+
+def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
     info = host.info
     max_tokens = info.number("qa.max-batch-tokens", DEFAULT_MAX_BATCH_TOKENS)
-    devices = Devices(
-        host.loop, threads_per_queue=max(1, info.number("qa.threads-per-queue", 1)), max_batch_tokens=max_tokens
-    )
+    processes = max(1, info.number("qa.inference-workers", 0))
+    devices = Devices(host.loop, threads_per_queue=processes * _run_threads(info), max_batch_tokens=max_tokens)
 
     def limits() -> RuntimeLimits:
         # computed when a model is loaded: a worker that starts with its cluster does not know the other shards yet
-        threads = info.number("qa.intra-op-parallelism", 0) or info.number("qa.worker-threads", 0)
         return RuntimeLimits(
-            model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0))),
+            info.number("qa.intra-op-parallelism", 0) or _threads_of_one(host, processes),
             max(1, info.number("qa.inter-op-parallelism", 1)),
             info.number("qa.model-timeout-ms", 5000),
             info.number("qa.backend-memory-mb", 0),
         )
 
-    return ModelStore(host, devices, limits=limits, max_batch_tokens=max_tokens)
+    return ModelStore(host, devices, limits=limits, max_batch_tokens=max_tokens, workers=workers)
+
+
+def _threads_of_one(host: Host, processes: int) -> int:
+    """The threads of a run, where `processes` share those of the shard."""
+    info = host.info
+    threads = info.number("qa.worker-threads", 0)
+    shared = model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0)))
+    return max(1, shared // processes)
 
 
 def _topology(host: Host) -> Topology | None:

@@ -59,9 +59,9 @@ def end_receiving() -> None:
     _limit.lift(-1)
 
 
-def resident_bytes() -> int:
-    """The resident memory of this process."""
-    return _statm(1)
+def resident_bytes(process: int | str = "self") -> int:
+    """The resident memory of this process, or of the one with this id."""
+    return _statm(1, process)
 
 
 def data_bytes() -> int:
@@ -69,8 +69,8 @@ def data_bytes() -> int:
     return _statm(5)
 
 
-def _statm(position: int) -> int:
-    with open("/proc/self/statm", encoding="ascii") as statm:
+def _statm(position: int, process: int | str = "self") -> int:
+    with open(f"/proc/{process}/statm", encoding="ascii") as statm:
         return int(statm.read().split()[position]) * _PAGE_BYTES
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from qa_cluster.errors import ConfigError, ProtocolError
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 STANDALONE_ID = "0" * 40
 
 

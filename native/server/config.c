@@ -32,6 +32,7 @@ static const Setting SETTINGS[] = {
     {"worker-backoff-ms", &config.worker_backoff_ms, 50, 1, 5000},
     {"worker-memory-mb", &config.worker_memory_mb, 0, 0, 1 << 24},
     {"worker-threads", &config.worker_threads, 0, 0, 4096},
+    {"inference-workers", &config.inference_workers, 0, 0, 64},
     {"max-batch-tokens", &config.max_batch_tokens, 1024, 16, 65536},
     {"max-model-mb", &config.max_model_mb, 2048, 1, 1 << 20},
     {"max-tensor-mb", &config.max_tensor_mb, 1024, 1, 1024},

@@ -23,6 +23,7 @@ typedef struct Config {
     long long worker_backoff_ms;
     long long worker_memory_mb;
     long long worker_threads;
+    long long inference_workers;
     long long max_batch_tokens;
     long long max_model_mb;
     long long max_tensor_mb;

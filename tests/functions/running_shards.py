@@ -118,9 +118,10 @@ EARLY = ("early bird", "The early bird catches the worm.")
 
 
 @contextmanager
-def running(binary: Path, size: int = 2) -> Iterator[Shards]:
+def running(binary: Path, size: int = 2, settings: Mapping[str, object] | None = None) -> Iterator[Shards]:
     """The cluster. One document is older than the reader: it is found before that arrives."""
-    with Cluster(binary, {"qa.max-batch-tokens": FEW_TOKENS}, worker=WORKER, size=size) as cluster:
+    values = {"qa.max-batch-tokens": FEW_TOKENS, **(settings or {})}
+    with Cluster(binary, values, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready(60)
         shards = Shards(cluster)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull
+from qa_cluster.errors import InferenceFailed, InvalidInput, QueueFull, WorkerLost
 from qa_cluster.gears.inference import token_batches
 from qa_cluster.gears.inference.backends.base import Port, RuntimeLimits, is_token_model
 from qa_cluster.gears.inference.batcher import Batcher
@@ -130,6 +130,21 @@ async def test_poison_fails_alone(batcher: Batcher, fake: FakeModel, model: Serv
     assert [isinstance(outcome, InferenceFailed) for outcome in outcomes] == [False, True, False, False]
     assert str(outcomes[1]) == "poison in two lines"
     assert fake.shapes == [(4, 16), (1, 16), (1, 16), (1, 16), (1, 16)]
+
+
+async def test_a_batch_that_costs_workers_fails_as_a_whole(
+    batcher: Batcher, fake: FakeModel, model: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[int, ...]] = []
+
+    def lost(arrays: Sequence[Array]) -> list[Array]:
+        runs.append(arrays[0].shape)
+        raise WorkerLost("2 inference workers died during this run")
+
+    monkeypatch.setattr(fake, "run", lost)
+    outcomes = await asyncio.gather(*[batcher.submit(model, row(4)) for _ in range(4)], return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [WorkerLost] * 4
+    assert runs == [(4, 16)]
 
 
 async def test_a_cancelled_request_is_not_run(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+INFERENCE_WORKER = "qa_cluster.gears.inference.workers.child"
+
 
 def descendants(root: int) -> dict[int, str]:
     """Command lines of all live descendants of `root` (Linux; empty elsewhere)."""
@@ -26,6 +28,13 @@ def descendants(root: int) -> dict[int, str]:
         level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
         found.update({pid: names[pid] for pid in level})
     return found
+
+
+def inference_workers(root: int) -> list[int]:
+    """The live inference workers below `root`, in the order of their ids."""
+    found = {pid for pid, command in descendants(root).items() if INFERENCE_WORKER in command}
+    # what one of them starts has its command line, until it has its own
+    return sorted(found - {below for pid in found for below in descendants(pid)})
 
 
 def started_with(variable: str) -> list[int]:

@@ -54,3 +54,8 @@ class RuntimeLimits:
     inter_op_threads: int = 1
     run_timeout_ms: int = 0
     memory_mb: int = 0
+
+
+def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
+    """Inputs of a token model in this shape, of no meaning: to run it once before a question needs the shape."""
+    return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

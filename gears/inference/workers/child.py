@@ -1,0 +1,156 @@
+"""The process of an inference worker: ``python -m qa_cluster.gears.inference.workers.child``.
+
+Only the shard's worker starts it, with their connection as standard input. It holds models and runs them, and knows no
+shard, no key and no script. The main thread reads frames; one thread loads models, others run them, one beats. The
+process ends when its connection closes or its parent dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import mmap
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from qa_cluster.errors import InferenceFailed, ModelError
+
+from ...shard.failures import GearsError, error_line
+from ...shard.memory import check_fits, is_exhaustion, limit_memory, too_large
+from ..backends.base import CompiledModel, Port, RuntimeLimits
+from ..backends.choose import import_ahead, load_model
+from ..model_file import RUNTIME_COPIES, opened
+from ..tensors import Array
+from .frames import TAKEN, Closed, Head, receive, send
+
+BEAT_SECONDS = 0.5
+_PR_SET_PDEATHSIG = 1
+
+
+class InferenceChild:
+    """The models of this process, and its connection to the shard's worker."""
+
+    def __init__(self, connection: socket.socket, taken: mmap.mmap, run_threads: int) -> None:
+        self._connection = connection
+        self._taken = taken
+        self._sending = threading.Lock()
+        self._models: dict[int, CompiledModel] = {}
+        self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
+        self._runners = ThreadPoolExecutor(max_workers=run_threads, thread_name_prefix="run")
+
+    def serve(self) -> None:
+        """Answer frames until the connection closes."""
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+        while True:
+            head, arrays, descriptors = receive(self._connection, descriptors=True)
+            if head["id"]:  # it wants an answer
+                TAKEN.pack_into(self._taken, 0, head["id"])
+            if head["op"] == "run":
+                self._runners.submit(self._answer, head, partial(self._run, head["model"], arrays))
+            elif head["op"] == "load":
+                self._loader.submit(self._answer, head, partial(self._load, head, descriptors))
+            elif head["op"] == "drop":
+                self._models.pop(head["model"], None)
+            # the frame's memory must not be kept until the next one comes
+            del head, arrays
+
+    def _beat(self) -> None:
+        pause = threading.Event()
+        while True:
+            self._send({"id": 0})
+            pause.wait(BEAT_SECONDS)
+
+    def _answer(self, head: Head, work: Callable[[], tuple[Head, Sequence[Array]]]) -> None:
+        try:
+            answer, arrays = work()
+        except Exception as error:  # runtimes raise errors of any type
+            answer, arrays = _failure(error), ()
+        self._send({"id": head["id"], **answer}, arrays)
+
+    def _send(self, head: Head, arrays: Sequence[Array] = ()) -> None:
+        try:
+            with self._sending:
+                send(self._connection, head, arrays)
+        except OSError:
+            os._exit(0)
+
+    def _run(self, number: int, arrays: Sequence[Array]) -> tuple[Head, Sequence[Array]]:
+        model = self._models.get(number)
+        if model is None:
+            raise InferenceFailed(f"the inference worker does not have model {number}")
+        try:
+            return {}, model.run(arrays)
+        except (InferenceFailed, GearsError):
+            raise
+        except Exception as error:  # as a device's thread reports it (batcher)
+            raise InferenceFailed(" ".join(str(error).split())[:500]) from error
+
+    def _load(self, head: Head, descriptors: Sequence[int]) -> tuple[Head, Sequence[Array]]:
+        limits = RuntimeLimits(*head["limits"])
+        try:
+            file = opened(descriptors[0], head["size"])
+            check_fits("model", file.size, RUNTIME_COPIES)
+            model = load_model(head["backend"], head["device"], file, limits)
+        except Exception as error:
+            if is_exhaustion(error):
+                raise too_large("model", head["size"], RUNTIME_COPIES) from error
+            raise
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        self._models[head["model"]] = model
+        return {"inputs": _described(model.inputs), "outputs": _described(model.outputs)}, ()
+
+
+def _described(ports: Sequence[Port]) -> list[list[Any]]:
+    return [[port.name, port.dtype.str if port.dtype is not None else None, port.shape] for port in ports]
+
+
+def _failure(error: Exception) -> Head:
+    if isinstance(error, ModelError):
+        return {"failed": "model", "text": str(error)}
+    if isinstance(error, InferenceFailed):
+        return {"failed": "inference", "text": str(error)}
+    return {"failed": "gears", "text": str(error) if isinstance(error, GearsError) else error_line(error)}
+
+
+def _prepare_process() -> None:
+    if sys.platform == "linux":
+        # its parent is one thread of the worker, which lives as long as the worker does
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides when this process ends
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s inference worker: %(message)s")
+
+
+def main() -> int:
+    """Run the process; return the exit status."""
+    _prepare_process()
+    try:
+        connection = socket.socket(fileno=os.dup(0))
+    except OSError:
+        print("an inference worker is started by the shard's worker: its input is not a socket", file=sys.stderr)
+        return 2
+    try:
+        start, _, (descriptor,) = receive(connection, descriptors=True)
+        taken = mmap.mmap(descriptor, TAKEN.size)
+        limit_memory(start["memory_mb"], start["spare_mb"])
+        if start["ahead"]:
+            import_ahead()
+        InferenceChild(connection, taken, start["run_threads"]).serve()
+    except (Closed, OSError):
+        pass
+    logging.shutdown()
+    sys.stderr.flush()
+    # a normal exit would wait for the threads of runs, whose answers nobody takes any more
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""The setting `inference_workers`: it reaches the servers, and `status` shows what has become of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from qa_cluster.cluster.commands.status import _worker
+from qa_cluster.cluster.provision.inspection import worker_problem
+from qa_cluster.cluster.servers.module_options import module_options
+from qa_cluster.config import Settings
+
+READY = {"qa_worker_state": "ready"}
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_servers_get_the_setting(count: int) -> None:
+    assert ("qa.inference-workers", str(count)) in module_options(Settings(inference_workers=count))
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown", "problem"),
+    [
+        ({}, "", ""),
+        (READY, "ready", ""),
+        (READY | {"qa_inference_workers": 0, "qa_inference_ready": 0}, "ready", ""),
+        (
+            READY | {"qa_inference_workers": 2, "qa_inference_ready": 1},
+            "ready, 1 of 2 for models",
+            "",
+        ),
+        (
+            {
+                "qa_worker_state": "ready",
+                "qa_inference_workers": 2,
+                "qa_inference_ready": 0,
+                "qa_inference_restarts": 7,
+            },
+            "ready, 0 of 2 for models",
+            "none of its 2 inference workers is up (restarts: 7)",
+        ),
+        (
+            {"qa_worker_state": "backoff", "qa_worker_restarts": 3, "qa_inference_workers": 0},
+            "backoff",
+            "its worker is backoff (restarts: 3)",
+        ),
+    ],
+)
+def test_status_shows_how_many_are_up(fields: dict[str, object], shown: str, problem: str) -> None:
+    assert (_worker(fields), worker_problem(fields)) == (shown, problem)

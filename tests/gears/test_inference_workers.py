@@ -1,0 +1,297 @@
+"""Inference workers without a shard: real processes that hold models, die, hang, come back and forget."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from qa_cluster.errors import InferenceFailed, ModelError, WorkerLost
+from qa_cluster.gears.inference.backends.base import CompiledModel, RuntimeLimits
+from qa_cluster.gears.inference.tensors import Array
+from qa_cluster.gears.inference.workers import process
+from qa_cluster.gears.inference.workers.frames import TAKEN
+from qa_cluster.gears.inference.workers.pool import InferenceWorkers, WorkerOptions
+from tests.gears.files import load_bytes
+from tests.gears.onnx_file import add_model, double_model, loop_model, token_model
+from tests.harness.polling import eventually
+from tests.harness.processes import inference_workers
+
+LIMITS = RuntimeLimits()
+FOR_EVER = [np.array(1 << 60), np.array(True), np.ones(1, "<f4")]
+"""Inputs of `loop_model` whose run does not end."""
+
+
+def children() -> list[int]:
+    """The inference workers of this process."""
+    return inference_workers(os.getpid())
+
+
+@contextmanager
+def workers(count: int = 2, **options: Any) -> Iterator[InferenceWorkers]:
+    before = children()
+    made = InferenceWorkers(WorkerOptions(count, **{"backoff_seconds": 0.01, "run_threads": 4, **options}))
+    made.begin()
+    try:
+        eventually(lambda: made.counts.ready == count)
+        yield made
+    finally:
+        made.stop()
+        assert children() == before
+
+
+def load(pool: InferenceWorkers, blob: bytes, limits: RuntimeLimits = LIMITS) -> CompiledModel:
+    return pool.load("ONNX", "CPU", [blob], limits)
+
+
+def begun(pool: InferenceWorkers, model: CompiledModel, arrays: list[Array]) -> Future[list[Array]]:
+    """A run in a thread of its own, which a worker has begun when this returns."""
+    before = taken(pool)
+    future: Future[list[Array]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(model.run(arrays))
+        except Exception as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    eventually(lambda: len(taken(pool)) > len(before))
+    return future
+
+
+def sent_to(pool: InferenceWorkers) -> list[int]:
+    """The process ids of the workers that have not answered all requests."""
+    return [life.pid for life in pool._lives if life is not None and life._waiting]
+
+
+def taken(pool: InferenceWorkers) -> list[int]:
+    """The process id of its worker for each request that a worker has taken up and not answered."""
+    found = []
+    for life in pool._lives:
+        with suppress(ValueError):  # its memory is closed: it has just died
+            if life is not None and life._waiting:
+                (last,) = TAKEN.unpack(life._taken)
+                found += [life.pid for number in list(life._waiting) if number <= last]
+    return found
+
+
+def test_models_have_the_same_ports_results_and_errors_as_in_the_worker_itself() -> None:
+    ids, mask = np.array([[5, 6, 7]]), np.array([[1, 1, 0]])
+    ones = np.ones(3, "<f4")
+    with workers() as pool:
+        for blob, arrays in ((token_model(), [ids, mask]), (add_model(), [ones, ones]), (double_model(), [ids])):
+            here, there = load_bytes("ONNX", "CPU", blob, LIMITS), load(pool, blob)
+            assert (there.inputs, there.outputs) == (here.inputs, here.outputs)
+            for _ in range(4):
+                (expected,), (got,) = here.run(arrays), there.run(arrays)
+                assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
+            got[...] = 0  # the caller owns it
+        errors = []
+        for model in (load_bytes("ONNX", "CPU", loop_model(), LIMITS), load(pool, loop_model())):
+            with pytest.raises(InferenceFailed) as caught:
+                model.run([np.ones(2, "<f4")] * 3)
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1] and "Unexpected input data type" in errors[0]
+        assert pool.counts.batches == 3 * 4 and pool.counts.retries == 0
+
+
+def test_a_refused_model_costs_no_worker() -> None:
+    with workers() as pool:
+        pids = children()
+        with pytest.raises(ModelError, match="not a model that ONNX Runtime can load"):
+            load(pool, b"nonsense")
+        with pytest.raises(ModelError, match="unsupported backend TF"):
+            pool.load("TF", "CPU", [add_model()], LIMITS)
+        assert load(pool, double_model()).run([np.array([[2]])])[0].tolist() == [[4]]
+        assert children() == pids
+
+
+def test_batches_go_to_the_least_busy_and_run_beside_each_other() -> None:
+    with workers() as pool:
+        model = load(pool, loop_model())
+        first, second = begun(pool, model, FOR_EVER), begun(pool, model, FOR_EVER)
+        assert sorted(taken(pool)) == children()
+        third, fourth = begun(pool, model, FOR_EVER), begun(pool, model, FOR_EVER)
+        assert sorted(taken(pool)) == sorted(2 * children())
+        assert not any(run.done() for run in (first, second, third, fourth))
+
+
+def test_a_run_whose_worker_is_killed_is_done_by_another_and_the_killed_one_comes_back() -> None:
+    with workers() as pool:
+        model = load(pool, loop_model(), RuntimeLimits(run_timeout_ms=4000))
+        held = begun(pool, model, FOR_EVER)
+        os.kill(taken(pool)[0], signal.SIGKILL)
+        # the other one ends it by its time limit
+        with pytest.raises(InferenceFailed, match="terminate flag"):
+            held.result(60)
+        eventually(lambda: (pool.counts.ready, pool.counts.restarts, pool.counts.retries) == (2, 1, 1))
+        eventually(lambda: all(life is not None and life.loaded for life in pool._lives))
+        assert model.run([np.array(1), np.array(True), np.ones(1, "<f4")])[0].tolist() == [1]
+
+
+def test_a_run_of_which_two_workers_die_fails_and_costs_nothing_else() -> None:
+    with workers() as pool:
+        model, other = load(pool, loop_model()), load(pool, double_model())
+        held = begun(pool, model, FOR_EVER)
+        (first,) = taken(pool)
+        os.kill(first, signal.SIGKILL)
+        second = eventually(lambda: next((pid for pid in taken(pool) if pid != first), 0))
+        os.kill(second, signal.SIGKILL)
+        with pytest.raises(WorkerLost, match="2 inference workers died during this run"):
+            held.result(60)
+        assert other.run([np.array([[2]])])[0].tolist() == [[4]]
+        eventually(lambda: (pool.counts.ready, pool.counts.restarts) == (2, 2))
+
+
+def test_a_run_that_the_dead_had_not_taken_up_does_not_count_them() -> None:
+    with workers() as pool, ThreadPoolExecutor(1) as threads:
+        model = load(pool, double_model())
+        pids = children()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        asked = threads.submit(model.run, [np.array([[3]])])
+        for _ in pids:
+            sent = eventually(lambda: next(iter(sent_to(pool)), 0))
+            os.kill(sent, signal.SIGKILL)
+            eventually(lambda gone=sent: gone not in sent_to(pool))  # type: ignore[misc]
+        assert asked.result(60)[0].tolist() == [[6]]
+
+
+def test_while_none_is_up_runs_wait_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    with workers(1, wait_seconds=60.0) as pool:
+        model = load(pool, double_model())
+        os.kill(children()[0], signal.SIGKILL)
+        assert model.run([np.array([[3]])])[0].tolist() == [[6]]
+    with workers(1, wait_seconds=0.5) as pool:
+        model = load(pool, double_model())
+        monkeypatch.setattr(process, "_MODULE", "no.such.module")
+        os.kill(children()[0], signal.SIGKILL)
+        with pytest.raises(WorkerLost, match="no inference worker of 1 is up"):
+            model.run([np.array([[3]])])
+
+
+def test_killed_again_and_again_they_come_back_and_every_run_is_answered() -> None:
+    with workers() as pool, ThreadPoolExecutor(8) as threads:
+        model = load(pool, double_model())
+        over = threading.Event()
+
+        def run(number: int) -> int:
+            done = 0
+            while not over.is_set():
+                with suppress(WorkerLost):  # two of them died during it: that is an answer, too
+                    assert model.run([np.array([[number]])])[0].tolist() == [[2 * number]]
+                done += 1
+            return done
+
+        running = [threads.submit(run, number) for number in range(8)]
+        for round_ in range(5):
+            for pid in children():
+                os.kill(pid, signal.SIGKILL)
+            eventually(lambda least=2 * (round_ + 1): pool.counts.restarts >= least)  # type: ignore[misc]
+            eventually(lambda: pool.counts.ready == 2)
+        before = pool.counts.batches
+        eventually(lambda: pool.counts.batches > before + 100)
+        over.set()
+        assert all(future.result(60) for future in running)
+
+
+def test_a_worker_that_hangs_is_replaced_and_its_run_done_by_another() -> None:
+    with workers(silence_seconds=2.0) as pool:
+        model = load(pool, double_model())
+        stopped = children()[0]
+        os.kill(stopped, signal.SIGSTOP)
+        large = np.ones((1, 1_000_000), "<i8")  # does not fit into the socket: sending it waits, too
+        with ThreadPoolExecutor(4) as threads:
+            answers = [threads.submit(model.run, [large]) for _ in range(4)]
+            assert all(int(answer.result(60)[0].sum()) == 2_000_000 for answer in answers)
+        eventually(lambda: stopped not in children())
+        eventually(lambda: pool.counts.ready == 2)
+
+
+def test_a_new_worker_has_all_models_and_shapes_of_the_one_before() -> None:
+    with workers(1) as pool:
+        model = load(pool, token_model())
+        for shape in ((1, 16), (4, 48), (1, 1024)):
+            model.warm(*shape)  # type: ignore[attr-defined]
+        others = [load(pool, double_model()) for _ in range(3)]
+        os.kill(children()[0], signal.SIGKILL)
+        for other in others:
+            assert other.run([np.array([[3]])])[0].tolist() == [[6]]
+        (life,) = pool._lives
+        assert life is not None and {(rows, length) for _, rows, length in life.warmed} >= {(1, 16), (4, 48)}
+        # the large one follows while it has nothing to do
+        eventually(lambda: (1, 1024) in {(rows, length) for _, rows, length in life.warmed})
+
+
+def test_a_shape_that_a_model_does_not_take_is_not_warmed_again() -> None:
+    with workers(1) as pool:
+        model = load(pool, loop_model())
+        with pytest.raises((InferenceFailed, TypeError)):
+            model.warm(1, 16)  # type: ignore[attr-defined]
+        assert [found.shapes for found in pool._models.values()] == [[]]
+
+
+def test_a_model_is_forgotten_when_nothing_refers_to_it() -> None:
+    with workers() as pool:
+        stays = load(pool, double_model())
+        goes = load(pool, token_model())
+        assert [len(life.loaded) for life in pool._lives if life is not None] == [2, 2]
+        del goes
+        gc.collect()
+        eventually(lambda: [len(life.loaded) for life in pool._lives if life is not None] == [1, 1])
+        assert len(pool._models) == 1
+        assert stays.run([np.array([[3]])])[0].tolist() == [[6]]
+
+
+def test_a_model_of_which_two_workers_die_while_they_load_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with workers() as pool:
+        other = load(pool, double_model())
+        send = pool._load_in
+
+        def killed(life: Any, model: Any, descriptor: int) -> None:
+            if model.backend == "TORCH":
+                os.kill(life.pid, signal.SIGSTOP)  # it must not answer before it dies
+            send(life, model, descriptor)
+            if model.backend == "TORCH":
+                os.kill(life.pid, signal.SIGKILL)
+
+        monkeypatch.setattr(pool, "_load_in", killed)
+        with pytest.raises(WorkerLost, match="2 inference workers died while they loaded this model"):
+            pool.load("TORCH", "CPU", [b"x"], LIMITS)
+        eventually(lambda: pool.counts.ready == 2)
+        assert other.run([np.array([[3]])])[0].tolist() == [[6]]
+        eventually(lambda: len(pool._models) == 1)
+
+
+def test_a_worker_without_memory_for_a_model_refuses_it() -> None:
+    with workers(1, memory_mb=400, spare_mb=400) as pool:
+        (pid,) = children()
+        blob = double_model() + bytes(200_000_000)
+        with pytest.raises(ModelError, match=r"200000\d+ bytes does not fit into the worker.*limit of 400 MB"):
+            load(pool, blob)
+        assert load(pool, double_model()).run([np.array([[3]])])[0].tolist() == [[6]]
+        assert children() == [pid]
+
+
+def test_one_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_MODULE", "no.such.module")
+    pool = InferenceWorkers(WorkerOptions(1, start_seconds=2.0, backoff_seconds=0.01))
+    pool.begin()
+    try:
+        with pytest.raises(WorkerLost, match="no inference worker of 1 is up"):
+            load(pool, double_model())
+        assert pool.counts.restarts >= 1
+        monkeypatch.undo()
+        assert eventually(partial(lambda: pool.counts.ready == 1))
+    finally:
+        pool.stop()
