@@ -124,7 +124,10 @@ static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     Index *index = opened.stored->index;
     const IndexOpen *document = &opened.document;
     Watched *watched = watched_begin(ctx, argv[1]);
-    if (watched) index_watch_removing(watched->watch, index, document->id, document->id_length, watched);
+    if (watched) {
+        index_watch_removing(watched->watch, index, document->id, document->id_length, watched);
+        index_watch_committing(watched->watch, opened.pending);
+    }
     bool replaces = index_remove(index, document->id, document->id_length) == INDEX_OK;
     index_commit(opened.pending); /* nothing that it refuses is left */
     watched_end(watched, index);

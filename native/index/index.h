@@ -306,13 +306,14 @@ typedef struct IndexIncoming {
 void index_watch_expire(IndexWatch *watch, int64_t now);
 
 /* What a writer does, in this order: before a document is removed, the first; for valid sentences that are added, the
- * second, before their commit; when all is done, the third. This counts what is still to be counted, so that
- * frequencies are exact while questions are watched, unless it is more than some milliseconds' work. Then
- * index_watch_review() must be called until it returns false: it counts on and compares all frequencies, for about
- * `budget` units at a time. Until then questions stay watched by frequencies that rankings do not weigh by yet either.
- */
+ * second, before their commit; before the commit of a document whose parts came in earlier writes, the third; when all
+ * is done, the fourth. This counts what is still to be counted, so that frequencies are exact while questions are
+ * watched, unless it is more than some milliseconds' work. Then index_watch_review() must be called until it returns
+ * false: it counts on and compares all frequencies, for about `budget` units at a time. Until then questions stay
+ * watched by frequencies that rankings do not weigh by yet either. */
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context);
 void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document, void *context);
+void index_watch_committing(IndexWatch *watch, const IndexPending *pending);
 void index_watch_settle(IndexWatch *watch, Index *index, void *context);
 bool index_watch_in_review(const IndexWatch *watch);
 bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *context);

@@ -496,11 +496,11 @@ static void begin_review(IndexWatch *watch) {
     watch->review_size = watch->terms.size;
 }
 
-/* Touches the watched terms of a document, or has all terms reviewed if it has very many. */
-static void touch_terms(IndexWatch *watch, const Index *index, const Document *document) {
-    const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
+/* Touches the watched terms of a forward list, or has all terms reviewed if it has very many. */
+static void touch_terms(IndexWatch *watch, const Index *index, const uint8_t *at, uint32_t bytes_of_list) {
+    const uint8_t *end = at + bytes_of_list;
     uint64_t count;
-    if (document->forward_bytes > REVIEW_BYTES) {
+    if (bytes_of_list > REVIEW_BYTES) {
         begin_review(watch);
         return;
     }
@@ -516,10 +516,15 @@ static void touch_terms(IndexWatch *watch, const Index *index, const Document *d
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context) {
     uint32_t number = watch->oldest ? document_find(index, id, length) : NO_ITEM;
     if (number == NO_ITEM) return;
-    touch_terms(watch, index, document_at(index, number));
+    const Document *document = document_at(index, number);
+    touch_terms(watch, index, document_forward(document), document->forward_bytes);
     const Anchor *anchor = find_anchor(watch, &watch->documents, id, length);
     for (uint32_t i = 0; anchor && i < anchor->count; i++) doom(watch, anchor->links[i].question);
     drop_doomed(watch, context);
+}
+
+void index_watch_committing(IndexWatch *watch, const IndexPending *pending) {
+    if (watch->oldest) touch_terms(watch, pending->index, pending->forward, pending->forward_used);
 }
 
 static double score_here(const IndexWatch *watch, const Question *question) {

@@ -238,6 +238,9 @@ EXPORT void shim_watch_adding(IndexWatch *watch, Index *index, const char *id, c
     IndexIncoming incoming = {id, fields, packed, strlen(id), fields_length, length};
     index_watch_adding(watch, index, &incoming, NULL);
 }
+EXPORT void shim_watch_committing(IndexWatch *watch, const IndexPending *pending) {
+    index_watch_committing(watch, pending);
+}
 EXPORT void shim_watch_settle(IndexWatch *watch, Index *index) { index_watch_settle(watch, index, NULL); }
 EXPORT int shim_watch_review(IndexWatch *watch, Index *index, int64_t budget) {
     return index_watch_in_review(watch) && index_watch_review(watch, index, budget, NULL);

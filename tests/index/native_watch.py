@@ -47,6 +47,7 @@ class NativeWatch:
             ("token", number, [pointer, ctypes.c_char_p, ctypes.c_int64]),
             ("removing", None, [pointer, pointer, ctypes.c_char_p, size]),
             ("adding", None, [pointer, pointer, ctypes.c_char_p, *[ctypes.c_char_p, size] * 2]),
+            ("committing", None, [pointer, pointer]),
             ("settle", None, [pointer, pointer]),
             ("review", ctypes.c_int, [pointer, pointer, ctypes.c_int64]),
             ("clear", None, [pointer]),
@@ -99,6 +100,10 @@ class NativeWatch:
     def adding(self, index: NativeIndex, name: str, fields: bytes, packed: bytes) -> None:
         """Of a new document."""
         self.lib.shim_watch_adding(self.pointer, index.pointer, name.encode(), fields, len(fields), packed, len(packed))
+
+    def committing(self, handle: ctypes.c_void_p) -> None:
+        """Before the commit of a document that came in parts."""
+        self.lib.shim_watch_committing(self.pointer, handle)
 
     def settle(self, index: NativeIndex) -> None:
         """At the end of a write."""

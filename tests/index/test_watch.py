@@ -88,7 +88,9 @@ class Scene:
         self.watch.removing(self.index, name)
         if name in self.oracle.live:
             assert self.index.remove(name) == OK
-        assert self.index.commit(self.index.open_at(document.head)) == OK
+        handle = self.index.open_at(document.head)
+        self.watch.committing(handle)
+        assert self.index.commit(handle) == OK
         document.in_parts = True
         self.oracle.commit(document)
         self.committed_late = self.oracle.next_id
@@ -271,6 +273,22 @@ def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene
             scene.put(name, [scene.sentence()])
         scene.check()
     assert min(outcomes[name] for name in ("late", "waits", "stands", "dropped by a part")) > 8, outcomes
+
+
+def test_a_commit_drops_whose_frequencies_it_moves(scenes: list[Scene]) -> None:
+    """Parts count no terms before the commit; it counts at once what is not very long."""
+    scene = scene_of(scenes, 2)
+    scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
+    asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST), terms={"z": (1, 0, 3)})
+    other = replace(asked, name="p", terms={"y": (1, 0, 3)})
+    assert all(scene.watch.add(scene.index, one) for one in (asked, other))
+    scene.begin("long")
+    for number in range(3):
+        scene.add("long", [Sentence({"z": 1, f"w{number}": 1}, 2)])
+    assert scene.watch.dropped() == []
+    scene.commit("long")
+    assert (scene.index.rank(["z"], 1)[1], scene.watch.dropped()) == ([4], ["q"])
+    assert not scene.watch.review(scene.index, 500)
 
 
 def test_a_long_document_is_reviewed_in_steps(scenes: list[Scene]) -> None:

@@ -330,10 +330,11 @@ def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_ser
         assert watch(twins, "q")
 
 
-def test_the_terms_of_a_long_document_are_compared_in_steps(twins: Twins, shared_ai_server: Server) -> None:
-    """The timer does it: a question whose frequencies have moved too far is dropped, another one stays."""
+@pytest.mark.parametrize("count", [2_000, 60_000])
+def test_the_terms_of_a_long_document_are_compared(twins: Twins, shared_ai_server: Server, count: int) -> None:
+    """By the commit, or in steps of the timer: a question whose frequencies have moved too far is dropped only."""
     twins.put(("one", {}, ONE))
-    words = [f"w{number:06}" for number in range(60_000)]
+    words = [f"w{number:06}" for number in range(count)]
     rows = [Sentence(dict.fromkeys(words[at : at + 20], 1), 20) for at in range(0, len(words), 20)]
     parts = Parts(twins, "long")
     for at in range(0, len(rows), 200):
