@@ -300,7 +300,7 @@ IndexStatus index_add(IndexPending *pending, const IndexSentence *sentences, siz
     IndexStatus status = INDEX_FULL;
     if (!sentences_valid(sentences, count)) {
         status = INDEX_INVALID;
-    } else if (count < UINT32_MAX - document->sentences && count <= MAX_ID - first) {
+    } else if (count < UINT32_MAX - document->sentences && first <= MAX_ID && count <= MAX_ID - first) {
         runs_append(index, first, (uint32_t)count, pending->number, document->sentences + 1);
         index->next_id += count;
         document->sentences += (uint32_t)count;
@@ -327,7 +327,8 @@ IndexStatus index_commit(IndexPending *pending) {
     index->document_count++;
     index->sentences += document->sentences;
     index->terms += document->terms;
-    if (pending->in_parts) index->committed_late = ++index->next_id;
+    /* Where no id is left, no question is watched any more. */
+    if (pending->in_parts) index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id;
     forget_pending(pending);
     queue_work(index, number, +1);
     take_along(index);

@@ -15,6 +15,7 @@ typedef struct Reader {
     IndexRead read;
     void *context;
     bool failed, may_be_open;
+    unsigned open; /* documents */
     size_t at, used;
     Chunks growing; /* by document number: slots are taken in order, so these are the payload's ordinals */
     uint8_t text[INDEX_MAX_DOCUMENT_ID], fields[INDEX_MAX_FIELDS];
@@ -93,6 +94,7 @@ static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fiel
         if (document_find(index, reader->text, id_length) != NO_ITEM) return NO_ITEM;
         return documents_restore(index, reader->text, id_length, reader->fields, fields_length);
     }
+    if (reader->open++ == INDEX_MAX_OPEN) return NO_ITEM;
     *pending = documents_reopen(index, reader->text, id_length, reader->fields, fields_length);
     return *pending ? (*pending)->number : NO_ITEM;
 }
@@ -193,13 +195,20 @@ static bool load_terms(Reader *reader) {
 
 /* ---- The whole ---- */
 
+/* An open document gets further sentences, after which its counts must be such as a payload may have. */
+static bool may_grow(const Index *index) {
+    for (const IndexPending *pending = index->pending; pending; pending = pending->next)
+        if (pending->document->terms > (uint64_t)pending->document->sentences * INDEX_MAX_LENGTH) return false;
+    return true;
+}
+
 static bool load(Reader *reader) {
     uint8_t magic[8];
     get_bytes(reader, magic, sizeof magic);
     if (reader->failed) return false;
     reader->may_be_open = memcmp(magic, "QAINDEX2", sizeof magic) == 0;
     if (!reader->may_be_open && memcmp(magic, "QAINDEX1", sizeof magic) != 0) return false;
-    if (!load_runs(reader) || !load_terms(reader)) return false;
+    if (!load_runs(reader) || !may_grow(reader->index) || !load_terms(reader)) return false;
     return reader->at == reader->used && !refill(reader);
 }
 

@@ -171,6 +171,7 @@ static void damage(Payload *payload) {
 static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
 #define OPEN "o\0\1\1\1x\0"
+#define OPEN4 OPEN OPEN OPEN OPEN
     static const struct {
         const char *bytes;
         size_t length;
@@ -207,6 +208,12 @@ static void test_every_rule(void) {
         PAYLOAD(false, OPEN "n\1e"),           /* the next id is given out already */
         PAYLOAD(false, "o\0\1\1\0\0n\2e"),     /* no id */
         PAYLOAD(false, "o\0\1\1\1x\1?n\2e"),   /* broken fields */
+        PAYLOAD(true, OPEN4 OPEN4 OPEN4 OPEN4 "n\x20"
+                                              "e"),
+        PAYLOAD(false, OPEN4 OPEN4 OPEN4 OPEN4 OPEN "n\x22"
+                                                    "e"), /* more than may be open */
+        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),        /* as long as a sentence may be */
+        PAYLOAD(false, "o\0\1\x80\x80\4\1x\0n\2e"),       /* longer */
     };
     for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
         static Payload payload;
@@ -220,10 +227,41 @@ static void test_every_rule(void) {
     }
 }
 
+/* What is used of an index whose ids are at their end can be saved and loaded again. */
+static void test_the_last_ids(void) {
+    static const char LAST[] = "QAINDEX2o\0\1\1\1x\0n\xff\xff\xff\xff\xff\xff\x3f"
+                               "e";
+    IndexPosting posting = {"alpha", 5, 1};
+    IndexSentence sentences[2] = {{&posting, 1, 1}, {&posting, 1, 1}};
+    for (round_number = 0; round_number < 3; round_number++) {
+        static Payload payload;
+        payload = (Payload){.length = sizeof LAST - 1, .piece = 1000};
+        memcpy(payload.bytes, LAST, payload.length);
+        Index *index = index_load(ALLOCATOR, KEY, read_payload, &payload);
+        CHECK(index != NULL);
+        IndexPending *open = index_open_at(index, 0), *other = NULL;
+        if (round_number == 1) CHECK(index_begin(index, "y", 1, NULL, 0, &other) == INDEX_OK);
+        if (round_number == 2) CHECK(index_add(open, sentences, 1) == INDEX_FULL);
+        if (other) CHECK(index_add(other, sentences, 2) == INDEX_FULL);
+        if (other) index_abort(other);
+        if (round_number == 2) index_abort(open);
+        else CHECK(index_commit(open) == INDEX_OK);
+        payload = (Payload){.piece = 1000};
+        CHECK(index_save(index, write_payload, &payload) == INDEX_OK);
+        index_free(index);
+        index = index_load(ALLOCATOR, KEY, read_payload, &payload);
+        CHECK(index != NULL);
+        use(index);
+        index_free(index);
+        CHECK(held == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     unsigned long rounds = argc > 1 ? strtoul(argv[1], NULL, 10) : 4000, accepted = 0;
     static Payload whole, damaged;
     test_every_rule();
+    test_the_last_ids();
     Index *index = index_new(ALLOCATOR, KEY);
     add_document(index, "first", 5, false);
     add_document(index, "parts", 40, true);
