@@ -173,7 +173,7 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     calls: list[ScriptCall] = []
     callers: list[Name] = []
     for (name, record), text in zip(records.items(), texts, strict=True):
-        made: list[ScriptCall] | None = []
+        made: list[ScriptCall] | str = []
         try:
             if (fault := _fault(name[0], text)) is not None:
                 made = [forget_version(*name, record.version)] if record is not None else []
@@ -181,8 +181,8 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
             made = _calls(name, text, record)
         except (QAError, rg.error) as error:
             outcomes[name] = error
-        if made is None:
-            outcomes[name] = "stale"
+        if isinstance(made, str):
+            outcomes[name] = made
             continue
         outcomes.setdefault(name, "unchanged")
         calls += made
@@ -198,8 +198,11 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     return outcomes
 
 
-def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptCall] | None:
-    """The scripts that make questions find a document's text; none if they do already, None if it has changed."""
+def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptCall] | str:
+    """The scripts that make questions find a document's text; none if they do already.
+
+    A long one is stored here, one after the other, as an index has room for few that are open: then its outcome.
+    """
     if isinstance(text, rg.error):
         raise text
     if text is None:
@@ -221,7 +224,13 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptC
     if status == "homeless":
         raise _homeless(name)
     place = parts.send(name, made.parts, fields) if status == "stored" else None
-    return None if place is None else [index_document(*name, document.version, made, b"", place=place)]
+    if place is None:
+        return "stale"
+    try:
+        return str(run_script(index_document(*name, document.version, made, b"", place=place))[0])
+    except rg.error:
+        parts.drop(name, place)
+        raise
 
 
 def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:

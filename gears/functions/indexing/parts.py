@@ -7,6 +7,7 @@ dies goes when its document, which still waits, is indexed again: an index holds
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Sequence
 
 from qa_cluster.gears.scripting import api as rg
@@ -17,7 +18,8 @@ PART_BYTES = 16_384
 # What is not longer goes in one command, with other documents.
 MAX_WHOLE_BYTES = 65_536
 
-_GONE = "no document is open"
+# When a key is made anew its places begin anew, too: then another document may be at this one.
+_GONE = re.compile("no document is open|sentences so far, not")
 
 
 def send(name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: bytes) -> str | None:
@@ -33,10 +35,15 @@ def send(name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: byte
         try:
             rg.execute_many([("QA.INDEX.ADD", key, place, sent, part)])
         except rg.error as error:
-            if _GONE in str(error):
+            if _GONE.search(str(error)):
                 return None
-            with contextlib.suppress(rg.error):
-                rg.execute_many([("QA.INDEX.ABORT", key, place)])
+            drop(name, str(place))
             raise
         sent += count
     return str(place)
+
+
+def drop(name: tuple[str, str], place: str) -> None:
+    """Drop what the index has of a document, if it can be reached."""
+    with contextlib.suppress(rg.error):
+        rg.execute_many([("QA.INDEX.ABORT", index_key(name[1], document_name(name[0]).collection), place)])

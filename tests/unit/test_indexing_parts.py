@@ -1,0 +1,87 @@
+"""Long documents go to their index one after the other, and what is not the writer's own is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from qa_cluster.documents import DocumentRecord, IndexedText
+from qa_cluster.gears.functions.indexing import batches, parts
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import document_name
+from qa_cluster.scripts import ScriptCall
+
+NAMES = [(document_name(name), "t") for name in ("a", "b", "c")]
+PARTS = ((2, b"first"), (1, b"second"))
+
+
+class Shard:
+    """Notes the commands for an index, and fails one of them if told to."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.errors: dict[str, str] = {}
+
+    def execute_many(self, commands: Sequence[Sequence[Any]], *, keep_errors: bool = False) -> list[Any]:
+        replies: list[Any] = []
+        for name, *_ in commands:
+            if name == "GET":
+                replies.append("A text.")
+                continue
+            self.seen.append(name.removeprefix("QA.INDEX."))
+            if name in self.errors:
+                assert not keep_errors
+                raise rg.error(self.errors[name])
+            replies.append(7)
+        return replies
+
+    def run_script(self, call: ScriptCall) -> Any:
+        self.seen.append(call.script)
+        if call.script in self.errors:
+            raise rg.error(self.errors[call.script])
+        return ["stored"]
+
+
+@pytest.fixture
+def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
+    made = Shard()
+    monkeypatch.setattr(rg, "execute_many", made.execute_many)
+    monkeypatch.setattr(batches, "run_script", made.run_script)
+    monkeypatch.setattr(batches, "run_scripts", lambda calls: [made.run_script(call) for call in calls])
+    monkeypatch.setattr(batches, "analysed", lambda *_: IndexedText("s", "a", 3, b"", b"", PARTS))
+    return made
+
+
+def test_each_long_document_is_committed_before_the_next_is_begun(shard: Shard) -> None:
+    """An index lets 16 be open: more of them at once would drive each other out."""
+    records: dict[batches.Name, DocumentRecord | None] = dict.fromkeys(NAMES)
+    assert batches._index_portion(records) == dict.fromkeys(NAMES, "stored")
+    assert shard.seen == ["put_document", "BEGIN", "ADD", "ADD", "index_document"] * 3
+
+
+def test_nothing_stays_open_after_an_error(shard: Shard) -> None:
+    shard.errors["index_document"] = "OOM command not allowed"
+    outcomes = batches._index_portion({NAMES[0]: None})
+    assert "OOM" in str(outcomes[NAMES[0]])
+    assert shard.seen[-2:] == ["index_document", "ABORT"]
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        ("ERR no document is open at this place: it was committed or aborted, or has given way to others", False),
+        ("ERR the document has 1 sentences so far, not 0", False),
+        ("OOM command not allowed when used memory > 'maxmemory'.", True),
+    ],
+)
+def test_what_another_writer_has_open_at_the_place_is_not_aborted(shard: Shard, error: str, ours: bool) -> None:
+    """A key that is made anew gives out its places anew."""
+    shard.errors["QA.INDEX.ADD"] = error
+    if ours:
+        with pytest.raises(rg.error, match="OOM"):
+            parts.send(NAMES[0], PARTS, b"")
+    else:
+        assert parts.send(NAMES[0], PARTS, b"") is None
+    assert shard.seen == ["BEGIN", "ADD", *(["ABORT"] if ours else [])]
