@@ -9,6 +9,7 @@
 #include "corpus/cmd_index_parts.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "corpus/document_argument.h"
 #include "corpus/index_type.h"
@@ -45,7 +46,9 @@ static int QA_INDEX_BEGIN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, (long long)index_open(pending).place);
 }
 
-/* ---- The document that is open at a place ---- */
+/* ---- The document that is open at a place ----
+ *
+ * Commands name both. A key that is made anew gives out its places anew: there, another document may be open by now. */
 
 typedef struct Opened {
     StoredIndex *stored; /* NULL: there is no key */
@@ -53,16 +56,24 @@ typedef struct Opened {
     IndexOpen document;
 } Opened;
 
-/* NULL or an error line. Without an open document `pending` is NULL. */
+static bool is_named(RedisModuleString *name, const IndexOpen *open) {
+    size_t length;
+    const char *id = RedisModule_StringPtrLen(name, &length);
+    return length == open->id_length && !memcmp(id, open->id, length);
+}
+
+/* NULL or an error line. If the document is not open at the place, `pending` is NULL. */
 static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened) {
     long long place;
     *opened = (Opened){0};
     const char *error = index_key_peek(ctx, argv[1], &opened->stored);
     if (!error && opened->stored) error = index_key_check_complete(opened->stored);
-    if (!error && !arg_count(argv[2], MAX_PLACE, &place)) error = "ERR place must be a number that QA.INDEX.BEGIN gave";
+    if (!error && !arg_count(argv[3], MAX_PLACE, &place)) error = "ERR place must be a number that QA.INDEX.BEGIN gave";
     if (error || !opened->stored) return error;
     opened->pending = index_open_at(opened->stored->index, (uint64_t)place);
-    if (opened->pending) opened->document = index_open(opened->pending);
+    if (!opened->pending) return NULL;
+    opened->document = index_open(opened->pending);
+    if (!is_named(argv[2], &opened->document)) opened->pending = NULL;
     return NULL;
 }
 
@@ -71,8 +82,8 @@ static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Ope
     long long sentences;
     const char *error = find_open(ctx, argv, opened);
     if (!error && !opened->pending)
-        error = "ERR no document is open at this place: it was committed or aborted, or has given way to others";
-    if (!error && !arg_count(argv[3], MAX_PLACE, &sentences)) error = "ERR number of sentences must not be negative";
+        error = "ERR the document is not open at this place: it was committed or aborted, or has given way to others";
+    if (!error && !arg_count(argv[4], MAX_PLACE, &sentences)) error = "ERR number of sentences must not be negative";
     if (error || (uint64_t)sentences == opened->document.sentences) return error;
     snprintf(line, MAX_DOCUMENT_ERROR, "ERR the document has %u sentences so far, not %lld", opened->document.sentences,
              sentences);
@@ -91,14 +102,14 @@ static const char *parse_part(RedisModuleString *argument, const IndexOpen *open
     return line;
 }
 
-/* QA.INDEX.ADD key place sentences-before part */
+/* QA.INDEX.ADD key document place sentences-before part */
 static int QA_INDEX_ADD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 5) return RedisModule_WrongArity(ctx);
+    if (argc != 6) return RedisModule_WrongArity(ctx);
     Opened opened;
     Document part;
     char line[MAX_DOCUMENT_ERROR];
     const char *error = find_ready(ctx, argv, &opened, line);
-    if (!error) error = parse_part(argv[4], &opened.document, &part, line);
+    if (!error) error = parse_part(argv[5], &opened.document, &part, line);
     if (error) return RedisModule_ReplyWithError(ctx, error);
     Index *index = opened.stored->index;
     Watched *watched = watched_begin(ctx, argv[1]);
@@ -114,9 +125,9 @@ static int QA_INDEX_ADD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- QA.INDEX.COMMIT, QA.INDEX.ABORT ---- */
 
-/* QA.INDEX.COMMIT key place sentences */
+/* QA.INDEX.COMMIT key document place sentences */
 static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 4) return RedisModule_WrongArity(ctx);
+    if (argc != 5) return RedisModule_WrongArity(ctx);
     Opened opened;
     char line[MAX_DOCUMENT_ERROR];
     const char *error = find_ready(ctx, argv, &opened, line);
@@ -140,9 +151,9 @@ static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     return RedisModule_ReplyWithLongLong(ctx, document->sentences);
 }
 
-/* QA.INDEX.ABORT key place */
+/* QA.INDEX.ABORT key document place */
 static int QA_INDEX_ABORT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (argc != 4) return RedisModule_WrongArity(ctx);
     Opened opened;
     const char *error = find_open(ctx, argv, &opened);
     if (error) return RedisModule_ReplyWithError(ctx, error);

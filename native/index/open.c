@@ -1,10 +1,11 @@
 /* Documents that are open: their sentences come in parts, and nobody finds them before they are committed.
  *
- * An open document is known by its place, the id that index_begin() took for it, so a writer cannot mistake another
- * one's for its own. The caller lets one be open for an id at a time, and a bounded number in all: what a writer has
- * left behind goes when its document is written anew or removed, or when others need the room. Which one gives way
- * follows from the operations alone, because replicas must agree. Open documents are saved, as replicas and a server
- * that starts again get the rest of the parts.
+ * An open document is known by its place, the id that index_begin() took for it: a writer cannot mistake another one's
+ * for its own, but in an index that was made anew, where callers compare the document's name, too. The caller lets one
+ * be open for an id at a time, and a bounded number in all: what a writer has left behind goes when its document is
+ * written anew or removed, or when others need the room. Which one gives way follows from the operations alone,
+ * because replicas must agree. Open documents are saved, as replicas and a server that starts again get the rest of
+ * the parts.
  *
  * Ids usually tell what a ranking has seen: all that were below the next id. A document that was open then has lower
  * ids and was not seen, so its commit takes one more, and no question is watched by a ranking of before. */

@@ -6,7 +6,7 @@ local version, splitter, places, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
 if record[1] ~= version then
   if place ~= '' then
-    redis.call('QA.INDEX.ABORT', INDEX, place)
+    redis.call('QA.INDEX.ABORT', INDEX, ID, place)
   end
   return {'stale'}
 end
@@ -14,7 +14,7 @@ if place == '' then
   redis.call('QA.INDEX.PUT', INDEX, ID, ARGV[6], ARGV[7])
 else
   -- What was open has gone if the document was written or removed meanwhile, or had to give way to others.
-  local reply = redis.pcall('QA.INDEX.COMMIT', INDEX, place, ARGV[4])
+  local reply = redis.pcall('QA.INDEX.COMMIT', INDEX, ID, place, ARGV[4])
   if reply.err then
     return {'stale'}
   end

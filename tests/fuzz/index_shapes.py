@@ -85,6 +85,7 @@ def index_part(chance: random.Random) -> Command:
     made: Command = [
         f"QA.INDEX.{name}",
         chance.choice(INDEXES),
+        chance.choice(DOCUMENTS),
         chance.choice([0, 0, 1, 2, chance.randrange(60), 2**48]),
     ]
     if name != "ABORT":

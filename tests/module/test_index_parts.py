@@ -23,7 +23,7 @@ from tests.module.test_index_data import pair  # noqa: F401
 from tests.module.test_index_moves import KEY, SLOT, has_left, nodes, replica, serves  # noqa: F401
 from tests.module.test_index_watch import ONE, Listener, watch, watched
 
-NOT_OPEN = "no document is open at this place"
+NOT_OPEN = "the document is not open at this place"
 
 
 class Parts:
@@ -42,7 +42,7 @@ class Parts:
     def add(self, sentences: Sequence[Sentence]) -> None:
         """The next part."""
         self.twins.oracle.add(self.document, sentences)
-        reply = self.run("ADD", self.place, self.sent, packed(sentences))
+        reply = self.run("ADD", self.name, self.place, self.sent, packed(sentences))
         self.sent += len(sentences)
         assert reply == self.sent
 
@@ -50,12 +50,12 @@ class Parts:
         """From now on it is found."""
         replaces = int(self.name in self.twins.oracle.live)
         self.twins.oracle.commit(self.document)
-        reply = self.run("COMMIT", self.place, self.sent)
+        reply = self.run("COMMIT", self.name, self.place, self.sent)
         assert reply == [1 - replaces, replaces, self.sent]
         return list(reply)
 
     def abort(self) -> int:
-        return int(self.run("ABORT", self.place))
+        return int(self.run("ABORT", self.name, self.place))
 
 
 @pytest.fixture
@@ -107,8 +107,8 @@ def test_a_writer_that_is_overtaken_learns_of_it(twins: Twins) -> None:
             twins.put(("contended", {}, ONE))
         else:
             assert twins.delete("contended") == 1
-        assert NOT_OPEN in refusal(twins.client, "QA.INDEX.ADD", twins.key, parts.place, 1, packed(ONE))
-        assert NOT_OPEN in refusal(twins.client, "QA.INDEX.COMMIT", twins.key, parts.place, 1)
+        assert NOT_OPEN in refusal(twins.client, "QA.INDEX.ADD", twins.key, "contended", parts.place, 1, packed(ONE))
+        assert NOT_OPEN in refusal(twins.client, "QA.INDEX.COMMIT", twins.key, "contended", parts.place, 1)
         assert parts.abort() == 0
         assert info(twins.client, twins.key)["open_documents"] == 0
         twins.check()
@@ -118,11 +118,29 @@ def test_what_is_left_behind_gives_way_to_others(twins: Twins) -> None:
     left = [Parts(twins, f"left {number}") for number in range(17)]
     for parts in left[1:]:
         parts.add(ONE)
-    assert NOT_OPEN in refusal(twins.client, "QA.INDEX.ADD", twins.key, left[0].place, 0, packed(ONE))
+    assert NOT_OPEN in refusal(twins.client, "QA.INDEX.ADD", twins.key, "left 0", left[0].place, 0, packed(ONE))
     assert info(twins.client, twins.key)["open_documents"] == 16
     assert [parts.abort() for parts in left] == [0] + [1] * 16
     eventually(lambda: info(twins.client, twins.key)["dead_postings"] < 64)
     twins.check()
+
+
+def test_the_writer_of_a_key_that_is_gone_does_not_touch_what_is_open_at_its_place(shared_ai: redis.Redis) -> None:
+    """A key that is made anew gives out its places anew."""
+    twins = Twins(shared_ai, "index:{anew}")
+    late = Parts(twins, "late")
+    late.add(ONE)
+    shared_ai.delete(twins.key)
+    twins = Twins(shared_ai, twins.key)
+    other = Parts(twins, "other")
+    other.add(ONE)
+    assert other.place == late.place
+    for command in (("ADD", 1, packed(ONE)), ("COMMIT", 1)):
+        name, *rest = command
+        assert NOT_OPEN in refusal(shared_ai, f"QA.INDEX.{name}", twins.key, "late", late.place, *rest)
+    assert late.abort() == 0
+    other.commit()
+    twins.check(["kakapo"])
 
 
 @pytest.mark.parametrize("end", ["ABORT", "DEL"])
@@ -145,17 +163,23 @@ def test_a_key_with_nothing_but_an_open_document_goes_with_it(shared_ai: redis.R
     [
         (["BEGIN", "k", "", b""], "document 1: its id has 0 bytes, it must have 1 to 65536"),
         (["BEGIN", "k", "d", b"\1"], "document 1: its fields are not valid"),
-        (["ADD", "k", "x", 0, b""], "place must be a number that QA.INDEX.BEGIN gave"),
-        (["ADD", "k", -1, 0, b""], "place must be a number that QA.INDEX.BEGIN gave"),
-        (["ADD", "k", "OTHER", 0, b""], NOT_OPEN),
-        (["ADD", "none", 0, 0, b""], NOT_OPEN),
-        (["ADD", "k", "PLACE", "x", b""], "number of sentences must not be negative"),
-        (["ADD", "k", "PLACE", 0, packed(ONE)], "the document has 1 sentences so far, not 0"),
-        (["ADD", "k", "PLACE", 1, b"\1"], "document 1: a sentence must have 0 to 65535 distinct terms, at byte 1"),
-        (["ADD", "k", "PLACE", 1, b"\0" * 65537], "a part has 65537 bytes, it must have 65536 at most"),
-        (["COMMIT", "k", "PLACE", 2], "the document has 1 sentences so far, not 2"),
-        (["COMMIT", "none", 0, 0], NOT_OPEN),
-        (["ABORT", "k", "x"], "place must be a number that QA.INDEX.BEGIN gave"),
+        (["ADD", "k", "open", "x", 0, b""], "place must be a number that QA.INDEX.BEGIN gave"),
+        (["ADD", "k", "open", -1, 0, b""], "place must be a number that QA.INDEX.BEGIN gave"),
+        (["ADD", "k", "open", "OTHER", 0, b""], NOT_OPEN),
+        (["ADD", "none", "open", 0, 0, b""], NOT_OPEN),
+        (["ADD", "k", "open", "PLACE", "x", b""], "number of sentences must not be negative"),
+        (["ADD", "k", "open", "PLACE", 0, packed(ONE)], "the document has 1 sentences so far, not 0"),
+        (
+            ["ADD", "k", "open", "PLACE", 1, b"\1"],
+            "document 1: a sentence must have 0 to 65535 distinct terms, at byte 1",
+        ),
+        (["ADD", "k", "open", "PLACE", 1, b"\0" * 65537], "a part has 65537 bytes, it must have 65536 at most"),
+        (["COMMIT", "k", "open", "PLACE", 2], "the document has 1 sentences so far, not 2"),
+        (["COMMIT", "none", "open", 0, 0], NOT_OPEN),
+        (["ADD", "k", "other", "PLACE", 1, packed(ONE)], NOT_OPEN),
+        (["COMMIT", "k", "other", "PLACE", 1], NOT_OPEN),
+        (["COMMIT", "k", "ope", "PLACE", 1], NOT_OPEN),
+        (["ABORT", "k", "open", "x"], "place must be a number that QA.INDEX.BEGIN gave"),
     ],
 )
 def test_what_is_refused_changes_nothing(shared_ai: redis.Redis, words: list[Any], error: str) -> None:
@@ -252,7 +276,7 @@ def test_replicas_have_it_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  #
             there.execute_command("REPLICAOF", "127.0.0.1", client.info("server")["tcp_port"])
             eventually(lambda: there.info("replication").get("master_link_status") == "up", 60)
     left += [Parts(twins, f"more {number}") for number in range(13)]  # the first one gives way, on both
-    assert refusal(client, "QA.INDEX.ADD", twins.key, parts.place + 10**6, 0, b"").startswith(NOT_OPEN)
+    assert refusal(client, "QA.INDEX.ADD", twins.key, "parts", parts.place + 10**6, 0, b"").startswith(NOT_OPEN)
     eventually(lambda: caught_up(1))
     assert info(client, twins.key)["open_documents"] == info(there, twins.key)["open_documents"] == 16
     assert parts.abort() == 0

@@ -18,8 +18,8 @@ PART_BYTES = 16_384
 # What is not longer goes in one command, with other documents.
 MAX_WHOLE_BYTES = 65_536
 
-# When a key is made anew its places begin anew, too: then another document may be at this one.
-_GONE = re.compile("no document is open|sentences so far, not")
+# In the second case another writer has begun the same document, at the same place of a key that was made anew.
+_GONE = re.compile("not open at this place|sentences so far, not")
 
 
 def send(name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: bytes) -> str | None:
@@ -27,13 +27,12 @@ def send(name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: byte
 
     `parts` are from `pack_parts`. An error of the server is raised, and what it has of the document is dropped.
     """
-    document = document_name(name[0])
-    key = index_key(name[1], document.collection)
-    (place,) = rg.execute_many([("QA.INDEX.BEGIN", key, document.rpartition("%/")[2], fields)])
+    key, document = _in_index(name)
+    (place,) = rg.execute_many([("QA.INDEX.BEGIN", key, document, fields)])
     sent = 0
     for count, part in parts:
         try:
-            rg.execute_many([("QA.INDEX.ADD", key, place, sent, part)])
+            rg.execute_many([("QA.INDEX.ADD", key, document, place, sent, part)])
         except rg.error as error:
             if _GONE.search(str(error)):
                 return None
@@ -46,4 +45,10 @@ def send(name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: byte
 def drop(name: tuple[str, str], place: str) -> None:
     """Drop what the index has of a document, if it can be reached."""
     with contextlib.suppress(rg.error):
-        rg.execute_many([("QA.INDEX.ABORT", index_key(name[1], document_name(name[0]).collection), place)])
+        rg.execute_many([("QA.INDEX.ABORT", *_in_index(name), place)])
+
+
+def _in_index(name: tuple[str, str]) -> tuple[str, str]:
+    """The key of the index that has a document, and the document's name there."""
+    document = document_name(name[0])
+    return index_key(name[1], document.collection), document.rpartition("%/")[2]
