@@ -13,7 +13,7 @@ import redis
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.precisions import openvino_settings
 from qa_cluster.reading.tokenization import ReaderTokenizer
-from qa_cluster.reading.windows import PairEncoder
+from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
 from tests.harness.system import System
 
 from .corpus import Corpus
@@ -58,7 +58,7 @@ def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: in
         questions = [
             f"{corpus.questions[i % len(corpus.questions)]} {'!' * number}".strip() for i in range(len(targets))
         ]
-        feeds = [padded(tokenizer, manifest, q, t[3]) for q, t in zip(questions, targets, strict=True)]
+        feeds = [padded(tokenizer, manifest, q, *t[3]) for q, t in zip(questions, targets, strict=True)]
         for feed in feeds:  # the first use of a shape compiles it
             request.infer(feed)
         rows["bare runtime call"].append([_timed(lambda feed=feed: request.infer(feed)) for feed in feeds])
@@ -87,17 +87,16 @@ def run(report: Report, cluster: System, corpus: Corpus, model: Path, rounds: in
     )
 
 
-def read_with(node: redis.Redis, tag: str, key: str) -> str:
-    """The text that the reader reads for a sentence, with its neighbours; it does not depend on the question."""
+def read_with(node: redis.Redis, tag: str, key: str) -> tuple[str, str]:
+    """Title and text that the reader reads for a sentence, with its neighbours; they do not depend on the question."""
     answer = json.loads(node.get(f"bertqa{tag}_{key}_What is read?"))
-    return str(answer.get("context", answer["sentence"]))
+    return str(answer["title"]), str(answer.get("context", answer["sentence"]))
 
 
-def padded(tokenizer: ReaderTokenizer, manifest: Manifest, question: str, passage: str) -> list[np.ndarray]:
+def padded(tokenizer: ReaderTokenizer, manifest: Manifest, question: str, title: str, passage: str) -> list[np.ndarray]:
     """The arrays that the worker gives its runtime for this pair: lengths are multiples of 16."""
-    tokens = tokenizer.encode_question(question, manifest.max_question_tokens)
-    pairs = PairEncoder(manifest)
-    return list(pairs.batch(pairs.windows(tokens, tokenizer.encode_text(passage))).values())
+    encoder = TextPairEncoder(tokenizer, PairEncoder(manifest))
+    return list(encoder.pairs.batch(encoder.windows(question, passage, title, "")).values())
 
 
 def _timed(call: object) -> float:
