@@ -215,7 +215,7 @@ class AsyncClusterClient:
             with lock:
                 return next(iterator, None)
 
-        async with _first_error(), asyncio.TaskGroup() as group:
+        async with first_error(), asyncio.TaskGroup() as group:
             for _ in range(concurrency):
                 group.create_task(store())
         return done
@@ -337,7 +337,7 @@ class AsyncClusterClient:
 
 
 @asynccontextmanager
-async def _first_error() -> AsyncIterator[None]:
+async def first_error() -> AsyncIterator[None]:
     """Raise the first error of a task group as it is, not wrapped in a group."""
     try:
         yield

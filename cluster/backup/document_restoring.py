@@ -18,6 +18,7 @@ from typing import Any
 
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.engine import Engine
+from qa_cluster.cluster_client import first_error
 from qa_cluster.documents import NO_VERSION
 from qa_cluster.errors import DeadlineExceeded, RequestError
 from qa_cluster.keys import DocumentName, document_key, partition_tags, pending_key
@@ -99,7 +100,7 @@ class DocumentRestoring:
 
         async for batch in self._batches():
             versions = await self._versions(batch)
-            async with asyncio.TaskGroup() as group:
+            async with first_error(), asyncio.TaskGroup() as group:
                 for line, version in zip(batch, versions, strict=True):
                     group.create_task(store(line, version))
             self._on_progress(self.restored.done)

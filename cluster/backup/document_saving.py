@@ -24,7 +24,7 @@ from typing import Any
 
 from qa_cluster.asking.collections import DELETING
 from qa_cluster.asking.engine import Engine
-from qa_cluster.documents import canonical_metadata, document_version
+from qa_cluster.documents import canonical_metadata, check_document_id, check_length, document_version
 from qa_cluster.errors import QAError, ReplyError, RequestError, from_reply
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
@@ -69,7 +69,7 @@ class Saved:
     Attributes:
         collections: those besides the default one.
         meanwhile: documents that were found written or removed after they had been read.
-        unreadable: documents whose text is not UTF-8, or whose metadata are not JSON; they are left out.
+        unreadable: documents whose text is not UTF-8 or too long, or whose metadata are not JSON; they are left out.
     """
 
     documents: int = 0
@@ -167,7 +167,15 @@ class DocumentSaving:
             cursor: bytes | int = -1
             while int(cursor) != 0:
                 cursor, keys = await self._shards.execute_on(
-                    shard, "SCAN", max(int(cursor), 0), "MATCH", f"{PARAGRAPHS_PREFIX}*", "COUNT", _SCAN_KEYS
+                    shard,
+                    "SCAN",
+                    max(int(cursor), 0),
+                    "MATCH",
+                    f"{PARAGRAPHS_PREFIX}*",
+                    "COUNT",
+                    _SCAN_KEYS,
+                    "TYPE",
+                    "string",
                 )
                 for key in keys:
                     with suppress(UnicodeDecodeError):
@@ -281,11 +289,11 @@ class DocumentSaving:
             replies = await self._shards.execute_many(commands)
             for name, version, length in zip(some, replies[::2], replies[1::2], strict=True):
                 known = partition.known.get(name)
-                if known is not None and version is not None and known[:1] == (version.decode(),) and length:
+                if known is not None and version is not None and known[0] == version.decode() and length == known[2]:
                     continue
-                if known is None and not length:
+                if known is None and version is None and not length:
                     continue
-                if part and size + int(length) > READ_BYTES:
+                if part and (size + int(length) > READ_BYTES or len(part) == _NAMES):
                     yield part
                     part, size = [], 0
                 part.append(name)
@@ -328,7 +336,11 @@ class DocumentSaving:
         title, metadata, _, source = ((value or b"").decode("utf-8", "replace") for value in record)
         try:
             plain, about = text.decode(), json.loads(metadata or "{}")
-            version = document_version(title, canonical_metadata(about, f"of document {parsed.id[:100]!r}"), plain)
+            what = f"of document {parsed.id[:100]!r}"
+            version = document_version(title, canonical_metadata(about, what), plain)
+            if record[2] != version.encode():  # who wrote the record has checked it; a plain SET has not been checked
+                check_document_id(parsed.id)
+                check_length(plain, what)
         except (ValueError, RequestError):
             return None
         line = {"id": parsed.id, "collection": parsed.collection, "title": title, "metadata": about, "text": plain}

@@ -131,8 +131,20 @@ def check_target(place: Path, *, force: bool) -> None:
         BackupManifest.load(place)
     except NoBackup as error:
         raise ConfigError(f"{error}; --force replaces earlier backups only") from error
-    except DamagedBackup:
-        pass  # a backup all the same
+    except DamagedBackup as error:
+        if not _is_ours(place):  # manifest.json is a common name, a reader's too
+            raise ConfigError(
+                f"{str(place)!r} has a {MANIFEST_FILE} that is not that of a backup; --force replaces earlier backups"
+                " only: name another folder"
+            ) from error
+
+
+def _is_ours(place: Path) -> bool:
+    """Whether a manifest that cannot be read was one of a backup: those name their own digest."""
+    try:
+        return b'"manifest_sha256"' in (place / MANIFEST_FILE).read_bytes()
+    except OSError:
+        return False
 
 
 def _take_place(path: Path, place: Path) -> None:

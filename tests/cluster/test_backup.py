@@ -193,6 +193,7 @@ def fill(qa: Site) -> None:
             "ada {1} 50%", "Ada Lovelace wrote the first program in 1843.\r\n\x00End. ", "A “title”",
             {"year": 1843, "big": 2**62, "ratio": 1.0, "tags": ["a", None, "ü"], "nested": {"z": 1, "a": True}},
         )  # fmt: skip
+        client.put_document("blank", "", "A title without a text")
         lines = [{"id": f"n{number}", "text": f"Number {number} is a number."} for number in range(MANY)]
         (qa.folder / "many.jsonl").write_text("\n".join(map(json.dumps, lines)))
     qa("ingest", "many.jsonl", "--collection", "many")
@@ -221,7 +222,7 @@ def fill(qa: Site) -> None:
 def backup(source: Site) -> Path:
     target = source.folder / "backup"
     told = source("backup", str(target))
-    assert f"{MANY + 3} documents, 4 collections, 2 readers, 1 script with functions, 3 API keys saved" in told.stdout
+    assert f"{MANY + 4} documents, 4 collections, 2 readers, 1 script with functions, 3 API keys saved" in told.stdout
     assert "note:" not in told.stderr
     return target
 
@@ -270,14 +271,14 @@ def test_three_shards_of_valkey_become_one_of_redis_and_two_of_valkey(
     source: Site, backup: Path, redis_site: Site, valkey_site: Site
 ) -> None:
     told = redis_site("restore", str(backup))
-    assert f"{MANY + 3} documents restored ({MANY + 3} new, 0 replaced, 0 unchanged, 0 skipped)" in told.stdout
+    assert f"{MANY + 4} documents restored ({MANY + 4} new, 0 replaced, 0 unchanged, 0 skipped)" in told.stdout
     assert "3 collections, 2 readers, 1 script with functions, 3 API keys restored" in told.stdout
     same(source, redis_site)
 
     again = redis_site.folder / "again"
     redis_site("backup", str(again))
     told = valkey_site("restore", str(again), "--json")
-    assert json.loads(told.stdout)["documents"]["new"] == MANY + 3
+    assert json.loads(told.stdout)["documents"]["new"] == MANY + 4
     same(source, valkey_site)
 
 
@@ -288,7 +289,7 @@ def test_restoring_again_changes_nothing(source: Site, backup: Path, redis_site:
         done = json.loads(redis_site("restore", str(backup), "--on-conflict", policy, "--json").stdout)
         assert done["documents"] == {
             **dict.fromkeys(("new", "replaced", "skipped"), 0),
-            **{"unchanged": MANY + 3, "refused": {}, "other_version": []},
+            **{"unchanged": MANY + 4, "refused": {}, "other_version": []},
         }
         assert (done["models"], done["functions"], done["api_keys"], done["kept"]) == (0, 0, 0, [])
     assert redis_site.everything() == before
@@ -316,12 +317,12 @@ def test_what_differs_is_refused_kept_or_replaced(backup: Path, redis_site: Site
     assert redis_site.everything() == before
 
     kept = redis_site("restore", str(backup), "--on-conflict", "skip")
-    assert f"1 document restored (1 new, 0 replaced, {MANY + 1} unchanged, 1 skipped)" in kept.stdout
+    assert f"1 document restored (1 new, 0 replaced, {MANY + 2} unchanged, 1 skipped)" in kept.stdout
     assert "functions mine" in kept.stderr and "reader org/mine@" in kept.stderr
     assert redis_site.trigger("hello", "world") == [b"other"]
 
     told = redis_site("restore", str(backup), "--on-conflict", "replace")
-    assert f"1 document restored (0 new, 1 replaced, {MANY + 2} unchanged, 0 skipped)" in told.stdout
+    assert f"1 document restored (0 new, 1 replaced, {MANY + 3} unchanged, 0 skipped)" in told.stdout
     assert redis_site.trigger("hello", "world") == [b"hello world"]
     rows = json.loads(redis_site("model", "list", "--json").stdout)
     assert next(row["context_tokens"] for row in rows if row["id"] == "org/mine") == 48
@@ -483,7 +484,7 @@ def test_a_restore_that_is_killed_goes_on_when_it_is_repeated(source: Site, back
     running.kill()
     running.communicate()
     done = json.loads(valkey_site("restore", str(backup), "--json").stdout)["documents"]
-    assert done["new"] + done["unchanged"] == MANY + 3
+    assert done["new"] + done["unchanged"] == MANY + 4
     assert valkey_site.everything() == source.everything()
     assert valkey_site.answers() == source.answers()
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from qa_cluster.cluster.backup.document_saving import DocumentSaving
 from qa_cluster.cluster.backup.folder import BackupFolder, new_backup, verify
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.backup.manifest import FORMAT, MANIFEST_FILE, BackupManifest, NoBackup
-from qa_cluster.documents import check_document
+from qa_cluster.documents import MAX_TEXT_LENGTH, check_document
 from qa_cluster.errors import ConfigError
 
 DOCUMENTS = "documents/abc.jsonl.gz"
@@ -134,6 +135,10 @@ def test_a_folder_that_is_not_empty_is_taken_by_force_only_and_only_if_it_is_a_b
     with pytest.raises(ConfigError, match="--force replaces earlier backups only"):
         made(own, force=True)
     assert (own / "letter.txt").read_text() == "dear"
+    (own / "manifest.json").write_text('{"format": 2, "name": "a reader"}')  # a common name
+    with pytest.raises(ConfigError, match="not that of a backup; --force replaces earlier backups"):
+        made(own, force=True)
+    assert (own / "letter.txt").exists()
     with pytest.raises(ConfigError, match="is no folder: make it first"):
         made(tmp_path / "none" / "backup")
     with pytest.raises(ConfigError, match="is where a file system begins"):
@@ -227,3 +232,11 @@ def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -
     qa(*NOWHERE, "restore", str(backup), code=3)
     qa(*NOWHERE, "backup", str(tmp_path / "new"), code=3)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "other"]
+
+
+def test_a_text_that_no_cluster_takes_is_left_out_and_named_rather_than_saved() -> None:
+    """A plain SET stores what it likes; a backup that has it could never be restored."""
+    record = [None, None, None, None]
+    assert DocumentSaving._stored("plain", record, b"A stock client wrote this.") is not None
+    assert DocumentSaving._stored("plain", record, b"x" * (MAX_TEXT_LENGTH + 1)) is None
+    assert DocumentSaving._stored("n" * 600, record, b"short") is None

@@ -33,8 +33,9 @@ def descendants(root: int) -> dict[int, str]:
 def inference_workers(root: int) -> list[int]:
     """The live inference workers below `root`, in the order of their ids."""
     found = {pid for pid, command in descendants(root).items() if INFERENCE_WORKER in command}
-    # what one of them starts has its command line, until it has its own
-    return sorted(found - {below for pid in found for below in descendants(pid)})
+    # what one of them starts has its command line, until it has its own; it may also have ended by now
+    below = {pid for one in found for pid in descendants(one)}
+    return sorted((found - below) & descendants(root).keys())
 
 
 def started_with(variable: str) -> list[int]:

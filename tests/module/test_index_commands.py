@@ -18,7 +18,7 @@ GOOD = packed([Sentence({"a": 1, "b": 2}, 3)])
 ARITY = "wrong number of arguments"
 NEEDED = {"PUT": "k d f s", "DEL": "k d", "RANK": "k 1 0 TERMS", "STATS": "k TERMS", "LIST": "k 0", "GET": "k d"}
 NEEDED |= {"INFO": "k", "LOAD": "k 0 p", "WATCH": "k n 1 0 0 0 0 0 0 TERMS 0 DOCUMENTS 0", "WATCHED": "k n"}
-NEEDED |= {"BEGIN": "k d f", "ADD": "k 0 0 p", "COMMIT": "k 0 0", "ABORT": "k 0"}
+NEEDED |= {"BEGIN": "k d f", "ADD": "k d 0 0 p", "COMMIT": "k d 0 0", "ABORT": "k d 0"}
 OPEN_ENDED = {"PUT", "DEL", "RANK", "STATS", "LIST", "WATCH"}
 
 
@@ -148,9 +148,9 @@ FULL = {
     "INFO": [],
     "LOAD": [0, "x"],
     "BEGIN": ["d", b""],
-    "ADD": [0, 0, GOOD],
-    "COMMIT": [0, 0],
-    "ABORT": [0],
+    "ADD": ["d", 0, 0, GOOD],
+    "COMMIT": ["d", 0, 0],
+    "ABORT": ["d", 0],
 }
 
 

@@ -70,9 +70,9 @@ class InferenceChild:
     def _answer(self, head: Head, work: Callable[[], tuple[Head, Sequence[Array]]]) -> None:
         try:
             answer, arrays = work()
-        except Exception as error:  # runtimes raise errors of any type
-            answer, arrays = _failure(error), ()
-        self._send({"id": head["id"], **answer}, arrays)
+            self._send({"id": head["id"], **answer}, arrays)
+        except Exception as error:  # runtimes raise errors of any type, and an answer may be too large to pack
+            self._send({"id": head["id"], **_failure(error)})
 
     def _send(self, head: Head, arrays: Sequence[Array] = ()) -> None:
         try:
@@ -146,6 +146,10 @@ def main() -> int:
         InferenceChild(connection, taken, start["run_threads"]).serve()
     except (Closed, OSError):
         pass
+    except BaseException:  # a normal exit would wait for runs, and the process would beat meanwhile
+        logging.exception("an inference worker cannot go on")
+        logging.shutdown()
+        os._exit(1)
     logging.shutdown()
     sys.stderr.flush()
     # a normal exit would wait for the threads of runs, whose answers nobody takes any more

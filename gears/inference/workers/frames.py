@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from qa_cluster.errors import InferenceFailed
+
 from ...shard.memory import begin_receiving, end_receiving
 from ..tensors import Array
 
@@ -38,6 +40,8 @@ def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), de
     blobs = [_bytes_of(array) for array in arrays]
     described = [[_type_of(array), list(array.shape), len(blob)] for array, blob in zip(arrays, blobs, strict=True)]
     packed = json.dumps({**head, "tensors": described}, separators=(",", ":")).encode()
+    if len(packed) > _MAX_HEAD_BYTES:
+        raise InferenceFailed(f"the head of a frame has {len(packed)} bytes, limit {_MAX_HEAD_BYTES}")
     first = _PREFIX.pack(len(packed) + sum(map(len, blobs)), len(packed)) + packed
     if descriptor is not None:
         sent = socket.send_fds(connection, [first], [descriptor])

@@ -172,15 +172,16 @@ class InferenceWorkers:
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model in the least busy worker; WorkerLost if none is up in time or two have died running it."""
-        deaths = 0
+        deaths = tries = 0
         while True:
             life = self._choose(number)
             try:
                 outputs = life.request({"op": "run", "model": number}, arrays).result()[1]
             except Lost as lost:
                 deaths += lost.begun
-                if deaths == MAX_DEATHS:
-                    raise WorkerLost(f"{MAX_DEATHS} inference workers died during this run") from None
+                tries += 1
+                if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # it may kill a process before that takes it up
+                    raise WorkerLost(f"{max(deaths, MAX_DEATHS)} inference workers died during this run") from None
                 with self._changed:
                     life.ready = False  # its thread will see its end, too
                     self._retries += lost.begun
