@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -49,7 +49,14 @@ async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator
 async def said(port: int, *parts: bytes) -> bytes:
     """What the service answers until it ends the connection, while `parts` are sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    reading = asyncio.ensure_future(reader.read())
+    found: list[bytes] = []
+
+    async def read() -> None:
+        with suppress(ConnectionError):  # what has come before counts
+            while piece := await reader.read(65536):
+                found.append(piece)
+
+    reading = asyncio.ensure_future(read())
     try:
         for part in parts:
             writer.write(part)
@@ -57,9 +64,8 @@ async def said(port: int, *parts: bytes) -> bytes:
             if reading.done():
                 break
         async with asyncio.timeout(SECONDS):
-            return await reading
-    except ConnectionError:
-        return b""
+            await reading
+        return b"".join(found)
     finally:
         reading.cancel()
         writer.close()
@@ -67,12 +73,11 @@ async def said(port: int, *parts: bytes) -> bytes:
 
 async def test_a_connection_that_has_no_whole_request_is_ended(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_head_timeout_ms=300) as (port, client):
-        nothing, blank, endless = await asyncio.gather(
-            said(port),
-            said(port, *[b"\r\n"] * 400),
-            said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400),
-        )
+        nothing, blank = await asyncio.gather(said(port), said(port, *[b"\r\n"] * 400))
         assert (nothing, blank) == (b"", b"")
+        for _ in range(5):  # a line that comes when the service closes makes TCP throw the answer away
+            if endless := await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400):
+                break
         assert endless.startswith(b"HTTP/1.1 408 ") and b"(http_head_timeout_ms)" in endless
         assert (await client.get("/livez")).is_success
 
