@@ -21,7 +21,7 @@ from pathlib import Path
 from qa_cluster.errors import ConfigError
 
 from .lines import HashedFile, LinesWriter, without
-from .manifest import MANIFEST_FILE, BackupManifest, DamagedBackup, FileEntry, NoBackup
+from .manifest import MANIFEST_FILE, BackupManifest, DamagedBackup, FileEntry, NoBackup, is_of_backup
 
 _PIECE = 1 << 20
 _FOLDER_MODE = 0o700
@@ -132,19 +132,11 @@ def check_target(place: Path, *, force: bool) -> None:
     except NoBackup as error:
         raise ConfigError(f"{error}; --force replaces earlier backups only") from error
     except DamagedBackup as error:
-        if not _is_ours(place):  # manifest.json is a common name, a reader's too
+        if not is_of_backup(place / MANIFEST_FILE):  # manifest.json is a common name, a reader's too
             raise ConfigError(
                 f"{str(place)!r} has a {MANIFEST_FILE} that is not that of a backup; --force replaces earlier backups"
                 " only: name another folder"
             ) from error
-
-
-def _is_ours(place: Path) -> bool:
-    """Whether a manifest that cannot be read was one of a backup: those name their own digest."""
-    try:
-        return b'"manifest_sha256"' in (place / MANIFEST_FILE).read_bytes()
-    except OSError:
-        return False
 
 
 def _take_place(path: Path, place: Path) -> None:

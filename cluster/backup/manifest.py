@@ -152,6 +152,14 @@ class BackupManifest:
             raise DamagedBackup(path, f"damaged, {type(error).__name__}: {error}") from error
 
 
+def is_of_backup(path: Path) -> bool:
+    """Whether a file that cannot be relied on was the manifest of a backup: those name their own digest."""
+    try:
+        return f'"{_DIGEST}"'.encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
 def _digest(value: Mapping[str, Any]) -> str:
     plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()

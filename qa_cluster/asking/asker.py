@@ -24,7 +24,7 @@ from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
 from qa_cluster.keys import document_key
 from qa_cluster.ranking.bm25 import Candidate, Ranking
-from qa_cluster.reading.choosing import choose, orders
+from qa_cluster.reading.choosing import Scored, choose, orders
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
 from qa_cluster.routing.admission import Admission
@@ -352,10 +352,9 @@ class Asker:
                 question.text, question.retriever_k, question.chosen, question.options.collection, without
             )
             clock.rank = perf_counter() - begun
-            (readings, waves), tokens = await asyncio.gather(
+            (readings, spans, waves), tokens = await asyncio.gather(
                 self._read(question, ranking, manifest, clock), self._watch(kept_as, ranking, question)
             )
-            spans = orders(readings, _ranked(ranking), manifest.rank_weight)
             chosen = choose(spans, manifest.calibration)
             places = cited(chosen, question.options)
             records = await self._records([place.reading for place in places])
@@ -377,23 +376,25 @@ class Asker:
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
-    ) -> tuple[list[SentenceReading], int]:
-        """Read the candidates in waves; return the readings and the number of waves."""
+    ) -> tuple[list[SentenceReading], list[Scored], int]:
+        """Read the candidates in waves; return the readings, all their spans, and the number of waves."""
         readings: list[SentenceReading] = []
-        ranked = _ranked(ranking)
+        spans: list[Scored] = []
+        ranked = {item.sentence: item.score for item in ranking.candidates}
         done = waves = 0
         ends = wave_ends(
             self._waves if question.options.waves else (), min(question.retriever_k, len(ranking.candidates))
         )
         for until in ends:
             begun = perf_counter()
-            readings += await self._read_wave(question, ranking.candidates[done:until], manifest)
+            found = await self._read_wave(question, ranking.candidates[done:until], manifest)
+            readings += found
+            spans += orders(found, ranked, manifest.rank_weight)
             clock.read.append(perf_counter() - begun)
             done, waves = until, waves + 1
-            spans = orders(readings, ranked, manifest.rank_weight)
             if is_sure(certainty(item.order for item in spans), manifest.wave_threshold):
                 break
-        return readings, waves
+        return readings, spans, waves
 
     async def _read_wave(
         self, question: Question, candidates: Sequence[Candidate], manifest: Manifest
@@ -426,10 +427,6 @@ class Asker:
             if record is not None:
                 records[document_id] = record
         return records
-
-
-def _ranked(ranking: Ranking) -> dict[str, float]:
-    return {item.sentence: item.score for item in ranking.candidates}
 
 
 def _body(assembled: Assembled, model: Model, index: Index, usage: Usage) -> bytes:

@@ -70,40 +70,39 @@ def is_current(place: Scored, records: Mapping[str, CitedDocument]) -> bool:
 
 
 def _answer(rank: int, choice: Choice, places: Sequence[Scored], records: Mapping[str, CitedDocument]) -> Answer:
-    best, *others = places
-    reading, span = best.reading, best.span
-    record = records[reading.sentence.document_id]
-    source = read_map(record.metadata)
+    reading, span = places[0].reading, places[0].span
+    own, *others = (_mention(place, records) for place in places)
     return Answer(
         rank=rank,
-        answer=best.text,
+        answer=places[0].text,
         score=round(choice.probability, 6),
         logit=round(span.score, 4),
-        start=span.start,
-        end=span.end,
-        document_id=reading.sentence.document_id,
-        document_version=reading.version,
-        passage_id=_passage(best),
-        title=record.title,
+        start=own.start,
+        end=own.end,
+        document_id=own.document_id,
+        document_version=own.document_version,
+        passage_id=own.passage_id,
+        title=own.title,
         context=reading.context,
         context_start=reading.context_start,
         context_end=reading.context_start + len(reading.context),
-        shard=reading.shard,
-        metadata=shown_metadata(record.metadata),
-        section=source.section_at(span.start),
-        source=source.source_at(span.start),
-        also_in=tuple(_mention(place, records) for place in others),
+        shard=own.shard,
+        metadata=shown_metadata(records[own.document_id].metadata),
+        section=own.section,
+        source=own.source,
+        also_in=tuple(others),
     )
 
 
 def _mention(place: Scored, records: Mapping[str, CitedDocument]) -> Mention:
     reading, span = place.reading, place.span
-    record = records[reading.sentence.document_id]
+    document_id = reading.sentence.document_id
+    record = records[document_id]
     source = read_map(record.metadata)
     return Mention(
-        document_id=reading.sentence.document_id,
+        document_id=document_id,
         document_version=reading.version,
-        passage_id=_passage(place),
+        passage_id=f"{document_id}:{span.sentence}",
         title=record.title,
         start=span.start,
         end=span.end,
@@ -111,10 +110,6 @@ def _mention(place: Scored, records: Mapping[str, CitedDocument]) -> Mention:
         section=source.section_at(span.start),
         source=source.source_at(span.start),
     )
-
-
-def _passage(place: Scored) -> str:
-    return f"{place.reading.sentence.document_id}:{place.span.sentence}"
 
 
 def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:

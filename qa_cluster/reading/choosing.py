@@ -87,8 +87,7 @@ def choose(spans: Sequence[Scored], calibration: Calibration) -> Chosen:
     """Choose among the spans of a question. Of spans of one document that overlap, the best is kept."""
     kept = _without_overlaps(spans)
     utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
-    top = max(utilities, default=0.0)
-    shift = max(top, 0.0)  # keeps the largest power at 1
+    shift = max([0.0, *utilities])  # keeps the largest power at 1
     weights = [exp(utility - shift) for utility in utilities]
     total = sum(weights) + exp(-shift)
     places: dict[str, list[tuple[Scored, float]]] = {}
