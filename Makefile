@@ -74,6 +74,9 @@ else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
+test-again: types check-native  ## the tests that failed in the last run, alone and twice: was it chance?
+	@$(BIN)/python -m tests.harness.again
+
 test-rounds: $(VENV)/.test install  ## make test 10 times beside two busy processes; ARGS='--rounds N --busy N --fresh'
 	@$(BIN)/python -m tests.harness.rounds $(ARGS)
 

@@ -69,7 +69,13 @@ class Cluster:
     def _complete(self, node: Server) -> bool:
         with node.client() as client:
             fields = client.execute_command("CLUSTER INFO")
-            return bool(fields["cluster_known_nodes"] == str(len(self.nodes)) and fields["cluster_state"] == "ok")
+        # without cluster-require-full-coverage the state is ok before a node has heard of the others' slots
+        wanted = {
+            "cluster_known_nodes": str(len(self.nodes)),
+            "cluster_slots_ok": "16384",
+            "cluster_state": "ok",
+        }
+        return all(fields[name] == value for name, value in wanted.items())
 
     def client(self) -> Any:
         """A redis.RedisCluster of the whole cluster."""

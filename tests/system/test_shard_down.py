@@ -59,8 +59,19 @@ def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, A
 
 
 def gone(system: System, address: str) -> bool:
-    """Whether the service knows that the shard is down."""
+    """Whether the service answers without the shard, and says so."""
     _, found = ask(system, "Is anything missing?", cache="off")
+    return bool(found.get("index", {}).get("missing") == [address])
+
+
+def noticed(system: System, address: str) -> bool:
+    """Whether the service knows that the shard is down: it answers without it, or it names it as it refuses.
+
+    It can only refuse once the other servers do, which may call the shard failing before the service finds out.
+    """
+    status, found = ask(system, "Is anything missing?", cache="off")
+    if status == 503:
+        return f"shard {address} is down" in found["detail"]
     return bool(found.get("index", {}).get("missing") == [address])
 
 
@@ -71,7 +82,7 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
     pid = pid_of(system, number)
     os.kill(pid, how)
     try:
-        eventually(lambda: gone(system, f"{host}:{port}"), 60)
+        eventually(lambda: noticed(system, f"{host}:{port}"), 60)
         yield f"{host}:{port}"
     finally:
         if how is signal.SIGSTOP:
