@@ -16,7 +16,7 @@ else
   -- What was open has gone if the document was written or removed meanwhile, or had to give way to others.
   local reply = redis.pcall('QA.INDEX.COMMIT', INDEX, ID, place, ARGV[4])
   if reply.err then
-    return {'stale'}
+    return string.find(reply.err, 'is not open', 1, true) and {'stale'} or reply
   end
 end
 if record[2] ~= splitter and redis.call('GET', PLACES) ~= places then

@@ -13,6 +13,9 @@ import pytest
 import redis
 
 from qa_cluster import documents, keys
+from qa_cluster.documents import IndexedText
+from qa_cluster.reading.places import pack_places
+from qa_cluster.sentences import split_sentences
 from tests.harness.polling import eventually
 
 from . import shard_model as shard
@@ -68,6 +71,19 @@ def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
     sentences, terms, (frequency,), hits, *_ = shard.command(client, *command)
     assert (sentences, terms, frequency) == (3, 8, 2)
     assert [hit[:2] for hit in hits] == [["a_b: %7Bx%7D", 0], ["a_b: %7Bx%7D", 2]]
+
+
+def test_of_what_a_commit_refuses_only_what_has_gone_is_taken_for_stale(client: redis.Redis) -> None:
+    """To try again mends nothing else, so the worker must hear of it."""
+    version, index, spans = shard.put(client, "d", TEXT).version, keys.index_key(TAG), split_sentences(TEXT)
+    made = IndexedText("1", "1", len(spans), pack_places(TEXT, spans), b"")
+    place = str(shard.command(client, "QA.INDEX.BEGIN", index, "d", b""))
+    before = contents(client)
+    commit = partial(documents.index_document, "d", TAG, version, made, b"")
+    assert shard.run(client, commit(place=str(int(place) + 1))) == ["stale"]
+    with pytest.raises(redis.ResponseError, match="the document has 0 sentences so far, not 3"):
+        shard.run(client, commit(place=place))
+    assert contents(client) == before
 
 
 def test_the_same_version_again_changes_nothing(client: redis.Redis) -> None:
