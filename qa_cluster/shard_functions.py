@@ -16,6 +16,8 @@ READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 SENTENCES_TRIGGER = "qa.sentences"
 PARTITIONS_TRIGGER = "qa.partitions"
+# In the reply to a call of a function that is not registered on the shard: it will be soon, or nobody has done it.
+NOT_REGISTERED = "subcommand not found"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
 WITH_MANIFESTS = "manifests"
 

@@ -25,8 +25,10 @@ from qa_cluster.errors import (
 from qa_cluster.huggingface.request import PipelineRequest
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
-from qa_cluster.shard_functions import PIPELINE_TRIGGER
+from qa_cluster.shard_functions import NOT_REGISTERED, PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
+
+from .searcher import without_function
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
@@ -90,6 +92,8 @@ class RemotePipeline:
         try:
             return await self._shards.execute_on(shard, "RG.TRIGGER", *command, blocking=True)
         except ReplyError as error:
+            if NOT_REGISTERED in str(error):
+                raise without_function(shard, PIPELINE_TRIGGER) from error
             kind = ClusterError if error.code in _UNREADY else from_reply
             raise kind(str(error)) from error
 

@@ -40,7 +40,7 @@ from qa_cluster.ranking.shard_ranking import (
 from qa_cluster.ranking.terms import ANALYZER_VERSION, question_terms
 from qa_cluster.reading.places import Placed
 from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, passes
-from qa_cluster.shard_functions import RANK_TRIGGER
+from qa_cluster.shard_functions import NOT_REGISTERED, RANK_TRIGGER
 from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
@@ -58,6 +58,9 @@ MAX_SCRIPT_SENTENCES = 100
 MAX_SENT_FILTER_BYTES = 4096
 # What keeps the indexes from being asked may end: rights are given, a shard gets a newer module, a sweep ends.
 ASK_INDEXES_AGAIN_SECONDS = 5.0
+# Shards compare their functions every 2 s, and then send what another one lacks.
+REGISTERED_WITHIN_SECONDS = 5.0
+REGISTERED_PAUSE_SECONDS = 0.1
 
 _ANALYZER = ANALYZER_VERSION.encode()
 _log = logging.getLogger(__name__)
@@ -221,11 +224,29 @@ def _check_analyzers(statistics: Statistics, analyzers: Sequence[Any]) -> None:
 
 
 async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
-    """The reply of a function on a shard."""
-    reply = await shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
+    """The reply of a function on a shard.
+
+    A shard that has just joined gets its functions from the others: until then it is asked again, for some seconds.
+    """
+    until = monotonic() + REGISTERED_WITHIN_SECONDS
+    while True:
+        try:
+            reply = await shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
+            break
+        except ReplyError as error:
+            if NOT_REGISTERED not in str(error):
+                raise
+            if monotonic() >= until:
+                raise without_function(shard, name) from error
+        await asyncio.sleep(REGISTERED_PAUSE_SECONDS)
     if not isinstance(reply, list):
         raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
     return reply
+
+
+def without_function(shard: Shard, name: str) -> ClusterError:
+    """The error of a shard on which nobody has registered the function."""
+    return ClusterError(f"the function {name} is not registered on shard {shard.address}: run `qa-cluster up`")
 
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:

@@ -9,8 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from qa_cluster.asking import searcher
 from qa_cluster.asking.engine import Engine
-from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull
+from qa_cluster.asking.remote_pipeline import RemotePipeline
+from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull, ReplyError
+from qa_cluster.huggingface.request import PipelineLimits, parse_request
 from qa_cluster.keys import PARTITIONS_KEY
 from tests.client.engines import ask, noticed, opened, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
@@ -133,6 +136,37 @@ async def test_partitions_that_no_shard_ranks_at_all_cost_the_deadline(engine: E
     forgetful[0] = 10**9
     with pytest.raises(DeadlineExceeded):
         await ask(engine, QUESTION, timeout_ms=300)
+
+
+async def test_a_shard_that_does_not_have_a_function_yet_is_asked_again(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    asked = 0
+
+    async def registered_later(node: Node, arguments: list[str]) -> list[bytes]:
+        nonlocal asked
+        asked += 1
+        if asked <= 3:
+            raise ReplyError("ERR subcommand not found")
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = registered_later
+    assert (await ask(engine, QUESTION)).answerable
+    assert asked > 3
+
+
+async def test_a_function_that_nobody_has_registered_is_an_error_that_says_what_to_do(
+    cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searcher, "REGISTERED_WITHIN_SECONDS", 0.3)
+    cluster.triggers["qa.read"] = refusal("ERR subcommand not found")
+    with pytest.raises(
+        ClusterError, match=r"^the function qa\.read is not registered on shard .*: run `qa-cluster up`$"
+    ):
+        await ask(engine, QUESTION)
+    request = parse_request({"inputs": {"question": "Who?", "context": "Ada."}}, PipelineLimits())
+    with pytest.raises(ClusterError, match=r"^the function qa\.pipeline is not registered on shard .*`qa-cluster up`$"):
+        await RemotePipeline(engine.shards).read("", request, timeout_seconds=30)
 
 
 async def test_a_frozen_server_does_not_hold_a_question_beyond_its_deadline(
