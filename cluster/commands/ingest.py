@@ -32,7 +32,7 @@ _NAMED = 5
 def ingest(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files and folders.", exists=True, metavar="PATH..", show_default=False)
+        list[Path] | None, typer.Argument(help="Files and folders.", exists=True, metavar="PATH", show_default=False)
     ] = None,
     on_error: Annotated[
         str,
@@ -193,7 +193,7 @@ def _preview(settings: Settings, show: Path, paths: list[Path] | None, format: s
 
 def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
     if not paths:
-        raise typer.BadParameter("name the files and folders to store", param_hint="PATH..")
+        raise typer.BadParameter("name the files and folders to store", param_hint="PATH")
     if on_error not in _ON_ERROR:
         raise typer.BadParameter(f"{on_error!r} is not one of {', '.join(_ON_ERROR)}", param_hint="--on-error")
     if sync and not prefix.endswith(_ENDS):
@@ -201,7 +201,7 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
             f"--sync needs a --prefix that ends with one of {' '.join(_ENDS)}, got {prefix!r}", param_hint="--prefix"
         )
     if sync and (len(paths) != 1 or not paths[0].is_dir()):
-        raise typer.BadParameter("--sync needs one folder and nothing else", param_hint="PATH..")
+        raise typer.BadParameter("--sync needs one folder and nothing else", param_hint="PATH")
 
 
 def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | None) -> None:

@@ -77,7 +77,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
     if json:
         console.say_json(result.to_dict())
     else:
-        show(result)
+        show(result, chosen=bool(options.doc_id or options.filter))
 
 
 def _check(settings: Settings, words: str, options: SearchOptions) -> None:
@@ -88,11 +88,16 @@ def _check(settings: Settings, words: str, options: SearchOptions) -> None:
         raise typer.BadParameter(str(error)) from error
 
 
-def show(result: SearchResult) -> None:
-    """Print each hit as a line about it and a line of text, with matching words in bold."""
+def show(result: SearchResult, *, chosen: bool = False) -> None:
+    """Print each hit as a line about it and a line of text, with matching words in bold.
+
+    `chosen` says that a filter has chosen among the documents.
+    """
     notice_partial(result.index)
-    if not result.hits:
-        console.say("no sentence in the documents holds any of these words")
+    if not result.terms:
+        console.say("nothing to search for: these words are too common or too short to be ranked by")
+    elif not result.hits:
+        console.say(f"no sentence in the {'chosen ' if chosen else ''}documents holds any of these words")
     for hit in result.hits:
         title = f", {hit.title}" if hit.title not in ("", hit.document_id) else ""
         place = f", {found}" if (found := where(hit)) else ""

@@ -5,9 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
+from rich.markup import escape
+
 
 def help_of(command: Callable[..., object]) -> str:
     """The docstring of a command, with each paragraph in one line, so that only the terminal breaks the lines.
+
+    Brackets are text, as in ``qa-cluster[sources]``, and no markup of Rich.
 
     >>> def up() -> None:
     ...     '''Start it. It stays
@@ -18,5 +22,5 @@ def help_of(command: Callable[..., object]) -> str:
     >>> help_of(up)
     'Start it. It stays until `down`.\\n\\n    qa-cluster up'
     """
-    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    paragraphs = escape(inspect.getdoc(command) or "").split("\n\n")
     return "\n\n".join(text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs)

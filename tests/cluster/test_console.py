@@ -6,6 +6,7 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from rich.text import Text
 
 from qa_cluster.cluster.commands import ask
 from qa_cluster.cluster.terminal import console, tables
@@ -95,3 +96,10 @@ def test_paragraphs_of_a_help_text_are_broken_by_the_terminal_alone() -> None:
         """
 
     assert help_of(up) == "Start it.\n\nIt stays until `down`.\n\n    qa-cluster up"
+
+
+def test_brackets_of_a_help_text_are_shown() -> None:
+    def export() -> None:
+        """Needs `qa-cluster[export]`."""
+
+    assert Text.from_markup(help_of(export)).plain == "Needs `qa-cluster[export]`."

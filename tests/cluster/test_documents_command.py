@@ -52,9 +52,8 @@ def test_documents_are_listed_counted_shown_and_deleted(up: Qa) -> None:
     assert "3 documents stored (3 new, 0 changed, 0 unchanged)" in up("ingest", "manage", "--prefix", "manage/").stdout
     after = json.loads(up("documents", "count", "--json").stdout)
     assert after == {"documents": before["documents"] + 3, "sentences": before["sentences"] + 9, "waiting": 0}
-    assert (
-        f"{after['documents']} documents, {after['sentences']} sentences; 0 waiting" in up("documents", "count").stdout
-    )
+    counted = f"{after['documents']} documents, {after['sentences']} sentences; 0 waiting to be indexed\n"
+    assert up("documents", "count").stdout == counted
     assert "waiting" not in up("documents", "count", "--no-waiting").stdout
 
     shown = up("documents", "list", "--prefix", "manage/")
@@ -283,6 +282,8 @@ def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
 
 def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     shown = " ".join(Qa(tmp_path)("ingest", "--help").stdout.replace("│", " ").split())
+    assert "ingest [OPTIONS] [PATH]..." in shown
+    assert "'qa-cluster[sources]'" in shown
     assert f"{limits.MAX_TEXT_LENGTH:,} characters" in shown
     assert f"{MAX_SENTENCES:,} sentences" in shown
     assert "body_max_bytes" in shown and "8 MiB" in shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -19,7 +20,9 @@ def result(*hits: Hit) -> SearchResult:
     return SearchResult("id", 0, "q", ("q",), hits, 7, Index("v", 3, 3), SearchTimings(0.5, 0.25, 1.0))
 
 
-def printed(monkeypatch: pytest.MonkeyPatch, what: SearchResult, *, terminal: bool) -> str:
+def printed(
+    monkeypatch: pytest.MonkeyPatch, what: SearchResult, *, terminal: bool = False, chosen: bool = False
+) -> str:
     out = Console(
         file=io.StringIO(),
         highlight=False,
@@ -28,7 +31,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, what: SearchResult, *, terminal: bo
         color_system="standard" if terminal else None,
     )
     monkeypatch.setattr(console, "out", out)
-    show(what)
+    show(what, chosen=chosen)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 
@@ -46,7 +49,9 @@ def test_on_a_terminal_what_matches_is_bold(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "no sentence in the documents" in printed(monkeypatch, result(), terminal=False)
+    assert "no sentence in the documents" in printed(monkeypatch, result())
+    assert "no sentence in the chosen documents" in printed(monkeypatch, result(), chosen=True)
+    assert "too common or too short" in printed(monkeypatch, replace(result(), terms=()))
 
 
 @pytest.mark.parametrize("passage", [None, ROUND])

@@ -44,4 +44,4 @@ def count(  # noqa: PLR0917 - one parameter is one option
         console.say_json(found.to_dict())
         return
     text = f"{console.counted(found.documents, 'document')}, {console.counted(found.sentences, 'sentence')}"
-    console.say(text if found.waiting is None else f"{text}; {found.waiting} waiting to be split and tokenized")
+    console.say(text if found.waiting is None else f"{text}; {found.waiting} waiting to be indexed")

@@ -21,7 +21,7 @@ def delete(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(help="Their ids (`qa-cluster documents list`).", metavar="[ID..]", show_default=False),
+        typer.Argument(help="Their ids (`qa-cluster documents list`).", metavar="ID", show_default=False),
     ] = None,
     prefix: Prefix = "",
     filter: FilterOption = None,
