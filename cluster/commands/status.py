@@ -68,7 +68,7 @@ def _show(report: ClusterReport, *, local: bool) -> None:
     if report.down:
         again = "`qa-cluster up` starts what has ended, with its data" if local else "start it where it was started"
         console.notice(f"does not answer: {', '.join(report.down)}; {again}")
-    for text in report.hints:
+    for text in filter(None, (report.taking_over, *report.hints)):
         console.notice(text)
     if report.ready:
         console.say("ready to answer")

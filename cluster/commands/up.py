@@ -11,6 +11,7 @@ from qa_cluster.errors import ConfigError
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers
+from ..provision.inspection import inspect_cluster
 from ..provision.provisioning import complete
 from ..servers.local import start_servers, with_password
 from ..terminal import console
@@ -85,6 +86,8 @@ def up(  # noqa: PLR0917 - one parameter is one option
         console.notice(_interrupted(settings, bool(url)))
         raise
     console.say(f"the cluster is up: {url}")
+    if not bare and (text := inspect_cluster(settings, url).taking_over):
+        console.notice(text)
     if generate_password:
         console.say(
             f"its password is in {settings.data_dir / PASSWORD_FILE}; commands that use this folder find it there"

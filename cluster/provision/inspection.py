@@ -14,6 +14,7 @@ import redis
 from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
+from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.shard_functions import READER_TRIGGER
 from qa_cluster.topology import Address
@@ -37,7 +38,8 @@ class ShardReport:
 
     `obstacles` are those of them that also keep documents from being stored.
 
-    `collections` has the documents and sentences by collection, whose sums are `documents` and `sentences`.
+    `collections` has the documents and sentences by collection, whose sums are `documents` and `sentences`. `earlier`
+    counts its partitions whose documents an earlier version has indexed: the shard is indexing them anew.
     """
 
     address: str
@@ -52,6 +54,7 @@ class ShardReport:
     documents: int = 0
     sentences: int = 0
     collections: dict[str, tuple[int, int]] = field(default_factory=dict)
+    earlier: int = 0
     keys: int = 0
     memory_bytes: int = 0
     progress: dict[str, str] = field(default_factory=dict)
@@ -89,6 +92,16 @@ class ClusterReport:
                 before = sums.get(name, (0, 0))
                 sums[name] = (before[0] + documents, before[1] + sentences)
         return sums
+
+    @property
+    def taking_over(self) -> str:
+        """That documents of an earlier version are being indexed anew, in words; empty if none are."""
+        if not (partitions := sum(shard.earlier for shard in self.shards)):
+            return ""
+        return (
+            f"documents of an earlier version are being indexed anew ({partitions} of {self.partitions} partitions are"
+            " left): until then some are not found; `qa-cluster documents count` shows how many"
+        )
 
     def all_problems(self) -> list[str]:
         """All problems, each as one line; those of a shard begin with its address."""
@@ -274,8 +287,14 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     with client.pipeline(transaction=False) as pipeline:
         for tag in here:
             pipeline.hkeys(keys.collections_key(tag))
+            pipeline.hget(keys.layout_key(tag), "analyzer")
+            pipeline.exists(keys.index_key(tag), f"stats:{{{tag}}}")  # of versions without the module's index
         pipeline.hgetall(keys.progress_key(node.tag))
-        *lists, progress = pipeline.execute()
+        *found, progress = pipeline.execute()
+    lists, analyzers, holding = found[::3], found[1::3], found[2::3]
+    facts["earlier"] = sum(
+        _text(analyzer) != ANALYZER_VERSION and held > 0 for analyzer, held in zip(analyzers, holding, strict=True)
+    )
     named = {keys.DEFAULT_COLLECTION, *(str(_text(name)) for names in lists for name in names)}
     facts["collections"] = {name: _held(client, here, name) for name in sorted(named)}
     facts["documents"], facts["sentences"] = map(sum, zip(*facts["collections"].values(), strict=True))

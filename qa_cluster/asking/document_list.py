@@ -50,6 +50,7 @@ COUNT_SECONDS = 60.0
 
 _PLACE = Struct(">HHQ")
 _CHECK_BYTES = 4
+_INDEXED = ("version", "tokenized", "analyzer")
 _FIELDS = ("title", "version", "length", "sentences", "tokenized")
 
 
@@ -288,10 +289,15 @@ class DocumentList:
                 shard, "SCAN", cursor, "MATCH", f"{DOCUMENT_PREFIX}*", "COUNT", SCAN_KEYS, "TYPE", "hash"
             )
             names = [name for key in keys if _is_of(name := key.decode(errors="replace"), collection, tags)]
-            replies = await self._shards.execute_many([(name, ("HMGET", name, *_FIELDS)) for name in names])
-            found |= {name for name, row in zip(names, replies, strict=True) if row[1] and row[1] != row[4]}
+            replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
+            found |= {name for name, row in zip(names, replies, strict=True) if _waits(*row)}
             if int(cursor) == 0:
                 return found
+
+
+def _waits(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None) -> bool:
+    """Whether no index has this version of a document; before the module had indexes, records had no analyzer."""
+    return version is not None and (tokenized != version or analyzer is None)
 
 
 def _is_of(key: str, collection: str, tags: frozenset[str]) -> bool:

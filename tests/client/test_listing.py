@@ -105,6 +105,14 @@ async def test_documents_that_wait_are_counted_and_not_listed(cluster: ScriptedC
     assert sorted(await listed(engine, 10)) == ["b", "c"]
 
 
+async def test_documents_of_before_there_were_indexes_wait(engine: Engine) -> None:
+    await fill(engine, ["a", "b"])
+    await ready(engine, 2)
+    key = keys.document_key("a", keys.partition_of("a", PARTITIONS))
+    await engine.shards.execute(key, "HDEL", key, "analyzer")
+    assert (await engine.listing.count(waiting=True)).waiting == 1
+
+
 async def test_a_document_that_is_removed_while_its_page_is_made_is_left_out(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

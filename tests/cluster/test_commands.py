@@ -21,6 +21,7 @@ import redis
 
 from qa_cluster.cluster.cli import main
 from qa_cluster.cluster.servers.ports import free_node_ports
+from qa_cluster.keys import layout_key
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 from tests.harness.polling import eventually
@@ -128,6 +129,22 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
     again = json.loads(qa("ask", "Who designed the engine?", "--json").stdout)
     assert again["answers"][0]["answer"] == "Charles Babbage"
     assert sum(shard["documents"] for shard in qa.status()["shards"]) == 2
+
+
+def test_that_documents_of_an_earlier_version_are_indexed_anew_is_said(up: Qa) -> None:
+    said = "being indexed anew (1 of 12 partitions are left)"
+    assert said not in up("status").stderr
+    with redis.RedisCluster.from_url(f"redis://{up.status()['shards'][0]['address']}") as client:
+        name = next(key for node in client.get_primaries() for key in client.scan_iter("index:*", target_nodes=node))
+        layout = layout_key(name.decode().partition("{")[2].removesuffix("}"))
+        analyzer = client.hget(layout, "analyzer")
+        client.hset(layout, "analyzer", "0-older")
+        try:
+            done = up("status")
+            assert said in done.stderr
+            assert "ready to answer" in done.stdout
+        finally:
+            client.hset(layout, "analyzer", analyzer)
 
 
 def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:

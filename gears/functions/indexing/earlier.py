@@ -17,6 +17,11 @@ _TENSOR = re.compile(r"tokenized:bert:qa:[^{}]*:\{([^{}]+)\}:\d+\Z", re.DOTALL)
 _TERM = re.compile(r"terms:\{([^{}]+)\}:", re.DOTALL)
 
 
+def statistics_key(tag: str) -> str:
+    """A key that every partition with documents had before the module had an index."""
+    return f"stats:{{{tag}}}"
+
+
 async def remove(tags: Collection[str]) -> int:
     """Remove the keys of these partitions; return how many there were."""
     async with locks.held("earlier"):

@@ -141,13 +141,15 @@ async def _take_over(tags: Collection[str] | None) -> None:
     chosen = await partitions.local_tags() if tags is None else [tag for tag in tags if view.has(slot(tag))]
     others: list[str] = []
     for tag in chosen:
-        made, has_index = rg.execute_many([("HGETALL", layout_key(tag)), ("EXISTS", index_key(tag))], keep_errors=True)
+        made, holding = rg.execute_many(
+            [("HGETALL", layout_key(tag)), ("EXISTS", index_key(tag), earlier.statistics_key(tag))], keep_errors=True
+        )
         if isinstance(made, rg.error):
             if not late.is_moving(tag, made):
                 raise made
         elif dict(zip(made[::2], made[1::2], strict=True)) != LAYOUT:
             others.append(tag)
-            if has_index == 1:
+            if isinstance(holding, int) and holding:
                 rg.log(f"partition {tag} is of an earlier version: its documents are being taken over")
     if not others:
         return
