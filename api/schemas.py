@@ -21,6 +21,7 @@ from qa_cluster.asking.questions import (
     LISTS,
     MAX_DOC_IDS,
     MAX_MODEL_BYTES,
+    MORE_VALUES,
     AskLimits,
     AskOptions,
     SearchOptions,
@@ -408,7 +409,7 @@ def _checked(
         value = values[field.name]
         items = value if field.repeated and isinstance(value, list) else [value]
         if field.repeated and len(items) > MAX_DOC_IDS:
-            errors.append((field.name, f"has {len(items)} values, the limit is {MAX_DOC_IDS}"))
+            errors.append((field.name, f"has {len(items)} values, the limit is {MAX_DOC_IDS}: {MORE_VALUES}"))
             continue
         for item in items:
             wrong = _wrong(field, item)

@@ -21,6 +21,8 @@ from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
+# What to do about more ids or conditions than that.
+MORE_VALUES = "`filters` take up to 10,000 values with the operator in, also of the field id"
 MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -276,9 +278,9 @@ def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Fil
     if options.timeout_ms is not None:
         _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
     if len(options.doc_id) > MAX_DOC_IDS:
-        raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}")
+        raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}: {MORE_VALUES}")
     if len(options.filter) > MAX_DOC_IDS:
-        raise InvalidInput(f"filter has {len(options.filter)} conditions, the limit is {MAX_DOC_IDS}")
+        raise InvalidInput(f"filter has {len(options.filter)} conditions, the limit is {MAX_DOC_IDS}: {MORE_VALUES}")
     for doc_id in options.doc_id:
         _check_name("doc_id", doc_id, MAX_ID_BYTES)
     return chosen_by(options.filters, options.filter, options.doc_id)

@@ -70,7 +70,7 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("POST", "/qa", {"json": {"question": "a", "top_k": 1.5, "x/y": 1}}, 422, "validation", ("#/top_k", "#/x~1y")),
     ("POST", "/qa", {"json": {"question": "a", "top_k": True}}, 422, "validation", ("#/top_k", "boolean")),
     ("POST", "/qa", {"json": {"question": "a", "doc_id": [1]}}, 422, "validation", ("#/doc_id",)),
-    ("POST", "/qa", {"json": {"question": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100")),
+    ("POST", "/qa", {"json": {"question": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100", "field id")),
     ("POST", "/qa", {"content": b" " * 5000, "headers": JSON}, 413, "body-too-large", ("4096",)),
     ("PUT", "/documents/", {"json": {"text": "a"}}, 422, "validation", ("id",)),
     ("PUT", "/documents/" + "x" * 513, {"json": {"text": "a"}}, 413, "too-long", ("513", "512")),

@@ -86,7 +86,7 @@ BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("POST", "/search?q=a", {"json": {"query": "a"}}, 422, "validation", ("query string",)),
     ("POST", "/search", {"json": {"query": 5, "top_k": 0}}, 422, "validation", ("#/query", "a string", "#/top_k")),
     ("POST", "/search", {"json": {"q": "a"}}, 422, "validation", ("#/q", "unknown", "#/query", "required")),
-    ("POST", "/search", {"json": {"query": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100")),
+    ("POST", "/search", {"json": {"query": "a", "doc_id": ["d"] * 101}}, 422, "validation", ("101", "100", "field id")),
     ("POST", "/search", {"content": b" " * 5000, "headers": JSON}, 413, "body-too-large", ("4096",)),
     ("GET", "/search/", {}, 404, "route-not-found", ()),
 ]
