@@ -66,7 +66,10 @@ def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
     options = parser.parse_args()
     if set(OTHERS) & set(options.scenarios) and options.documents is None:
-        parser.error(f"{', '.join(OTHERS)} need --documents: `python3 tests/yardstick/fetch.py FOLDER` fills a folder")
+        parser.error(
+            f"{', '.join(OTHERS)} need --documents: `python3 -m tests.benchmarks.debian_docs FOLDER` makes a folder of"
+            " some million sentences, `python3 tests/yardstick/fetch.py FOLDER` a smaller one"
+        )
     if "recall" in options.scenarios and options.data is None:
         parser.error("recall needs --data: the file whose questions are searched for")
     return options, parser
