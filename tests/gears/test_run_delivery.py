@@ -54,6 +54,7 @@ def test_messages_over_a_bad_bus_arrive_once_and_in_order() -> None:
         if chance.random() < 0.5:
             sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
     assert taken == list(range(500))
+    assert arrivals._bytes == 0, "nothing is kept of what came twice"
     sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
     assert not sending.again(RUN)
 
