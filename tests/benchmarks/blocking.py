@@ -26,7 +26,7 @@ from .corpus import Corpus
 from .report import Report, median
 from .shard_get import sentence_keys
 
-QUESTIONS = 200
+QUESTIONS = 100
 INFERENCE_WORKERS = (0, 1)
 STREAMS = 4
 ENTRIES = 500
