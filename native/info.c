@@ -55,6 +55,8 @@ static void add_inference(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "inference_batches", beat->inference_batches);
     RedisModule_InfoAddFieldLongLong(info, "inference_retries", beat->inference_retries);
     RedisModule_InfoAddFieldLongLong(info, "inference_rss_bytes", beat->inference_rss_bytes);
+    RedisModule_InfoAddFieldLongLong(info, "inference_missing", beat->inference_missing);
+    RedisModule_InfoAddFieldLongLong(info, "inference_file_bytes", beat->inference_file_bytes);
 }
 
 static void add_queue(RedisModuleInfoCtx *info) {

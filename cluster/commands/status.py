@@ -93,9 +93,14 @@ def _row(shard: ShardReport) -> dict[str, object]:
 
 
 def _worker(info: Mapping[str, Any]) -> str:
-    """The state of a shard's worker, and how many of its inference workers are up where it has some."""
+    """The state of a shard's worker and, where it has inference workers, how many are up and what they hold."""
     state, workers = str(info.get("qa_worker_state", "")), int(info.get("qa_inference_workers", 0))
-    return f"{state}, {info.get('qa_inference_ready', 0)} of {workers} for models" if workers else state
+    if not workers:
+        return state
+    megabytes = (int(info.get("qa_inference_rss_bytes", 0)) + int(info.get("qa_inference_file_bytes", 0))) / 1e6
+    missing = int(info.get("qa_inference_missing", 0))
+    held = f"{info.get('qa_inference_ready', 0)} of {workers} for models ({megabytes:.0f} MB)"
+    return f"{state}, {held}" + (f", {missing} to be loaded again" if missing else "")
 
 
 def _show_progress(report: ClusterReport) -> None:

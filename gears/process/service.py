@@ -116,6 +116,7 @@ class WorkerService:
         await runtime.models.load_all()
         # asked for only now, so that the reply includes what other shards have registered here meanwhile
         runtime.registrar.installed.restore(host.execute("QA.SESSIONS"))
+        runtime.distributor.take_part()
         host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
         watching = self._loop.create_task(neighbours.watch())
@@ -179,7 +180,9 @@ class WorkerService:
         peers.on("register", registrar.take)
         peers.on("registered", registrar.confirmed)
         peers.on("replaced", registrar.replaced)
+        peers.on("worker", distributor.worker)
         peers.on("run", distributor.join)
+        peers.on("receipt", distributor.receipt)
         peers.on("records", distributor.packet)
         peers.on("state", distributor.state)
         peers.on("abort", distributor.abort)

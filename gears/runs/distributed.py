@@ -2,8 +2,11 @@
 
 The origin sends the plan, with one map of slots for the whole run, to all primaries. At a *repartition* a record goes
 to the owner of its key's slot; at a *collect* to the origin. A shard that has finished a stage sends an end marker to
-all shards that may have got records from it; a stage ends when all its markers have arrived. The bus loses messages
-when a link breaks: a run without progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
+all shards that may have got records from it; a stage ends when all its markers have arrived.
+
+The bus loses messages: when a link breaks, and while its nodes hardly know each other. All of the above is sent again
+until it is confirmed, begun once (`invitations.py`), and taken once and in order (`delivery.py`). A run without
+progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
 """
 
 from __future__ import annotations
@@ -11,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict, deque
 from collections.abc import AsyncIterable, Coroutine
 from dataclasses import replace
 from typing import Any, Protocol
@@ -27,18 +29,20 @@ from ..shard.executions import Execution, Owner, current
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.peers import Peers
+from .delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
 from .history import ExecutionHistory
+from .invitations import Invitations, RunRequest
 from .own import is_own_plan
-from .part import MAX_WAITING_BYTES, Outbox, Packet, PartState, RunPart, RunRequest, StartRun
+from .part import Outbox, Packet, PartState, RunPart, StartRun
 from .pipeline import Chain, feed, run_local
 from .plan import ExecutionPlan, Step, StepKind, split_stages
 from .settings import GearsSettings
 
 logger = logging.getLogger(__name__)
 IDLE_ERROR = "Execution max idle reached"
-MAX_EARLY_MESSAGES = 4096
-MAX_EARLY_RUNS = 64
 TICK_SECONDS = 0.5
+RECEIPT_SECONDS = 0.05
+"""One receipt for what has arrived in this time."""
 
 
 class Planned(Protocol):
@@ -87,11 +91,20 @@ class Distributor:
         self._settings = settings
         self._sessions = sessions
         self._parts: dict[str, RunPart] = {}
-        # packets that arrived before the start of their run
-        self._early: OrderedDict[str, list[Packet]] = OrderedDict()
-        self._early_bytes = 0
-        self._ended: deque[str] = deque(maxlen=1000)
+        self._invitations = Invitations(peers)
+        self._sending = Sending(self._send)
+        self._arrivals = Arrivals()
+        self._ended = Recent()
+        self._restored = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
+
+    def take_part(self) -> None:
+        """Take part in runs of other shards from now on: the sessions of this shard are there."""
+        self._restored.set()
+
+    def worker(self, sender: str, body: None) -> str:
+        """The name of this worker for other shards (message ``worker``)."""
+        return self._invitations.worker
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
         """Run a plan in the background; the execution's task can be cancelled."""
@@ -180,14 +193,30 @@ class Distributor:
         part = RunPart(start, own, execution, execution.strand)
         sent = replace(start, plan=replace(plan, steps=())) if registration_id else start
         packed = self._sessions.pack((sent, records is not None), session_id)
-        for node in part.others:
-            self._peers.send(node, "run", RunRequest(start.id, session_id, packed))
+        request = RunRequest(start.id, session_id, packed)
+        inviting = [asyncio.ensure_future(self._invite(part, node, request)) for node in part.others]
         source = records if records is not None else plan.source.records(self._host)
         try:
+            await asyncio.sleep(0)  # the requests go out before the first records
             await self._with_watchdog(part, self._lead_part(part, source))
         finally:
+            for task in inviting:
+                task.cancel()
+            self._sending.forget(start.id)
             for node in part.unfinished:
                 self._send_abort(node, start.id)
+        if part.refusal.done() and (error := part.refusal.result()) is not None:
+            raise error
+
+    async def _invite(self, part: RunPart, node: str, request: RunRequest) -> None:
+        try:
+            await self._invitations.send(node, request)
+        except Exception as error:  # whatever it is, the run must not wait for this shard
+            part.refuse(error if isinstance(error, GearsError) else GearsError(error_line(error)))
+        else:
+            part.last_progress = time.monotonic()
+            part.heard_of.add(node)
+            part.execution.shards_received = len(part.heard_of)
 
     async def _lead_part(self, part: RunPart, source: AsyncIterable[Any]) -> None:
         await _on(part.strand, self._run_part(part, source))
@@ -202,10 +231,13 @@ class Distributor:
         # the origin gives up first, and notifies the others
         patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
         try:
-            for packet in self._take_early(part.start.id):
-                part.put(packet.stage, packet.records)
-            while not task.done() and not part.refused:
-                await asyncio.wait([task], timeout=min(TICK_SECONDS, part.start.max_idle_seconds / 4))
+            self._arrivals.begin(part.start.id)
+            for sender in self._arrivals.senders(part.start.id):
+                self._take(part, sender)
+            tick = min(TICK_SECONDS, part.start.max_idle_seconds / 4)
+            while not task.done() and not part.refusal.done():
+                await asyncio.wait([task, part.refusal], timeout=tick, return_when=asyncio.FIRST_COMPLETED)
+                self._sending.again(part.start.id)
                 # a function that has a thread, or waits for one, is at work, however long it takes
                 busy = part.beginning or (part.strand is not None and part.strand.busy)
                 if busy or (part.turns.pushed, part.execution.beats) != seen:
@@ -220,8 +252,7 @@ class Distributor:
                 task.result()
         finally:
             task.cancel()
-            del self._parts[part.start.id]
-            self._ended.append(part.start.id)
+            self._over(part)
 
     async def _run_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
         execution = part.execution
@@ -267,15 +298,22 @@ class Distributor:
                 if part.turns.over(chain.clocked):
                     await part.turns.give()
 
-    def join(self, sender: str, request: RunRequest) -> None:
-        """Take part in a run of another shard (message ``run``)."""
-        start: StartRun
-        try:
-            start, records_at_origin = self._sessions.unpack(request.packed, request.session_id)
-        except Exception as error:  # the origin must not wait for this shard
-            self._refuse(request.id, sender, error)
-            return
-        task = asyncio.get_running_loop().create_task(self._follow(start, reads=not records_at_origin))
+    async def join(self, sender: str, request: RunRequest) -> str:
+        """Take part in a run of another shard (message ``run``), and say who does; GearsError if another one may."""
+        await self._restored.wait()
+        if self._invitations.take(self._host.info.shard_id, request):
+            start: StartRun
+            try:
+                start, records_at_origin = self._sessions.unpack(request.packed, request.session_id)
+            except Exception as error:  # the origin must not wait for this shard
+                self._refuse(request.id, sender, error)
+            else:
+                self._keep(self._follow(start, reads=not records_at_origin))
+        return self._invitations.worker
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work in the background."""
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -303,7 +341,6 @@ class Distributor:
             return
         part = RunPart(start, self._host.info.shard_id, execution, self._strand(start.plan, execution))
         source = start.plan.source.records(self._host) if reads else None
-        self._report(part, done=False)
         try:
             if start.id in self._ended:  # the message to abort came before this task began
                 execution.abort()
@@ -315,6 +352,7 @@ class Distributor:
         finally:
             execution.finish("aborted" if execution.aborted else "done")
         self._report(part, done=True)
+        await self._until_confirmed(start.id, 2 * start.max_idle_seconds)
 
     async def _follow_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
         if part.start.registration_id:
@@ -338,49 +376,97 @@ class Distributor:
 
     def _refuse(self, run_id: str, origin: str, error: Exception) -> None:
         """Take no part in a run, and tell its origin why."""
-        self._ended.append(run_id)
+        self._ended.add(run_id)
+        self._arrivals.forget(run_id)
         line = error_line(error)
         logger.warning("run %s of shard %s is refused: %s", run_id, origin, line)
         try:
-            self._peers.send(origin, "state", PartState(run_id, True, (line,), line, refused=True))
-        except GearsError as unsent:  # then the origin's watchdog ends the run
+            self._sending.send(origin, "state", PartState(run_id, True, (line,), line, refused=True))
+        except GearsError as unsent:  # it is tried again; in the end the origin's watchdog ends the run
             logger.warning("run %s: a refusal did not reach the origin: %s", run_id, unsent)
+        self._keep(self._until_confirmed(run_id, self._settings.max_idle_seconds))
 
     def _report(self, part: RunPart, *, done: bool) -> None:
-        errors, failure = (tuple(part.execution.errors), part.execution.failure) if done else ((), None)
+        run_id, origin = part.start.id, part.start.origin
         try:
-            self._peers.send(part.start.origin, "state", PartState(part.start.id, done, errors, failure))
-        except GearsError as error:  # then the origin's watchdog ends the run
-            logger.warning("run %s: a report did not reach the origin: %s", part.start.id, error)
+            if done:
+                state = PartState(run_id, True, tuple(part.execution.errors), part.execution.failure)
+                self._sending.send(origin, "state", state)
+            else:
+                self._peers.send(origin, "state", PartState(run_id, False))
+        except GearsError as error:  # it is tried again; in the end the origin's watchdog ends the run
+            logger.warning("run %s: a report did not reach the origin: %s", run_id, error)
+
+    async def _until_confirmed(self, run_id: str, seconds: float) -> None:
+        """Send again what others have not confirmed, also after this shard's part of the run has ended."""
+        deadline = self._host.loop.time() + seconds
+        try:
+            while self._sending.again(run_id) and self._host.loop.time() < deadline:
+                await asyncio.sleep(min(TICK_SECONDS, seconds / 4))
+        finally:
+            self._sending.forget(run_id)
 
     def packet(self, sender: str, packet: Packet) -> None:
         """Take records or an end marker (message ``records``)."""
-        part = self._parts.get(packet.id)
-        if part is not None:
-            try:
-                part.put(packet.stage, packet.records)
-            except GearsError as error:
-                part.execution.add_error(str(error))
-                self.abort(sender, packet.id)
-        elif packet.id not in self._ended:
-            early = self._early.setdefault(packet.id, [])
-            early.append(packet)
-            self._early_bytes += len(packet.records or b"")
-            if len(early) > MAX_EARLY_MESSAGES:
-                self._take_early(packet.id)
-            while len(self._early) > MAX_EARLY_RUNS or self._early_bytes > MAX_WAITING_BYTES:
-                self._take_early(next(iter(self._early)))
-
-    def _take_early(self, run_id: str) -> list[Packet]:
-        packets = self._early.pop(run_id, [])
-        self._early_bytes -= sum(len(packet.records or b"") for packet in packets)
-        return packets
+        self._arrived(sender, packet)
 
     def state(self, sender: str, state: PartState) -> None:
         """Note that another shard is alive or done (message ``state``)."""
-        part = self._parts.get(state.id)
-        if part is None:
+        if state.number:
+            self._arrived(sender, state)
+        elif (part := self._parts.get(state.id)) is not None:
+            self._note(part, sender, state)
+
+    def receipt(self, sender: str, receipt: Receipt) -> None:
+        """Note what another shard has got (message ``receipt``)."""
+        self._sending.confirmed(sender, receipt)
+
+    def _arrived(self, sender: str, message: Packet | PartState) -> None:
+        if message.id in self._ended:
+            self._confirm(sender, Receipt(message.id, UP_TO_ALL))
             return
+        self._arrivals.hold(sender, message)
+        part = self._parts.get(message.id)
+        if part is not None:
+            self._take(part, sender)
+
+    def _take(self, part: RunPart, sender: str) -> None:
+        """Take the messages of a shard whose turn it is, and confirm them, all those of a moment together."""
+        for message in self._arrivals.due(part.start.id, sender):
+            if isinstance(message, PartState):
+                self._note(part, sender, message)
+                continue
+            try:
+                part.put(message.stage, message.records)
+            except GearsError as error:
+                part.execution.add_error(str(error))
+                self.abort(sender, message.id)
+        if not part.receipts_due:
+            part.receipts_due = True
+            self._host.loop.call_later(RECEIPT_SECONDS, self._send_receipts, part)
+
+    def _send_receipts(self, part: RunPart) -> None:
+        part.receipts_due = False
+        if self._parts.get(part.start.id) is part:
+            for sender in self._arrivals.senders(part.start.id):
+                self._confirm(sender, Receipt(part.start.id, self._arrivals.taken(part.start.id, sender)))
+
+    def _confirm(self, sender: str, receipt: Receipt) -> None:
+        try:
+            self._peers.send(sender, "receipt", receipt)
+        except GearsError as error:
+            logger.warning("run %s: a receipt did not reach shard %s: %s", receipt.id, sender, error)
+
+    def _over(self, part: RunPart) -> None:
+        """Take and confirm no more for a part that has ended."""
+        run_id = part.start.id
+        del self._parts[run_id]
+        self._ended.add(run_id)
+        for sender in self._arrivals.senders(run_id):
+            self._confirm(sender, Receipt(run_id, UP_TO_ALL))
+        self._arrivals.forget(run_id)
+
+    def _note(self, part: RunPart, sender: str, state: PartState) -> None:
         part.last_progress = time.monotonic()
         part.heard_of.add(sender)
         part.execution.shards_received = len(part.heard_of)
@@ -388,7 +474,8 @@ class Distributor:
             for text in state.errors:
                 part.execution.add_error(text)
             part.execution.first_failure = part.execution.first_failure or state.failure
-            part.refused = part.refused or state.refused
+            if state.refused:
+                part.refuse()
             part.unfinished.discard(sender)
             part.execution.shards_completed = len(part.others) - len(part.unfinished)
             if not part.unfinished:
@@ -400,10 +487,14 @@ class Distributor:
         if part is not None:
             part.execution.abort()
         else:
-            self._ended.append(run_id)
+            self._ended.add(run_id)
+            self._arrivals.forget(run_id)
+
+    def _send(self, node: str, kind: str, body: Any) -> None:
+        self._peers.send(node, kind, body)
 
     def _send_packet(self, node: str, packet: Packet) -> None:
-        self._peers.send(node, "records", packet)
+        self._sending.send(node, "records", packet)
 
     def _send_abort(self, node: str, run_id: str) -> None:
         try:

@@ -43,22 +43,18 @@ class StartRun:
 
 @sent
 @dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A pickled `StartRun`, with what a shard needs to read it or to refuse it."""
-
-    id: str
-    session_id: str | None
-    packed: bytes
-
-
-@sent
-@dataclass(frozen=True, slots=True)
 class Packet:
     """Pickled records for a stage or, if there are none, the end marker of one shard."""
 
     id: str
     stage: int
     records: bytes | None
+    number: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of its records."""
+        return len(self.records or b"")
 
 
 @sent
@@ -66,7 +62,8 @@ class Packet:
 class PartState:
     """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
 
-    A shard that has `refused` has taken no part, and sends no records and end markers.
+    A shard that has `refused` has taken no part, and sends no records and end markers. A report that a shard is alive
+    has no number: the next one takes its place.
     """
 
     id: str
@@ -74,6 +71,12 @@ class PartState:
     errors: tuple[str, ...] = ()
     failure: str | None = None
     refused: bool = False
+    number: int = 0
+
+    @property
+    def size(self) -> int:
+        """It has no records."""
+        return 0
 
 
 class RunPart:
@@ -94,11 +97,18 @@ class RunPart:
         self.unfinished = set(self.others) if self.is_origin else set()
         self.heard_of: set[str] = set()
         self.all_done = asyncio.Event()
-        self.refused = False
+        # set when a shard takes no part; the error, if its worker did not say more in a report
+        self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
+        self.receipts_due = False
         self.beginning = False  # whether it waits for `onRegistered` of its registration
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
             self.all_done.set()
+
+    def refuse(self, error: GearsError | None = None) -> None:
+        """End the run, because a shard takes no part."""
+        if not self.refusal.done():
+            self.refusal.set_result(error)
 
     def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
         """The packets that have arrived for a stage."""

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import itertools
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,8 @@ class Peers:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._handlers: dict[str, Handler] = {}
-        self._numbers = itertools.count(1)
+        # from a random number on: an answer may be meant for the worker before this one
+        self._numbers = itertools.count(secrets.randbits(48))
         self._waiting: dict[tuple[int, str], asyncio.Future[PeerAnswer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from qa_cluster.errors import ConfigError, ProtocolError
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 STANDALONE_ID = "0" * 40
 
 

@@ -21,7 +21,7 @@
 #include "server/server.h"
 #include "worker/supervisor.h"
 
-enum { PROTOCOL = 5, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { PROTOCOL = 6, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
 enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 
 typedef struct Waiter {
@@ -67,14 +67,14 @@ static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
 
 static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.BEAT")) return REDISMODULE_OK;
-    if (argc != 17) return RedisModule_WrongArity(ctx);
-    long long numbers[16];
-    for (int i = 0; i < 16; i++)
+    if (argc != 19) return RedisModule_WrongArity(ctx);
+    long long numbers[18];
+    for (int i = 0; i < 18; i++)
         if (RedisModule_StringToLongLong(argv[1 + i], &numbers[i]) != REDISMODULE_OK || numbers[i] < 0)
             return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be non-negative integers");
-    WorkerBeat beat = {numbers[0],  numbers[1],  numbers[2],  numbers[3], numbers[4],  numbers[5],
-                       numbers[6],  numbers[7],  numbers[8],  numbers[9], numbers[10], numbers[11],
-                       numbers[12], numbers[13], numbers[14], numbers[15]};
+    WorkerBeat beat = {numbers[0],  numbers[1],  numbers[2],  numbers[3],  numbers[4],  numbers[5],
+                       numbers[6],  numbers[7],  numbers[8],  numbers[9],  numbers[10], numbers[11],
+                       numbers[12], numbers[13], numbers[14], numbers[15], numbers[16], numbers[17]};
     supervisor_beat(&beat);
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }

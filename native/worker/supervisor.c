@@ -306,7 +306,7 @@ static int introduce(RedisModuleCtx *ctx) {
     char host[64], message[1024], rest[256];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    snprintf(message, sizeof message, "{\"protocol\": 5, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
+    snprintf(message, sizeof message, "{\"protocol\": 6, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
              info.number);
     /* A relative path is useless to the worker: the server may have changed its directory after binding. */
     if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);

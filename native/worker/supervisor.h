@@ -13,7 +13,7 @@ typedef struct WorkerBeat {
     long long rss_bytes, batches, batched_items, batched_tokens, padded_tokens, queue_depth;
     long long function_threads, functions_running, functions_waiting, functions_stuck;
     long long inference_workers, inference_ready, inference_restarts, inference_batches, inference_retries;
-    long long inference_rss_bytes;
+    long long inference_rss_bytes, inference_missing, inference_file_bytes;
 } WorkerBeat;
 
 /* A model runtime of the worker's environment. */

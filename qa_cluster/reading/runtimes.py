@@ -75,8 +75,10 @@ def _openvino(model: Path, threads: int) -> Runner:
     request = compiled.create_infer_request()
 
     def run(arrays: Arrays) -> Logits:
-        outputs = request.infer(arrays)
-        return np.array(outputs[0]), np.array(outputs[1])
+        # `infer` loses every error where there is one thread: its outputs are then those of the run before
+        request.start_async(arrays)
+        request.wait()
+        return np.array(request.get_output_tensor(0).data), np.array(request.get_output_tensor(1).data)
 
     return run
 

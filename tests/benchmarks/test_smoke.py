@@ -129,8 +129,8 @@ def test_blocking_runs() -> None:
     report = Report(server_version(binary), "none", "none")
     blocking.run(report, binary, from_pydoc(count=3), 1, questions=5)
     (table,) = report.tables
-    assert [row[0] for row in table["rows"]] == list(blocking.FUNCTIONS)
-    assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[1:])
+    assert [row[:2] for row in table["rows"]] == [[name, workers] for workers in "01" for name in blocking.FUNCTIONS]
+    assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[2:])
 
 
 def test_living_runs(tmp_path: Path) -> None:

@@ -24,8 +24,19 @@ def test_servers_get_the_setting(count: int) -> None:
         (READY, "ready", ""),
         (READY | {"qa_inference_workers": 0, "qa_inference_ready": 0}, "ready", ""),
         (
-            READY | {"qa_inference_workers": 2, "qa_inference_ready": 1},
-            "ready, 1 of 2 for models",
+            READY
+            | {
+                "qa_inference_workers": 2,
+                "qa_inference_ready": 1,
+                "qa_inference_rss_bytes": 300_000_000,
+                "qa_inference_file_bytes": 25_000_000,
+            },
+            "ready, 1 of 2 for models (325 MB)",
+            "",
+        ),
+        (
+            READY | {"qa_inference_workers": 2, "qa_inference_ready": 2, "qa_inference_missing": 3},
+            "ready, 2 of 2 for models (0 MB), 3 to be loaded again",
             "",
         ),
         (
@@ -35,7 +46,7 @@ def test_servers_get_the_setting(count: int) -> None:
                 "qa_inference_ready": 0,
                 "qa_inference_restarts": 7,
             },
-            "ready, 0 of 2 for models",
+            "ready, 0 of 2 for models (0 MB)",
             "none of its 2 inference workers is up (restarts: 7)",
         ),
         (

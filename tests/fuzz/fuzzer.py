@@ -210,6 +210,7 @@ class Fuzzer:
             ["BGREWRITEAOF"],
             ["ACL", "SETUSER", "reader", chance.choice(["+@all", "-@write"])],
             ["CONFIG", "SET", "qa.max-queue", chance.choice([1, 50, 50, 50, 50])],
+            ["CONFIG", "SET", "qa.inference-workers", chance.choice([0, 1, 2, 64, 65, -1, "x"])],
             ["INFO", "everything"],
             ["DEBUG", "SLEEP", "0.01"],
         ]

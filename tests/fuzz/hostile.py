@@ -1,5 +1,7 @@
 """A fake worker that answers jobs at random: rightly, wrongly, for others, twice, late or never; it may also die.
 
+Some of its functions are slow: they go on when their time is over.
+
 Option: the seed of its random choices.
 """
 
@@ -22,6 +24,8 @@ from tests.harness.fake_worker.worker import Worker
 NAMES = b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"
 TENSOR: Command = ["INT8", 1, 2, b"\0\1"]
 PATIENCE_SECONDS = 2.0
+FUNCTIONS = ("script", "trigger", "event", "onregistered", "command")
+SLOW_SECONDS = [0.25, 0.6]  # beyond the time limits of the jobs, within and beyond the grace after them
 
 
 class Behaviour(Worker):
@@ -166,7 +170,8 @@ class Behaviour(Worker):
 
     def take(self, job: list[Any]) -> None:
         """Works on a job sooner or later, and does mischief."""
-        timer = threading.Timer(self.chance.choice([0, 0, 0.02, 0.15]), self.work, [job])
+        delays = SLOW_SECONDS if job[1] in FUNCTIONS and self.chance.random() < 0.1 else [0, 0, 0.02, 0.15]
+        timer = threading.Timer(self.chance.choice(delays), self.work, [job])
         timer.daemon = True
         timer.start()
         self.mischief(job[0])

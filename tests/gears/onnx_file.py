@@ -52,10 +52,17 @@ def _model(
     return _number(1, 8) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _number(2, 13))
 
 
-def add_model() -> bytes:
-    """sum = a + b, FLOAT of any length."""
-    values = [_value(name, FLOAT, ["n"]) for name in ("a", "b", "sum")]
+def add_model(length: Dim = "n") -> bytes:
+    """sum = a + b, FLOAT of any length, or of this one."""
+    values = [_value(name, FLOAT, [length]) for name in ("a", "b", "sum")]
     return _model([_node("Add", ["a", "b"], ["sum"])], values[:2], values[2:])
+
+
+def product_model() -> bytes:
+    """y = a @ b, FLOAT matrices of any shape."""
+    shapes = {"a": ["m", "k"], "b": ["k", "n"], "y": ["m", "n"]}
+    values = [_value(name, FLOAT, shape) for name, shape in shapes.items()]
+    return _model([_node("MatMul", ["a", "b"], ["y"])], values[:2], values[2:])
 
 
 def token_model() -> bytes:
@@ -68,6 +75,27 @@ def token_model() -> bytes:
     ]
     inputs = [_value(name, INT64, shape) for name in ("input_ids", "attention_mask")]
     return _model(nodes, inputs, [_value("score", FLOAT, shape)])
+
+
+def positions_model(longest: int) -> bytes:
+    """A token model with a table of positions: score = input_ids * attention_mask * (0, 1, ..), up to so many."""
+    shape, numbers = ["batch", "length"], b"".join(n.to_bytes(8, "little") for n in range(longest))
+    constants = {"table": (numbers, [1, longest]), "zero": (bytes(8), [1]), "one": ((1).to_bytes(8, "little"), [1])}
+    initializers = [
+        b"".join(_number(1, dim) for dim in dims) + _number(2, INT64) + _bytes(8, name) + _bytes(9, data)
+        for name, (data, dims) in constants.items()
+    ]
+    to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
+    nodes = [
+        _node("Shape", ["input_ids"], ["both"]),
+        _node("Gather", ["both", "one"], ["count"]),
+        _node("Slice", ["table", "zero", "count", "one"], ["positions"]),
+        _node("Mul", ["input_ids", "attention_mask"], ["masked"]),
+        _node("Mul", ["masked", "positions"], ["placed"]),
+        _node("Cast", ["placed"], ["score"], to_float),
+    ]
+    inputs = [_value(name, INT64, shape) for name in ("input_ids", "attention_mask")]
+    return _model(nodes, inputs, [_value("score", FLOAT, shape)], initializers)
 
 
 def double_model() -> bytes:

@@ -15,7 +15,15 @@ from qa_cluster.gears.inference.model_file import written
 from qa_cluster.gears.inference.tensors import from_wire, read_wire, to_blob, to_wire
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.files import load_bytes
-from tests.gears.onnx_file import add_model, loop_model, outside_model, table_model, token_model
+from tests.gears.onnx_file import (
+    add_model,
+    loop_model,
+    outside_model,
+    positions_model,
+    product_model,
+    table_model,
+    token_model,
+)
 
 
 def test_runtimes_agree_on_ports_and_results() -> None:
@@ -31,12 +39,58 @@ def test_runtimes_agree_on_ports_and_results() -> None:
 
 
 def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
-    model = load_bytes("ONNX", "CPU:1", add_model(), RuntimeLimits())
+    model = load_bytes("ONNX", "CPU:1", add_model(2), RuntimeLimits())
     assert isinstance(model, OpenVinoModel)
+    assert isinstance(load_bytes("ONNX", "CPU", add_model(), RuntimeLimits()), OnnxModel), "its shapes are not fixed"
     assert not is_token_model(model)
     first = model.run([np.array([1, 2], "<f4"), np.array([3, 4], "<f4")])[0]
     model.run([np.array([9, 9], "<f4"), np.array([9, 9], "<f4")])
     assert first.tolist() == [4.0, 6.0], "a result must not change when the model runs again"
+
+
+@pytest.mark.parametrize(
+    ("blob", "fitting", "mismatched"),
+    [
+        (add_model(), ((2,), (2,)), ((2,), (3,))),
+        (product_model(), ((2, 3), (3, 4)), ((2, 3), (4, 5))),
+        (product_model(), ((2, 3), (3, 4)), ((2, 300_000), (4, 5))),
+    ],
+)
+def test_shapes_that_do_not_fit_each_other_are_refused_and_spoil_no_later_run(
+    blob: bytes, fitting: tuple[tuple[int, ...], ...], mismatched: tuple[tuple[int, ...], ...]
+) -> None:
+    """OpenVINO answered with the outputs of the run before, and later with memory of others."""
+    model = load_bytes("ONNX", "CPU", blob, RuntimeLimits(1))
+    for value in range(1, 5):
+        arrays = [np.full(shape, value, "<f4") for shape in fitting]
+        expected = arrays[0] @ arrays[1] if arrays[0].ndim == 2 else arrays[0] + arrays[1]
+        assert model.run(arrays)[0].tolist() == expected.tolist()
+        with pytest.raises(InferenceFailed, match="ONNXRuntimeError"):
+            model.run([np.full(shape, 70, "<f4") for shape in mismatched])
+
+
+@pytest.mark.parametrize("longest", [5, 512, 600])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_beyond_the_positions_of_a_token_model_are_refused_before_they_run(longest: int, threads: int) -> None:
+    with written([positions_model(longest)]) as file:
+        model = OpenVinoModel(file, threads)
+    for rows in (1, 3):
+        ids = np.full((rows, longest), 2)
+        assert model.run([ids, np.ones_like(ids)])[0].tolist() == [[2.0 * n for n in range(longest)]] * rows
+        for more in (longest + 1, longest + 88):
+            longer = np.full((rows, more), 7)
+            with pytest.raises(InferenceFailed, match=f"rows of up to {longest} tokens, got {more}"):
+                model.run([longer, np.ones_like(longer)])
+
+
+def test_what_a_run_of_openvino_raises_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    with written([positions_model(5)]) as file:
+        model = OpenVinoModel(file, 1)
+    monkeypatch.setattr(model, "_longest", 100)
+    ids = np.full((1, 5), 2)
+    model.run([ids, ids])
+    with pytest.raises(InferenceFailed, match=r"mismatch|failed"):
+        model.run([np.full((1, 7), 2)] * 2)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from qa_cluster.gears.inference.tensors import Array
 from qa_cluster.gears.inference.workers.frames import Closed, receive, send
@@ -85,6 +87,7 @@ def frame(head: bytes, rest: bytes = b"", whole: int | None = None) -> bytes:
         (frame(b'{"id":1}'), "head of a frame cannot be read"),
         (frame(b"[1]"), "head of a frame cannot be read"),
         (frame(b'{"tensors":[["<i4",[2],8]]}'), "does not have the tensors of its head"),
+        (frame(b'{"tensors":[["<i4",[1],-4],["<i4",[3],12]]}', bytes(8)), "does not have the tensors of its head"),
         (frame(b'{"tensors":[["<i4",[3],8]]}', bytes(8)), r"type '<i4' and shape \[3\] has 8 bytes"),
         (frame(b'{"tensors":[["|O",[1],8]]}', bytes(8)), "type '|O'"),
         (frame(b'{"tensors":[["what",[1],8]]}', bytes(8)), "type 'what'"),
@@ -96,3 +99,21 @@ def test_what_is_no_frame_is_refused(pair: Pair, data: bytes, message: str) -> N
     pair[0].shutdown(socket.SHUT_WR)
     with pytest.raises(Closed, match=message):
         receive(pair[1])
+
+
+@settings(max_examples=300)
+@given(st.binary(max_size=200), st.integers(0, 400), st.binary(min_size=1, max_size=8))
+def test_a_damaged_frame_is_a_frame_or_the_end_of_its_sender(head: bytes, at: int, damage: bytes) -> None:
+    """Whatever a process that has lost its mind sends, the worker reads on, or gives that process up."""
+    good = frame(b'{"id":1,"tensors":[["<i4",[2,3],24],["STRING",[1],5]]}', bytes(24) + b'["a"]')
+    damaged = (good[:at] + damage + good[at + len(damage) :])[: len(good)] if at < len(good) else frame(head)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(0.05)
+        ours.sendall(damaged)
+        ours.shutdown(socket.SHUT_WR)
+        try:
+            taken, arrays, _ = receive(theirs)
+        except (Closed, TimeoutError, MemoryError):
+            return
+        assert isinstance(taken, dict) and all(isinstance(array, np.ndarray) for array in arrays)

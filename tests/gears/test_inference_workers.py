@@ -258,10 +258,10 @@ def test_a_model_of_which_two_workers_die_while_they_load_it_is_refused(monkeypa
         other = load(pool, double_model())
         send = pool._load_in
 
-        def killed(life: Any, model: Any, descriptor: int) -> None:
+        def killed(life: Any, model: Any) -> None:
             if model.backend == "TORCH":
                 os.kill(life.pid, signal.SIGSTOP)  # it must not answer before it dies
-            send(life, model, descriptor)
+            send(life, model)
             if model.backend == "TORCH":
                 os.kill(life.pid, signal.SIGKILL)
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import redis
 
-from tests.gears.onnx_file import sequence_model, unknown_rank_model
+from tests.gears.onnx_file import add_model, sequence_model, unknown_rank_model
 from tests.harness.programs import MODULE
 from tests.harness.servers import Server, execute
+from tests.harness.workers import WORKER
 
 
 def refusal(shard: Server, *command: Any) -> str:
@@ -43,6 +44,24 @@ def test_an_input_of_unknown_rank_takes_any(shard: Server, dims: tuple[int, ...]
         execute(shard, "AI.TENSORSET", "x", "FLOAT", *dims)
         assert execute(shard, "AI.MODELEXECUTE", "m", "INPUTS", 1, "x", "OUTPUTS", 1, "y") == "OK"
         assert execute(shard, "AI.TENSORGET", "y", "META") == ["dtype", "FLOAT", "shape", list(dims)]
+
+
+def test_inputs_that_do_not_fit_each_other_are_refused_and_nobody_gets_the_outputs_of_another(
+    server_binary: Path,
+) -> None:
+    with Server(server_binary, {"qa.worker-threads": 1}, worker=WORKER) as shard:
+        shard.wait_ready()
+        assert execute(shard, "AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", add_model()) == "OK"
+        for name, values in {"a": [1, 2], "b": [3, 4], "long": [5, 6, 7]}.items():
+            execute(shard, "AI.TENSORSET", name, "FLOAT", len(values), "VALUES", *values)
+        pid = shard.field("worker_pid")
+        for _ in range(5):
+            assert execute(shard, "AI.MODELEXECUTE", "m", "INPUTS", 2, "a", "b", "OUTPUTS", 1, "y") == "OK"
+            assert printed(shard, "y") == ["4", "6"]
+            told = refusal(shard, "AI.MODELEXECUTE", "m", "INPUTS", 2, "a", "long", "OUTPUTS", 1, "z")
+            assert told.startswith("INFERENCE ") and "2 by 3" in told
+            assert execute(shard, "EXISTS", "z") == 0
+        assert shard.field("worker_pid") == pid
 
 
 def test_a_nul_at_the_end_of_strings_is_optional(shard: Server) -> None:

@@ -1,7 +1,8 @@
 """Chooses the runtime that takes a model.
 
-ONNX files run in OpenVINO on CPU. They run in ONNX Runtime if OpenVINO cannot load them, a memory limit is set or the
-device is a GPU. TorchScript runs in torch, if the worker's environment has it. The runtimes are imported late.
+Of ONNX files, token models and those with fixed shapes run in OpenVINO on CPU. All others run in ONNX Runtime, and
+these too if OpenVINO cannot load them, a memory limit is set or the device is a GPU. TorchScript runs in torch, if the
+worker's environment has it. The runtimes are imported late.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class InferenceChild:
         try:
             answer, arrays = work()
             self._send({"id": head["id"], **answer}, arrays)
-        except Exception as error:  # runtimes raise errors of any type, and an answer may be too large to pack
+        except BaseException as error:  # runtimes raise errors of any type, and an answer may be too large to pack
             self._send({"id": head["id"], **_failure(error)})
 
     def _send(self, head: Head, arrays: Sequence[Array] = ()) -> None:
@@ -95,6 +95,8 @@ class InferenceChild:
     def _load(self, head: Head, descriptors: Sequence[int]) -> tuple[Head, Sequence[Array]]:
         limits = RuntimeLimits(*head["limits"])
         try:
+            if not descriptors:  # the kernel drops what the process has no room for
+                raise GearsError("ERR the inference worker has no free file descriptor for the model")
             file = opened(descriptors[0], head["size"])
             check_fits("model", file.size, RUNTIME_COPIES)
             model = load_model(head["backend"], head["device"], file, limits)
@@ -113,7 +115,7 @@ def _described(ports: Sequence[Port]) -> list[list[Any]]:
     return [[port.name, port.dtype.str if port.dtype is not None else None, port.shape] for port in ports]
 
 
-def _failure(error: Exception) -> Head:
+def _failure(error: BaseException) -> Head:
     if isinstance(error, ModelError):
         return {"failed": "model", "text": str(error)}
     if isinstance(error, InferenceFailed):

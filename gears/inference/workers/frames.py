@@ -79,7 +79,8 @@ def _receive_rest(connection: socket.socket, whole: int, head_bytes: int) -> tup
         described = [(str(dtype), tuple(map(int, shape)), int(size)) for dtype, shape, size in head.pop("tensors")]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Closed(f"the head of a frame cannot be read: {error}") from error
-    if sum(size for _, _, size in described) != whole - head_bytes:
+    sizes = [size for _, _, size in described]
+    if sum(sizes) != whole - head_bytes or min(sizes, default=0) < 0:
         raise Closed(f"a frame of {whole} bytes does not have the tensors of its head")
     return head, [_receive_array(connection, *tensor) for tensor in described]
 

@@ -5,6 +5,10 @@ Each has a thread here that starts it, reads its answers and, when it is gone, s
 runs their shapes before it takes batches. A batch goes to the least busy one. If that one dies, another gets the batch,
 once; a batch during which two have died fails. While none is up, batches wait, but not for ever.
 
+A model is first loaded in one process, then in the others (`models.py`). One that a new process cannot load again costs
+neither that process nor the other models: batches go to processes that have it, fail at once where none has, and the
+process tries again, after a second and then twice as long each time.
+
 A model belongs to its `RemoteModel`: when nothing refers to that any more, the workers forget the model. Its file stays
 in memory until then, once for all of them: a model's key may be gone, or a model never have had one, when a worker
 starts again.
@@ -15,31 +19,30 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import astuple, dataclass, field
-from typing import IO
+from dataclasses import astuple, dataclass
 
 from qa_cluster.errors import WorkerLost
 
 from ...shard.failures import error_line
 from ...shard.memory import resident_bytes
-from ..backends.base import Port, RuntimeLimits, blank_inputs
+from ..backends.base import RuntimeLimits, blank_inputs
 from ..model_file import kept
 from ..tensors import Array
+from .models import MAX_DEATHS, PooledModel
 from .process import Answer, InferenceProcess, Lost
 from .remote import RemoteModel, ports
 
 logger = logging.getLogger(__name__)
-MAX_DEATHS = 2
 MAX_BACKOFF_SECONDS = 5.0
 MAX_READY_BACKOFF_SECONDS = 0.8
 STABLE_SECONDS = 30.0
+_LOOK_SECONDS = 1.0  # what waits for a worker looks again so often: a model's rest may have ended
 WARM_FIRST_TOKENS = 512
 """Larger shapes are run only after a new worker has begun to take batches, while it has none."""
 
@@ -72,7 +75,11 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """What the inference workers are and have done since the shard's worker started, for `QA.BEAT`."""
+    """What the inference workers are and have done since the shard's worker started, for `QA.BEAT`.
+
+    `missing` is how many models those that take batches could not load again, summed over them; `file_bytes` is the
+    memory of the models' files, which all of them share and no process's resident memory has.
+    """
 
     configured: int = 0
     ready: int = 0
@@ -80,24 +87,8 @@ class WorkerCounts:
     batches: int = 0
     retries: int = 0
     rss_bytes: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Model:
-    """A model that all workers load; `deaths` is how many died while they loaded it."""
-
-    number: int
-    backend: str
-    device: str
-    file: IO[bytes]
-    size: int
-    limits: RuntimeLimits
-    inputs: tuple[Port, ...] = ()
-    outputs: tuple[Port, ...] = ()
-    served: bool = False
-    deaths: int = 0
-    error: Exception | None = None
-    shapes: list[tuple[int, int]] = field(default_factory=list)
+    missing: int = 0
+    file_bytes: int = 0
 
 
 class InferenceWorkers:
@@ -107,13 +98,14 @@ class InferenceWorkers:
         self._options = options
         self._changed = threading.Condition()
         self._lives: list[InferenceProcess | None] = [None] * options.count
-        self._models: dict[int, _Model] = {}
+        self._models: dict[int, PooledModel] = {}
         self._numbers = itertools.count(1)
         self._unused: deque[int] = deque()  # filled by finalizers, which may run while the lock is held
         self._stop = threading.Event()
         self._restarts = 0
         self._batches = 0
         self._retries = 0
+        self._progress = time.monotonic()  # when a process last began to take batches or loaded something
         self._threads = [
             threading.Thread(target=self._keep, args=(place,), name=f"inference-{place + 1}", daemon=True)
             for place in range(options.count)
@@ -121,6 +113,7 @@ class InferenceWorkers:
 
     def begin(self) -> None:
         """Start the workers."""
+        self._progress = time.monotonic()
         for thread in self._threads:
             thread.start()
 
@@ -137,7 +130,7 @@ class InferenceWorkers:
                 thread.join(timeout=10)
         with self._changed:
             for model in self._models.values():
-                model.file.close()
+                model.forget()
             self._models.clear()
 
     @property
@@ -145,23 +138,24 @@ class InferenceWorkers:
         """The counts of now."""
         with self._changed:
             lives = [life for life in self._lives if life is not None]
-            numbers = (sum(life.ready for life in lives), self._restarts, self._batches, self._retries)
-        return WorkerCounts(self._options.count, *numbers, sum(map(_resident, lives)))
+            up, models = self._up(), list(self._models.values())
+            numbers = (len(up), self._restarts, self._batches, self._retries)
+            missing = sum(m.served and m.number not in life.loaded for life in up for m in models)
+            files = sum(model.size for model in models)
+        return WorkerCounts(self._options.count, *numbers, sum(map(_resident, lives)), missing, files)
 
     def load(self, backend: str, device: str, parts: Iterable[bytes], limits: RuntimeLimits) -> RemoteModel:
-        """Load a model in every worker, and return it once all that are up have it.
+        """Load a model in one worker and then in every other, and return it once all that are up have it.
 
         It raises what the workers raise for a model that they do not take, and WorkerLost if none is up in time or two
         have died loading it.
         """
         file, size = kept(parts)
-        model = _Model(next(self._numbers), backend, device, file, size, limits)
+        model = PooledModel(next(self._numbers), backend, device, file, size, limits)
         with self._changed:
             self._models[model.number] = model
-            lives = self._up()
-        for life in lives:
-            self._advance(life)
         try:
+            self._advance_all()
             self._await_loaded(model)
         except BaseException:
             self._unused.append(model.number)
@@ -183,7 +177,7 @@ class InferenceWorkers:
                 if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # it may kill a process before that takes it up
                     raise WorkerLost(f"{max(deaths, MAX_DEATHS)} inference workers died during this run") from None
                 with self._changed:
-                    life.ready = False  # its thread will see its end, too
+                    life.over = True  # its thread will see its end, too
                     self._retries += lost.begun
             else:
                 with self._changed:
@@ -217,7 +211,7 @@ class InferenceWorkers:
     # ---- Which worker ----
 
     def _up(self) -> list[InferenceProcess]:
-        return [life for life in self._lives if life is not None and life.ready]
+        return [life for life in self._lives if life is not None and life.ready and not life.over]
 
     def _choose(self, number: int) -> InferenceProcess:
         deadline = time.monotonic() + self._options.wait_seconds
@@ -228,30 +222,35 @@ class InferenceWorkers:
                     chosen = min(able, key=lambda life: life.busy)
                     chosen.busy += 1
                     return chosen
-                left = deadline - time.monotonic()
-                if left <= 0 or self._stop.is_set():
+                now = time.monotonic()
+                up, model = self._up(), self._models.get(number)
+                lacking = model.lacking(up, now) if model is not None else ""
+                over = now >= deadline or self._stop.is_set()
+                if lacking and (over or len(up) == self._options.count):
+                    raise WorkerLost(lacking)
+                if over:
                     raise WorkerLost(f"no inference worker of {self._options.count} is up: its end is in the log")
-                self._changed.wait(left)
+                self._changed.wait(min(deadline - now, _LOOK_SECONDS))
 
-    def _await_loaded(self, model: _Model) -> None:
-        deadline = time.monotonic() + self._options.start_seconds
+    def _await_loaded(self, model: PooledModel) -> None:
+        """Wait until all workers that are up have it: as long as it takes, while one is up or comes up in its time.
+
+        All models have that time together: where no worker can be started, only the first one waits for it.
+        """
         with self._changed:
             while True:
                 if model.error is not None:
                     raise model.error
-                if model.deaths >= MAX_DEATHS:
+                if model.given_up:
                     raise WorkerLost(f"{MAX_DEATHS} inference workers died while they loaded this model")
                 up = self._up()
                 if up and all(model.number in life.loaded for life in up):
                     model.served = True
                     return
-                if up:
-                    # it is being loaded: that may take any time, as long as the worker shows that it lives
-                    deadline = time.monotonic() + self._options.start_seconds
-                left = deadline - time.monotonic()
-                if left <= 0 or self._stop.is_set():
+                left = self._progress + self._options.start_seconds - time.monotonic()
+                if self._stop.is_set() or (not up and left <= 0):
                     raise WorkerLost(f"no inference worker of {self._options.count} is up: its end is in the log")
-                self._changed.wait(left)
+                self._changed.wait(_LOOK_SECONDS if up else min(left, _LOOK_SECONDS))
 
     # ---- One worker's life ----
 
@@ -292,17 +291,33 @@ class InferenceWorkers:
             reason = life.serve(lambda: self._advance(life))
         finally:
             with self._changed:
-                was_ready, life.ready = life.ready, False
+                life.over = True
                 self._lives[place] = None
-                for model in self._models.values():
-                    # it was asked to load it, and died before it had done so
-                    model.deaths += model.number in life.asked and model.number not in life.loaded
+                if life.ready:
+                    self._progress = time.monotonic()
+                self._note_death(life)
                 self._changed.notify_all()
             if life.warming is not None:
                 self._leave_cold(*life.warming)
         if not self._stop.is_set():
             logger.warning("inference worker %d (pid %d) is gone: %s", place + 1, life.pid, reason)
-        return was_ready
+        return life.ready
+
+    def _note_death(self, life: InferenceProcess) -> None:
+        """Let another try the model that it was loading, or none for a while."""
+        model = self._models.get(life.loading) if life.loading is not None else None
+        if model is None or self._stop.is_set():
+            return
+        pause = model.died(life, time.monotonic())
+        if pause and model.served:
+            told = "%d inference workers died while they loaded model %d again, next try in %g s"
+            logger.error(told, model.deaths, model.number, pause)
+
+    def _advance_all(self) -> None:
+        with self._changed:
+            lives = self._up()
+        for life in lives:
+            self._advance(life)
 
     def _advance(self, life: InferenceProcess) -> None:
         """Give a worker the next thing to prepare, one at a time: models to forget or load, then shapes to run."""
@@ -310,39 +325,35 @@ class InferenceWorkers:
             self._forget_unused()
             gone = [number for number in life.loaded if number not in self._models]
             life.loaded.difference_update(gone)
-            model, shape, descriptor = None, None, -1
-            if not life.preparing:
-                model = next((m for n, m in self._models.items() if n not in life.asked and m.error is None), None)
+            model, shape = None, None
+            if not life.preparing and not life.over:
+                now = time.monotonic()
+                model = next((model for model in self._models.values() if model.due(life, now)), None)
                 if model is not None:
-                    life.asked.add(model.number)
-                    descriptor = os.dup(model.file.fileno())  # it may be closed as soon as the lock is free
+                    model.begin(life)
                 else:
                     shape = self._next_shape(life)
                 life.preparing = model is not None or shape is not None
                 if not life.preparing and not life.ready:
                     life.ready = True
+                    self._progress = now
                     self._changed.notify_all()
                     logger.info("inference worker with pid %d is ready", life.pid)
-        try:
+        with contextlib.suppress(Lost):  # its thread sees the end, too
             for number in gone:
                 life.tell({"op": "drop", "model": number})
-            if model is not None:
-                self._load_in(life, model, descriptor)
-            elif shape is not None:
-                self._prepare_shape(life, *shape)
-        except Lost:
-            pass  # its thread sees the end, too
-        finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+        if model is not None:
+            self._load_in(life, model)
+        elif shape is not None:
+            self._prepare_shape(life, *shape)
 
     def _forget_unused(self) -> None:
         while self._unused:
             model = self._models.pop(self._unused.popleft(), None)
             if model is not None:
-                model.file.close()
+                model.forget()
 
-    def _next_shape(self, life: InferenceProcess) -> tuple[_Model, int, int] | None:
+    def _next_shape(self, life: InferenceProcess) -> tuple[PooledModel, int, int] | None:
         """A shape that the worker has not run; a large one only while it is ready and has nothing else to do."""
         for model in self._models.values():
             if not model.served or model.number not in life.loaded:
@@ -359,7 +370,7 @@ class InferenceWorkers:
         with self._changed, contextlib.suppress(KeyError, ValueError):
             self._models[number].shapes.remove((rows, length))
 
-    def _load_in(self, life: InferenceProcess, model: _Model, descriptor: int) -> None:
+    def _load_in(self, life: InferenceProcess, model: PooledModel) -> None:
         head = {
             "op": "load",
             "model": model.number,
@@ -368,44 +379,58 @@ class InferenceWorkers:
             "size": model.size,
             "limits": astuple(model.limits),
         }
-        answer = life.request(head, descriptor=descriptor)
+        try:
+            answer = life.request(head, descriptor=model.file.fileno())
+        except Exception as error:  # it could not be sent
+            answer = _failed(error)
+        finally:
+            with self._changed:
+                model.sent()
         answer.add_done_callback(lambda done: self._loaded_in(life, model, done))
 
-    def _loaded_in(self, life: InferenceProcess, model: _Model, done: Future[Answer]) -> None:
+    def _loaded_in(self, life: InferenceProcess, model: PooledModel, done: Future[Answer]) -> None:
         error = done.exception()
         if isinstance(error, Lost):
             return
         with self._changed:
             life.preparing = False
+            self._progress = time.monotonic()
             if error is None:
                 head = done.result()[0]
-                model.inputs, model.outputs = ports(head["inputs"]), ports(head["outputs"])
-                life.loaded.add(model.number)
-            elif isinstance(error, Exception) and not model.served:
-                model.error = error
-                life.loaded.add(model.number)  # it did not die of it
-            else:
-                logger.error("a new inference worker does not take model %d: %s", model.number, error_line(error))
+                model.loaded(life, ports(head["inputs"]), ports(head["outputs"]))
+            elif isinstance(error, Exception):
+                pause = model.refused(life, error, self._progress)
+                if pause:
+                    told = "inference worker with pid %d does not take model %d again, next try in %g s: %s"
+                    logger.error(told, life.pid, model.number, pause, error_line(error))
             self._changed.notify_all()
+        if error is None:
+            self._advance_all()  # those that waited for one to have loaded it
 
-    def _warm_in(self, life: InferenceProcess, model: _Model, rows: int, length: int) -> Future[Answer]:
+    def _warm_in(self, life: InferenceProcess, model: PooledModel, rows: int, length: int) -> Future[Answer]:
         try:
             return life.request({"op": "run", "model": model.number}, blank_inputs(model.inputs, rows, length))
-        except Lost as lost:
-            failed: Future[Answer] = Future()
-            failed.set_exception(lost)
-            return failed
+        except Exception as error:  # it is gone, or the model takes no such inputs
+            return _failed(error)
 
-    def _prepare_shape(self, life: InferenceProcess, model: _Model, rows: int, length: int) -> None:
+    def _prepare_shape(self, life: InferenceProcess, model: PooledModel, rows: int, length: int) -> None:
         def ran(done: Future[Answer]) -> None:
             if isinstance(done.exception(), Lost):
                 return
+            if done.exception() is not None:
+                self._leave_cold(model.number, rows, length)
             with self._changed:
                 life.preparing, life.warming = False, None
                 life.warmed.add((model.number, rows, length))
 
         life.warming = (model.number, rows, length)
         self._warm_in(life, model, rows, length).add_done_callback(ran)
+
+
+def _failed(error: Exception) -> Future[Answer]:
+    failed: Future[Answer] = Future()
+    failed.set_exception(error)
+    return failed
 
 
 def _resident(life: InferenceProcess) -> int:

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from qa_cluster.errors import InferenceFailed, ModelError
 
@@ -36,14 +37,25 @@ class Lost(Exception):
         self.begun = begun
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """That a process did not take a model: when it tries again (monotonic seconds), its pause until then, and why."""
+
+    again_at: float
+    pause: float
+    reason: str
+
+
 class InferenceProcess:
     """A running process; the pool keeps in it what it knows of the process, under the pool's lock.
 
     Attributes:
-        ready: whether it takes batches.
+        ready: whether it has begun to take batches.
+        over: whether it is known to be gone, before its own thread has noticed.
         busy: runs that it has not answered.
         loaded: numbers of the models that it can run.
-        asked: numbers of the models that it has been told to load in this life.
+        loading: number of the model that it loads.
+        refused: the models that it did not take, by number.
         warmed: number of a model, rows and length of the shapes that it has run.
         preparing: whether it loads a model or warms a shape; it does one at a time.
         warming: the shape that it warms on its own.
@@ -51,9 +63,11 @@ class InferenceProcess:
 
     def __init__(self, start: Head, start_seconds: float, silence_seconds: float) -> None:
         self.ready = False
+        self.over = False
         self.busy = 0
         self.loaded: set[int] = set()
-        self.asked: set[int] = set()
+        self.loading: int | None = None
+        self.refused: dict[int, Refusal] = {}
         self.warmed: set[tuple[int, int, int]] = set()
         self.preparing = False
         self.warming: tuple[int, int, int] | None = None
@@ -63,17 +77,21 @@ class InferenceProcess:
         self._sending_lock = threading.Lock()
         self._waiting: dict[int, Future[Answer]] = {}
         self._gone = False
-        self._receiving, theirs = socket.socketpair()
-        # a timeout belongs to a socket object: what is sent has another one than what is received
-        self._sending = self._receiving.dup()
-        self._receiving.settimeout(start_seconds)
-        self._sending.settimeout(silence_seconds)
-        # what a process has taken can still be seen in this memory when it is dead
-        file, size = kept([bytes(TAKEN.size)])
-        self._taken = mmap.mmap(file.fileno(), size)
-        with file, theirs:
-            send(self._sending, start, descriptor=file.fileno())
-            self._process = _started(theirs)
+        with contextlib.ExitStack() as undo:  # descriptors may run out at each step
+            self._receiving, theirs = socket.socketpair()
+            undo.callback(self._receiving.close)
+            with theirs:
+                # a timeout belongs to a socket object: what is sent has another one than what is received
+                self._sending = undo.enter_context(self._receiving.dup())
+                self._receiving.settimeout(start_seconds)
+                self._sending.settimeout(silence_seconds)
+                # what a process has taken can still be seen in this memory when it is dead
+                file, size = kept([bytes(TAKEN.size)])
+                with file:
+                    self._taken = undo.enter_context(mmap.mmap(file.fileno(), size))
+                    send(self._sending, start, descriptor=file.fileno())
+                self._process = _started(theirs)
+            undo.pop_all()
 
     @property
     def pid(self) -> int:
@@ -91,7 +109,7 @@ class InferenceProcess:
                 self._waiting[number] = answer
             try:
                 self._send({"id": number, **head}, arrays, descriptor)
-            except Lost:
+            except BaseException:
                 with self._lock:
                     self._waiting.pop(number, None)
                 raise

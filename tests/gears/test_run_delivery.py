@@ -1,0 +1,226 @@
+"""Messages of runs over a bus that loses, repeats and delays them: taken once and in order; a run is begun once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from qa_cluster.gears.runs import delivery, invitations
+from qa_cluster.gears.runs.delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
+from qa_cluster.gears.runs.invitations import Invitations, RunRequest
+from qa_cluster.gears.runs.part import Packet
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.gears.shard.messages import Message, decode
+from qa_cluster.gears.shard.peers import Peers
+
+RUN = "run-1"
+
+
+def packet(stage: int, size: int = 10) -> Packet:
+    return Packet(RUN, stage, bytes(size))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_messages_over_a_bad_bus_arrive_once_and_in_order() -> None:
+    chance = random.Random(7)
+    clock, arrivals, under_way, taken = Clock(), Arrivals(), [], []
+    sending = Sending(lambda _node, _kind, body: under_way.append(body), clock)
+    arrivals.begin(RUN)
+    sent = 0
+    while len(taken) < 500:
+        if sent < 500:
+            sending.send("b", "records", packet(sent))
+            sent += 1
+        clock.now += 0.2
+        sending.again(RUN)
+        chance.shuffle(under_way)
+        for message in under_way[: len(under_way) // 2]:
+            if chance.random() < 0.6:
+                for _ in range(chance.choice((1, 1, 2))):
+                    arrivals.hold("a", message)
+        under_way.clear()
+        taken += [message.stage for message in arrivals.due(RUN, "a")]
+        if chance.random() < 0.5:
+            sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
+    assert taken == list(range(500))
+    assert arrivals._bytes == 0, "nothing is kept of what came twice"
+    sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
+    assert not sending.again(RUN)
+
+
+def test_what_is_confirmed_is_not_sent_again() -> None:
+    clock, sent = Clock(), []
+    sending = Sending(lambda node, _kind, body: sent.append((node, body.number)), clock)
+    for node in "bcb":
+        sending.send(node, "records", packet(0))
+    assert sent == [("b", 1), ("c", 1), ("b", 2)]
+    sending.confirmed("b", Receipt(RUN, 1))
+    sending.confirmed("d", Receipt(RUN, 9))
+    sending.confirmed("b", Receipt("other", 9))
+    assert sending.again(RUN) and len(sent) == 3, "it is too soon"
+    clock.now += 1
+    assert sending.again(RUN)
+    assert sorted(sent[3:]) == [("b", 2), ("c", 1)]
+    for node in "bc":
+        sending.confirmed(node, Receipt(RUN, UP_TO_ALL))
+    clock.now += 1
+    assert not sending.again(RUN) and len(sent) == 5
+
+
+def test_nothing_is_kept_of_a_run_that_is_over() -> None:
+    sent: list[Any] = []
+    sending = Sending(lambda *message: sent.append(message))
+    sending.send("b", "records", packet(0))
+    sending.forget(RUN)
+    sending.send("b", "records", packet(1))
+    assert len(sent) == 1 and not sending.again(RUN)
+
+
+def test_a_message_that_could_not_be_sent_is_sent_later() -> None:
+    clock, sent, broken = Clock(), [], [True]
+
+    def send(_node: str, _kind: str, body: Any) -> None:
+        if broken:
+            raise GearsError("ERR the servers of this cluster share no key")
+        sent.append(body.number)
+
+    sending = Sending(send, clock)
+    with pytest.raises(GearsError, match="share no key"):
+        sending.send("b", "records", packet(0))
+    clock.now += 1
+    assert sending.again(RUN) and sent == []
+    broken.clear()
+    clock.now += 1
+    assert sending.again(RUN) and sent == [1]
+
+
+def test_what_waits_is_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MAX_BYTES", 100)
+    monkeypatch.setattr(delivery, "MAX_HELD_MESSAGES", 3)
+    monkeypatch.setattr(delivery, "MAX_HELD_RUNS", 2)
+    sending, arrivals = Sending(lambda *_: None), Arrivals()
+    sending.send("b", "records", packet(0, 60))
+    with pytest.raises(GearsError, match="run run-1 has more than 0 MiB of records that shard b has not confirmed"):
+        sending.send("b", "records", packet(0, 60))
+    arrivals.begin(RUN)
+    for number in (2, 3, 4, 5, 1):
+        arrivals.hold("a", Packet(RUN, 0, b"", number))
+    assert [message.number for message in arrivals.due(RUN, "a")] == [1, 2, 3, 4], "there was no room for the fifth"
+    for number in range(5, 9):
+        arrivals.hold("a", Packet(RUN, 0, b"", number))
+        arrivals.due(RUN, "a")
+    assert arrivals.taken(RUN, "a") == 8
+    for other in range(5):  # those that have begun make no room for others
+        arrivals.hold("a", Packet(f"early-{other}", 0, b"", 1))
+    assert [run for run in range(5) if arrivals.senders(f"early-{run}")] == [3, 4]
+    assert arrivals.taken(RUN, "a") == 8
+    arrivals.hold("a", Packet("early-4", 0, bytes(200), 3))
+    arrivals.hold("a", Packet("early-4", 0, b"", 2))
+    assert [message.number for message in arrivals.due("early-4", "a")] == [1, 2]
+
+
+def test_only_the_newest_names_are_remembered() -> None:
+    names = Recent(2)
+    for name in "abca":
+        names.add(name)
+    assert ["b" in names, "c" in names, "a" in names] == [False, True, True]
+
+
+class Bus:
+    """Workers by the names of their shards; `lost` says which messages do not arrive."""
+
+    def __init__(self, lost: Callable[[str, Any], bool] = lambda _kind, _body: False) -> None:
+        self.lost = lost
+        self.begun: list[tuple[str, str]] = []
+        self.workers: dict[str, Invitations] = {}
+        self.ends: dict[str, Peers] = {}
+
+    def start(self, shard: str) -> Invitations:
+        """A new worker of a shard, in the place of the one before."""
+        peers = self.ends[shard] = Peers(_End(self, shard))  # type: ignore[arg-type]
+        worker = self.workers[shard] = Invitations(peers)
+        peers.on("worker", lambda _sender, _body: worker.worker)
+        peers.on("run", lambda _sender, request: self._join(shard, worker, request))
+        return worker
+
+    def _join(self, shard: str, worker: Invitations, request: RunRequest) -> str:
+        if worker.take(shard, request):
+            self.begun.append((request.id, worker.worker))
+        return worker.worker
+
+
+class _End:
+    """The part of a worker's host that `Peers` needs."""
+
+    def __init__(self, bus: Bus, shard: str) -> None:
+        self.bus = bus
+        self.shard = shard
+
+    def execute(self, _command: str, node: str, payload: bytes) -> None:
+        message = decode(payload)
+        assert isinstance(message, Message)
+        if not self.bus.lost(message.kind, message.body) and node in self.bus.ends:
+            asyncio.get_running_loop().call_soon(lambda: self.bus.ends[node].receive(self.shard, payload))
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(invitations, "FIRST_TRY_SECONDS", 0.05)
+    monkeypatch.setattr(invitations, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(invitations, "RESEND_SOON_SECONDS", 0.05)
+
+
+async def test_a_run_is_begun_once_whatever_is_lost() -> None:
+    chance = random.Random(3)
+    bus = Bus(lambda _kind, _body: chance.random() < 0.6)
+    origin, other = bus.start("a"), bus.start("b")
+    for number in range(10):
+        await origin.send("b", RunRequest(f"run-{number}", None, b""))
+    assert bus.begun == [(f"run-{number}", other.worker) for number in range(10)]
+
+
+async def test_a_shard_without_a_worker_is_asked_until_it_has_one() -> None:
+    bus = Bus()
+    asking = asyncio.ensure_future(bus.start("a").send("b", RunRequest(RUN, None, b"")))
+    await asyncio.sleep(0.3)
+    assert not asking.done()
+    other = bus.start("b")
+    await asking
+    assert bus.begun == [(RUN, other.worker)]
+
+
+async def test_a_new_worker_takes_what_was_sent_once_to_the_one_before() -> None:
+    bus = Bus()
+    origin, first = bus.start("a"), bus.start("b")
+    await origin.send("b", RunRequest("run-1", None, b""))
+    second = bus.start("b")
+    await origin.send("b", RunRequest("run-2", None, b""))
+    await origin.send("b", RunRequest("run-3", None, b""))
+    assert bus.begun == [("run-1", first.worker), ("run-2", second.worker), ("run-3", second.worker)]
+
+
+async def test_a_run_that_another_worker_may_have_begun_is_not_begun_again() -> None:
+    bus = Bus()
+    origin, first = bus.start("a"), bus.start("b")
+    await origin.send("b", RunRequest("run-1", None, b""))
+    bus.lost = lambda kind, _body: kind == "answer"
+    asking = asyncio.ensure_future(origin.send("b", RunRequest("run-2", None, b"")))
+    while ("run-2", first.worker) not in bus.begun:
+        await asyncio.sleep(0.01)
+    second = bus.start("b")
+    bus.lost = lambda _kind, _body: False
+    with pytest.raises(GearsError, match="TRYAGAIN the worker of shard b was replaced while run run-2 began there"):
+        await asking
+    await origin.send("b", RunRequest("run-3", None, b""))
+    assert bus.begun == [("run-1", first.worker), ("run-2", first.worker), ("run-3", second.worker)]
