@@ -25,8 +25,7 @@
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
-
-extern char **environ;
+#include "worker/environment.h"
 
 enum {
     TICK_MS = 100,
@@ -254,7 +253,9 @@ static int spawn(char **words, int socket_fd, int pipe_fd, pid_t *pid) {
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
-    int error = posix_spawnp(pid, words[0], &actions, &attributes, words, environ);
+    char **variables = environment_for_worker();
+    int error = posix_spawnp(pid, words[0], &actions, &attributes, words, variables);
+    RedisModule_Free(variables);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     return error;
@@ -306,7 +307,7 @@ static int introduce(RedisModuleCtx *ctx) {
     char host[64], message[1024], rest[256];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    snprintf(message, sizeof message, "{\"protocol\": 5, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
+    snprintf(message, sizeof message, "{\"protocol\": 6, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
              info.number);
     /* A relative path is useless to the worker: the server may have changed its directory after binding. */
     if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);

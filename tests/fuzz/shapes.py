@@ -316,7 +316,7 @@ MAKERS: list[tuple[str, Maker]] = [
     ),
     ("QA.UNREGISTERED", lambda chance: ["QA.UNREGISTERED", *[registration_id(chance) for _ in range(3)]]),
     ("QA.PAUSE", pause),
-    ("QA.HELLO", lambda chance: ["QA.HELLO", 5, "0" * 64]),
+    ("QA.HELLO", lambda chance: ["QA.HELLO", 6, "0" * 64]),
     ("QA.BEAT", lambda chance: ["QA.BEAT", *[chance.choice([0, 1, 2**62, -1]) for _ in range(16)]]),
     ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
     ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:11])]),

@@ -45,16 +45,16 @@ def test_internal_commands_are_for_links(server: Server, command: str) -> None:
 def test_hello_needs_the_token_and_the_version(server: Server) -> None:
     with server.client() as client:
         with pytest.raises(redis.exceptions.NoPermissionError, match="wrong worker token"):
-            client.execute_command("QA.HELLO", "5", "0" * 64)
-        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 6, module speaks 5"):
             client.execute_command("QA.HELLO", "6", "0" * 64)
+        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 7, module speaks 6"):
+            client.execute_command("QA.HELLO", "7", "0" * 64)
 
 
 def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
-        eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 5" in server.output())  # its own words
+        eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 6" in server.output())  # its own words
 
 
 def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:

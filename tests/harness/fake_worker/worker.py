@@ -33,7 +33,7 @@ def wait_for_file(name: str) -> None:
 class Worker:
     """A worker that obeys the protocol."""
 
-    version = "5"  # of the protocol, as QA.HELLO says it
+    version = "6"  # of the protocol, as QA.HELLO says it
     decode = True  # whether jobs are texts or bytes
     jobs_at_once = 16  # more than one: each in a thread of its own
 
@@ -106,7 +106,7 @@ class Worker:
 
     def work(self, job: list[Any]) -> None:
         """Does one job, or takes a notice."""
-        number, kind, attempt, _timeout, *arguments = job
+        number, kind, attempt, _timeout, _came, *arguments = job
         if not self.decode:
             kind = kind.decode()
         if number == 0:
