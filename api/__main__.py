@@ -9,7 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
+import re
 import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import uvicorn
 
@@ -19,14 +23,22 @@ from qa_cluster.errors import ConfigError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.passwords import hide_typed_passwords
 
+from .admin import AdminApplication, AdminListener
 from .app import Application
 from .connections import ConnectionLimits, bounded
-from .hosts import is_loopback
+from .hosts import Hosts, is_loopback
 from .lifespan import ServiceOptions
+
+if TYPE_CHECKING:
+    from .tracing import Traced
 
 SHUTDOWN_SECONDS = 10
 BACKLOG = 1024
 KEYS_SECONDS = 10.0
+# OpenTelemetry's own variables that name a receiver of traces.
+_RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+_log = logging.getLogger(__name__)
 
 
 def service_options(settings: Settings) -> ServiceOptions:
@@ -47,6 +59,7 @@ def service_options(settings: Settings) -> ServiceOptions:
         hosts=(settings.http_host, *settings.http_hosts.split(",")),
         keys_required=not settings.http_without_keys and not is_loopback(settings.http_host),
         audit_log=settings.audit_log,
+        metrics=not settings.admin_port,
     )
 
 
@@ -80,6 +93,42 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     )
 
 
+def application(settings: Settings, options: ServiceOptions) -> Application | Traced:
+    """The service, with the listener of its administration and with traces, if they are wanted."""
+    app = Application(options)
+    if settings.admin_port:
+        if settings.admin_port == settings.http_port and settings.admin_host == settings.http_host:
+            raise ConfigError(
+                f"setting 'admin_port' is {settings.admin_port}, which is the port of the service itself (http_port)"
+            )
+        hosts = Hosts((settings.admin_host, *settings.http_hosts.split(",")))
+        limits = connection_limits(settings)
+        app.beside = AdminListener(AdminApplication(app, hosts), settings.admin_host, settings.admin_port, limits)
+    return with_traces(app, settings, os.environ)
+
+
+def with_traces(app: Application, settings: Settings, environment: Mapping[str, str]) -> Application | Traced:
+    """The application with traces, if a receiver is named; else itself, and no library for traces is imported."""
+    elsewhere = any(environment.get(name) for name in _RECEIVERS) and environment.get("OTEL_TRACES_EXPORTER") != "none"
+    if not settings.otlp_endpoint and not elsewhere:
+        return app
+    if settings.otlp_endpoint and not re.match(r"https?://[^/\s]+", settings.otlp_endpoint):
+        raise ConfigError(
+            f"setting 'otlp_endpoint' is {settings.otlp_endpoint!r}, must be an address like http://127.0.0.1:4318"
+        )
+    try:
+        from .tracing import traced
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        lacking = f"traces need the extra otel, {error.name} is not installed: pip install 'qa-cluster[otel]'"
+        if settings.otlp_endpoint:
+            raise ConfigError(f"setting 'otlp_endpoint' is given, but {lacking}") from error
+        _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s; the service goes without traces", lacking)
+        return app
+    return traced(app, settings.otlp_endpoint, question_text=settings.otlp_question_text)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the service; return the exit status, 2 for a wrong setting."""
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
@@ -90,23 +139,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--without-keys", action="store_true", help="listen beyond loopback without API keys (http_without_keys)"
     )
+    parser.add_argument("--admin-port", help="port of a listener of its own for /metrics and probes (admin_port)")
+    parser.add_argument("--admin-host", help="address of that listener (admin_host)")
+    parser.add_argument("--otlp-endpoint", help="receiver of traces, http://host:4318 (otlp_endpoint)")
     parser.add_argument("--access-log", action="store_true", help="log every request")
     hide_typed_passwords()
     given = parser.parse_args(arguments)
     flags = {"http_host": given.host, "http_port": given.port, "cluster_url": given.cluster_url}
+    flags |= {name: getattr(given, name) for name in ("admin_port", "admin_host", "otlp_endpoint")}
     if given.without_keys:
         flags["http_without_keys"] = "true"
     try:
         settings = load(given.config, flags={name: text for name, text in flags.items() if text is not None}).settings
         options = service_options(settings)
         asyncio.run(check_keys(options, settings.http_host))
-        application = Application(options)
+        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        app = application(settings, options)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     uvicorn.run(
-        application,
+        app,
         host=settings.http_host,
         port=settings.http_port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from itertools import count
 from time import perf_counter
-from typing import Any
+from typing import Protocol
 
-from starlette.exceptions import HTTPException
 from starlette.routing import Router
 
-from qa_cluster.errors import DeadlineExceeded, QueueFull
+from qa_cluster.errors import QueueFull
 
 from .auditing import note
-from .error_map import HttpProblem, problem
+from .error_map import problem
 from .guard import Guard
 from .hosts import Hosts
 from .http import ClientGone, Receive, Scope, Send, header, send_response
@@ -38,20 +37,36 @@ from .resources import (
     Resource,
     resource_of,
 )
+from .responding import Responder, as_problem
 from .routes_collections import CollectionRoute
 from .routes_documents import DocumentListRoute, DocumentRoute
 from .routes_models import ModelRoute
 from .routes_page import page_routes
 from .routes_qa import QuestionRoute
 from .routes_search import SearchRoute
-from .routes_status import status_routes
+from .routes_status import StatusPages
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
+class Beside(Protocol):
+    """What begins before the service and ends after it: a listener of its own."""
+
+    async def start(self) -> None:
+        """Begin."""
+
+    async def stop(self) -> None:
+        """End."""
+
+
 class Application:
-    """The application. `uvicorn` runs it; see `python -m qa_cluster.api`."""
+    """The application. `uvicorn` runs it; see `python -m qa_cluster.api`.
+
+    Attributes:
+        status: the pages about the service itself, which the listener of the administration has, too.
+        beside: what lives as long as the service.
+    """
 
     def __init__(self, options: ServiceOptions) -> None:
         self.state = ServiceState(options)
@@ -67,11 +82,13 @@ class Application:
             COLLECTION: collections,
             MODEL: ModelRoute(self.state),
         }
+        self.status = StatusPages(self.state)
         self._others = Router(
-            routes=[*status_routes(self.state), *page_routes(options.page_questions)], redirect_slashes=False
+            routes=[*self.status.routes(), *page_routes(options.page_questions)], redirect_slashes=False
         )
         self._hosts = Hosts(options.hosts)
         self._guard = Guard(self.state, keys_required=options.keys_required)
+        self.beside: Beside | None = None
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
 
@@ -89,10 +106,14 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
+                if self.beside is not None:
+                    await self.beside.start()
                 await self.state.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.state.stop()
+                if self.beside is not None:
+                    await self.beside.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -111,7 +132,7 @@ class Application:
                 return
         resource = resource_of(scope)
         metrics.active += 1
-        responder = _Responder(send, request_id)
+        responder = Responder(send, request_id)
         try:
             await self._guarded(scope, receive, responder, resource)
         finally:
@@ -120,7 +141,7 @@ class Application:
             metrics.requests.inc(resource.name, method if method in _METHODS else "other", str(responder.status))
             metrics.seconds.observe(perf_counter() - begun, resource.name)
 
-    async def _guarded(self, scope: Scope, receive: Receive, responder: _Responder, resource: Resource) -> None:
+    async def _guarded(self, scope: Scope, receive: Receive, responder: Responder, resource: Resource) -> None:
         """Serve a request; an exception becomes a problem document."""
         request_id = responder.request_id
         scope["state"] = {**scope.get("state", {}), "request_id": request_id}
@@ -142,7 +163,7 @@ class Application:
         except Exception as error:  # the one place where any error becomes a response
             if responder.status:
                 raise
-            status, headers, body = problem(_as_problem(error, scope), request_id=request_id, instance=scope["path"])
+            status, headers, body = problem(as_problem(error, scope), request_id=request_id, instance=scope["path"])
             await send_response(responder, status, headers, body)
         finally:
             if responder.meter is not None:
@@ -153,39 +174,3 @@ class Application:
         if given is not None and _REQUEST_ID.match(given):
             return given.decode()
         return f"{self._id_prefix}-{next(self._ids):x}"
-
-
-class _Responder:
-    """Sends messages, keeps the status, and adds the request id and the limits of the key to the response."""
-
-    def __init__(self, send: Send, request_id: str) -> None:
-        self._send = send
-        self.request_id = request_id
-        self.status = 0
-        self.meter: Meter | None = None
-
-    async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            limits = []
-            if self.meter is not None:
-                await self.meter.end()
-                limits = self.meter.headers
-            message["headers"] = [*message["headers"], *limits, (b"x-request-id", self.request_id.encode())]
-        await self._send(message)
-
-
-def _as_problem(error: Exception, scope: Scope) -> Exception:
-    """Our exception in place of Starlette's or asyncio's; any other stays as it is."""
-    if isinstance(error, HTTPException):
-        if error.status_code == 405:
-            allowed = (error.headers or {}).get("Allow", "GET")
-            return HttpProblem(
-                "method-not-allowed",
-                f"{scope['path']} has {allowed}, not {scope['method']}",
-                headers=[(b"allow", allowed.encode())],
-            )
-        return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
-    if isinstance(error, TimeoutError):
-        return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")
-    return error

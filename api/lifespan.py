@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 class ServiceOptions:
     """The options of the service; the page offers `page_questions` to begin with.
 
-    `keys_required` says that requests need an API key although the cluster may have none.
+    `keys_required` says that requests need an API key although the cluster may have none; without `metrics`, there is
+    no `/metrics`, because the administration has a listener of its own.
     """
 
     target: Target
@@ -43,6 +44,7 @@ class ServiceOptions:
     coverage: str = PARTIAL
     keys_required: bool = False
     audit_log: str = ""
+    metrics: bool = True
 
     @property
     def limits(self) -> AskLimits:

@@ -15,6 +15,7 @@ import orjson
 from qa_cluster.access.records import ApiKey
 from qa_cluster.asking.asker import CacheMiss, Outcome
 from qa_cluster.asking.questions import AskOptions
+from qa_cluster.tracing import current
 from qa_cluster.types import Timings
 
 from .error_map import HttpProblem, RawHeaders
@@ -53,6 +54,8 @@ class QuestionRoute:
         body, etag, use, answerable = found
         self._state.metrics.questions.inc("near", "answer" if answerable else "no_answer")
         taken = (perf_counter() - begun) * 1000
+        if (recorded := current()) is not None:
+            recorded.put("cache", begun, perf_counter(), {"qa.cache.tier": "near", "qa.cache.hit": True})
         headers = [
             (b"etag", etag.encode()),
             (b"cache-control", b"private, no-cache"),

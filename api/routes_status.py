@@ -28,45 +28,59 @@ def _json(content: object, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json", headers={"cache-control": "no-store"})
 
 
-def status_routes(state: ServiceState) -> list[Route]:
-    """The routes."""
-    readiness, shard_metrics = Readiness(state), _Metrics(state)
-    options = state.options
-    description = describe(
-        version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline, options.coverage
-    )
+class StatusPages:
+    """The pages, for the listener of the service and for that of its administration."""
 
-    async def livez(request: Request) -> Response:
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._readiness, self._shard_metrics = Readiness(state), _Metrics(state)
+
+    def routes(self) -> list[Route]:
+        """The routes of the service."""
+        options = self._state.options
+        description = describe(
+            version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline, options.coverage
+        )
+        if not options.metrics:
+            del description["paths"]["/metrics"]
+
+        async def openapi(request: Request) -> Response:
+            return _json(description)
+
+        async def docs(request: Request) -> Response:
+            return HTMLResponse(docs_page(description), headers=PAGE_HEADERS)
+
+        return [
+            Route("/models", self._models),
+            *self._probes(),
+            *([Route("/metrics", self._metrics)] if options.metrics else []),
+            Route("/openapi.json", openapi),
+            Route("/docs", docs),
+        ]
+
+    def admin_routes(self) -> list[Route]:
+        """The routes of the administration."""
+        return [*self._probes(), Route("/metrics", self._metrics)]
+
+    def _probes(self) -> list[Route]:
+        return [Route("/livez", self._livez), Route("/readyz", self._readyz)]
+
+    async def _livez(self, request: Request) -> Response:
         return _json({"alive": True})
 
-    async def models(request: Request) -> Response:
-        found = await state.engine.models()
+    async def _models(self, request: Request) -> Response:
+        found = await self._state.engine.models()
         return _json({"object": "list", "data": [{"object": "qa.model", **model.to_dict()} for model in found]})
 
-    async def readyz(request: Request) -> Response:
-        verdict = await readiness.verdict()
+    async def _readyz(self, request: Request) -> Response:
+        verdict = await self._readiness.verdict()
         response = _json(verdict, 200 if verdict["ready"] else 503)
         if not verdict["ready"]:
             response.headers["retry-after"] = "1"
         return response
 
-    async def metrics(request: Request) -> Response:
-        return PlainTextResponse(await shard_metrics.text(), media_type=CONTENT_TYPE)
-
-    async def openapi(request: Request) -> Response:
-        return _json(description)
-
-    async def docs(request: Request) -> Response:
-        return HTMLResponse(docs_page(description), headers=PAGE_HEADERS)
-
-    return [
-        Route("/livez", livez),
-        Route("/readyz", readyz),
-        Route("/models", models),
-        Route("/metrics", metrics),
-        Route("/openapi.json", openapi),
-        Route("/docs", docs),
-    ]
+    async def _metrics(self, request: Request) -> Response:
+        return PlainTextResponse(await self._shard_metrics.text(), media_type=CONTENT_TYPE)
 
 
 class _Metrics:

@@ -26,10 +26,12 @@ from typing import Any
 from .errors import ConfigError
 from .ownership import objection
 from .shard_functions import (
+    DIGEST,
     MAX_PIPELINE_REQUESTS,
     MAX_QUESTION_CHARS,
     SENTENCE_ANSWER_TTL_SECONDS,
     SENTENCE_ANSWERS_MB,
+    TEXT,
 )
 from .waves import WAVES
 
@@ -101,6 +103,10 @@ class Settings:
         "threads of a shard worker's model runtime; 0: the cores of the host shared among its shards",
         minimum=0,
         maximum=1024,
+    )
+    worker_environment: str = _of(
+        "",
+        "variables of the servers' environment that their workers get besides the usual ones: names, divided by commas",
     )
     inference_workers: int = _of(
         0,
@@ -232,6 +238,13 @@ class Settings:
         maximum=1_000_000,
     )
 
+    answer_keys: str = _of(
+        TEXT,
+        "what stands for the question in the keys of answers of sentences: its text, by which stock clients find an"
+        " answer, or a digest, which says nothing to those who may list keys",
+        choices=(TEXT, DIGEST),
+    )
+
     answer_drift: float = _of(
         0.05,
         "how far the weight of a term may move while the corpus changes, before an answer is given up; 0: not at all",
@@ -258,6 +271,20 @@ class Settings:
         "file to which writes, deletes, keys, models and registrations are logged, one JSON line each; -: standard"
         " error, empty: none",
     )
+    admin_port: int = _of(
+        0,
+        "port of a listener of its own for /metrics, /livez and /readyz; /metrics is then there only, and needs no API"
+        " key; 0: none, /metrics is at http_port",
+        minimum=0,
+        maximum=65535,
+    )
+    admin_host: str = _of("127.0.0.1", "address that the listener of admin_port listens on")
+    otlp_endpoint: str = _of(
+        "",
+        "receiver of the REST service's traces, http://host:4318 (OTLP over HTTP; needs the extra otel); empty: the one"
+        " of OTEL_EXPORTER_OTLP_ENDPOINT, if that is set",
+    )
+    otlp_question_text: bool = _of(False, "traces have the texts of questions")
     log_level: str = _of("info", "least important log messages shown", choices=_LOG_LEVELS)
 
 

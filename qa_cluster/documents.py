@@ -482,6 +482,11 @@ def store_answer(
     return ScriptCall("store_answer", names, args)
 
 
+def drop_answers(tag: str, names: tuple[str, ...]) -> ScriptCall:
+    """Drop cached answers of a partition by their keys; the reply is how many there were."""
+    return ScriptCall("drop_answers", (keys.kept_key(tag), keys.kept_bytes_key(tag), keys.flight_key(tag), *names), ())
+
+
 RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "analyzer")
 
 

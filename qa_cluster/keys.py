@@ -44,6 +44,7 @@ _TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
 _INDEX = "(0|[1-9][0-9]{0,9})"
 _SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)
 _MODEL = re.compile(r"bert-qa(?:@([^{}]+))?\{([^{}]+)\}\Z", re.DOTALL)
+_DIGEST_NAME = re.compile(r"#([0-9a-f]{8})-[0-9a-f]{32}\Z")
 _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\}}:{_INDEX}_(.*)\Z", re.DOTALL)
 
 
@@ -233,6 +234,25 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
     'bertqa@tiny{06S}_a_b:{06S}:3_Why?'
     """
     return f"{ANSWER_PREFIX}{_named(model)}{{{sentence.tag}}}_{sentence}_{question}"
+
+
+def digest_name(mark: str, digest: str) -> str:
+    """What stands for a question in the key of its answer where keys hold no questions (`qa.answer-keys`).
+
+    >>> digest_name("0a1b2c3d", 4 * "01234567")
+    '#0a1b2c3d-01234567012345670123456701234567'
+    """
+    return f"#{mark}-{digest}"
+
+
+def parse_digest_name(name: str) -> str | None:
+    """The mark of such a name, which says by which key it was made; None if the name is a question.
+
+    >>> parse_digest_name("#0a1b2c3d-01234567012345670123456701234567"), parse_digest_name("Why?")
+    ('0a1b2c3d', None)
+    """
+    match = _DIGEST_NAME.match(name)
+    return None if match is None else match[1]
 
 
 def whole_answer_key(tag: str, digest: str, collection: str = DEFAULT_COLLECTION) -> str:

@@ -12,7 +12,15 @@ from importlib.resources import files
 
 # What several scripts share is put before each of them.
 _SHARED = {
-    "kept": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences", "store_answer"),
+    "kept": (
+        "put_document",
+        "delete_document",
+        "index_document",
+        "store_tokens",
+        "loose_sentences",
+        "store_answer",
+        "drop_answers",
+    ),
     "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences"),
     "places": ("read_sentence", "read_hits", "store_answer"),
 }

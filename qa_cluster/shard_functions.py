@@ -40,5 +40,9 @@ SENTENCE_ANSWER_TTL_SECONDS = 86_400
 SENTENCE_ANSWERS_OPTION = "qa.sentence-answers-mb"
 SENTENCE_ANSWERS_MB = 64
 
+# Setting of the module: what stands for the question in the keys of answers of sentences.
+ANSWER_KEYS_SETTING = "qa.answer-keys"
+TEXT, DIGEST = "text", "digest"
+
 # After this time a shard tries again to warm a reader that could not be warmed: memory may have become free.
 WARM_AGAIN_SECONDS = 5.0

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
 
 from ..servers import ports, service
@@ -17,6 +16,7 @@ from .shared_options import load_settings
 
 def serve(
     context: typer.Context,
+    *,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8080")] = None,
     without_keys: Annotated[
@@ -26,6 +26,20 @@ def serve(
             help="Listen beyond loopback although there is no API key: whoever reaches it may read, write and delete.",
         ),
     ] = False,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port of a listener for /metrics, /livez and /readyz; /metrics is then there only, without API keys.",
+            show_default="none",
+        ),
+    ] = None,
+    admin_host: Annotated[str | None, typer.Option(help="Address of that listener.", show_default="127.0.0.1")] = None,
+    otlp_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Send traces to this OTLP receiver, http://host:4318; needs the extra otel.", show_default="none"
+        ),
+    ] = None,
 ) -> None:
     """Run the REST service, with a page to ask from at /, until Ctrl-C.
 
@@ -34,19 +48,31 @@ def serve(
 
     Example: qa-cluster serve --port 9000
     """
-    loaded = load_settings(context, http_host=host, http_port=port, http_without_keys=without_keys or None)
-    _need_port(loaded.settings)
+    loaded = load_settings(
+        context,
+        http_host=host,
+        http_port=port,
+        http_without_keys=without_keys or None,
+        admin_port=admin_port,
+        admin_host=admin_host,
+        otlp_endpoint=otlp_endpoint,
+    )
+    settings = loaded.settings
+    _need_port(settings.http_host, settings.http_port, "http")
+    if settings.admin_port:
+        _need_port(settings.admin_host, settings.admin_port, "admin")
     url = cluster_url(loaded.settings)
     command = service.command_line()
     # The service replaces this process, so that a signal to this command ends the service.
     os.execve(command[0], command, dict(service.environment(loaded, url)))
 
 
-def _need_port(settings: Settings) -> None:
+def _need_port(host: str, port: int, listener: str) -> None:
     try:
-        ports.bind_once(settings.http_port, settings.http_host)
+        ports.bind_once(port, host)
     except OSError as error:
+        prefix = "" if listener == "http" else f"{listener}-"
         raise ConfigError(
-            f"cannot listen on {settings.http_host}:{settings.http_port}: {error.strerror or error}; choose another"
-            " address with --host and --port (settings 'http_host' and 'http_port')"
+            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another address with --{prefix}host and"
+            f" --{prefix}port (settings '{listener}_host' and '{listener}_port')"
         ) from error

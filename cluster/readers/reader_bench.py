@@ -141,13 +141,19 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
     """The times of the trigger `qa.read`, with questions whose answers are not cached."""
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
+    before = {sentence: _answers(client, sentence) for sentence in sentences}
     try:
         return _timed(lambda i: command(client, "RG.TRIGGER", READ_TRIGGER, name, asked[i], *names), rounds, 1, 0)
     finally:
         for sentence in sentences:
-            made = [keys.answer_key(sentence, question, model) for question in asked for model in ("", name)]
-            client.unlink(*made)
-            client.srem(keys.answers_key(sentence.document, sentence.tag), *made)
+            if made := _answers(client, sentence) - before[sentence]:
+                client.unlink(*made)
+                client.srem(keys.answers_key(sentence.document, sentence.tag), *made)
+
+
+def _answers(client: redis.Redis, sentence: SentenceRef) -> set[bytes | str]:
+    """The keys of the cached answers of a sentence's document."""
+    return set(client.smembers(keys.answers_key(sentence.document, sentence.tag)))
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:

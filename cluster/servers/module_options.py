@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
+from qa_cluster.shard_functions import ANSWER_KEYS_SETTING
 
 from .native import find_module
 from .processes import python_module
 
 WORKER_MODULE = "qa_cluster.gears.worker"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
 
 
@@ -36,11 +39,25 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         ("loadmodule", str(module)),
         *([("qa.bus-key-file", str(key_file))] if key_file is not None else []),
         ("qa.worker-command", " ".join(map(_word, worker))),
+        *([("qa.worker-environment", _names(settings))] if settings.worker_environment else []),
+        (ANSWER_KEYS_SETTING, settings.answer_keys),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
         ("qa.inference-workers", str(settings.inference_workers)),
         ("qa.max-batch-tokens", str(settings.max_batch_tokens)),
         ("qa.max-queue", str(settings.module_queue_jobs)),
     )
+
+
+def _names(settings: Settings) -> str:
+    """The names of `worker_environment` as the module takes them."""
+    names = [name.strip() for name in settings.worker_environment.split(",")]
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ConfigError(
+                f"setting 'worker_environment' is {settings.worker_environment!r}, must be names of variables, divided"
+                f" by commas; {name!r} is none"
+            )
+    return ",".join(names)
 
 
 def _threads_per_shard(settings: Settings) -> int:

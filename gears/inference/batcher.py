@@ -24,9 +24,9 @@ from qa_cluster.errors import InferenceFailed, QAError, QueueFull, WorkerLost
 
 from ..shard.failures import GearsError
 from .client_batches import BatchSizeMismatch, gather, joint_rows, run_joined
-from .served import Batching, BatchTotals, Call, Item, ServedModel, WaitLimit
+from .served import Batching, BatchRun, BatchTotals, Call, Item, ServedModel, WaitLimit
 from .tensors import Array
-from .token_batches import choose_batch, run_batch
+from .token_batches import batch_shape, choose_batch, run_batch
 
 DEFAULT_MAX_BATCH_TOKENS = 1024
 DEFAULT_MAX_QUEUE = 4096
@@ -132,7 +132,6 @@ class Batcher:
         if batching is not None:
             item.batching = batching
             item.rows = joint_rows(checked)
-            item.queued_at = time.monotonic()
         elif model.is_token_model:
             item.rows, item.length = checked[0].shape
         self._add(item)
@@ -245,7 +244,7 @@ class Batcher:
 
 
 def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]:
-    started = time.perf_counter()
+    started = time.monotonic()
     head = batch[0]
     try:
         if isinstance(head, Call):
@@ -259,12 +258,25 @@ def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:
             return [outcome for item in batch for outcome in _run([item], totals)]
-        head.run_us = round((time.perf_counter() - started) * 1e6)
+        head.run_us = round((time.monotonic() - started) * 1e6)
         return [ItemOutcome(head, error=_as_failure(error))]
-    took_us = round((time.perf_counter() - started) * 1e6)
-    for item in batch:
-        item.run_us = took_us
+    _note(batch, started, time.monotonic())
     return [ItemOutcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
+
+
+def _note(batch: Sequence[Item | Call], began: float, ended: float) -> None:
+    """Tell the items of a run when it was, and what was in it."""
+    items = [item for item in batch if isinstance(item, Item)]
+    ran: BatchRun | None = None
+    if items and items[0].batching is None and items[0].model.is_token_model:
+        rows, length = batch_shape(items)
+        ran = BatchRun(began, ended, len(items), rows, length, sum(item.rows * item.length for item in items))
+    elif items:
+        ran = BatchRun(began, ended, len(items))
+    for item in items:
+        item.ran = ran
+    for each in batch:
+        each.run_us = round((ended - began) * 1e6)
 
 
 def _as_failure(error: Exception) -> Exception:

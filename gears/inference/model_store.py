@@ -27,7 +27,7 @@ from .devices import Devices
 from .loading import LoadedByRef
 from .model_file import RUNTIME_COPIES, fetch, written
 from .script_store import ScriptStore
-from .served import Batching, ServedModel, WaitLimit
+from .served import Batching, RunTimes, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
 from .workers.pool import InferenceWorkers, WorkerCounts
@@ -132,10 +132,14 @@ class ModelStore:
 
     async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
         """Run a compiled model, even if no key holds it any more."""
+        return (await self.run_measured(model, arrays))[0]
+
+    async def run_measured(self, model: ServedModel, arrays: Sequence[Array]) -> tuple[list[Array], RunTimes]:
+        """`run_loaded`, and when it was done."""
         queue = self.devices.of(model.device)
         item = queue.enqueue(model, arrays)
         try:
-            return await item.future
+            return await item.future, RunTimes(item.queued_at, item.ran)
         except asyncio.CancelledError:
             await queue.over(item)
             raise

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from qa_cluster.errors import InvalidInput
@@ -115,6 +116,33 @@ class Batching:
     min_timeout_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchRun:
+    """A run of a device's thread that has succeeded; one object for all its items.
+
+    Attributes:
+        began, ended: seconds of `time.monotonic`.
+        items: how many requests it had.
+        rows, length: the padded shape of a token model's batch; 0 for other models.
+        tokens: those of all items that are no padding.
+    """
+
+    began: float
+    ended: float
+    items: int
+    rows: int = 0
+    length: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """When a request came to its device's queue, and the run that did it; None: it was no model's."""
+
+    queued_at: float
+    batch: BatchRun | None
+
+
 @dataclass(slots=True, eq=False)
 class Item:
     """A request: `rows` rows of `length` tokens; for models with `BATCHSIZE`, `rows` is the size of dimension 0."""
@@ -126,9 +154,10 @@ class Item:
     length: int = 0
     batching: Batching | None = None
     limit: WaitLimit | None = None
-    queued_at: float = 0.0
+    queued_at: float = field(default_factory=time.monotonic)
     running: bool = False
     run_us: int = 0
+    ran: BatchRun | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -78,15 +78,18 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
     return runs[::-1]
 
 
+def batch_shape(batch: Sequence[Item]) -> tuple[int, int]:
+    """Rows and length of the padded batch that items of one token model share."""
+    return padded_rows(sum(item.rows for item in batch)), padded_length(max(item.length for item in batch))
+
+
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     """Run items of one token model as one padded batch, and cut each item's part out of the outputs.
 
     It raises InferenceFailed if the outputs are not ``[rows, tokens, ..]``.
     """
     model = batch[0].model
-    rows = sum(item.rows for item in batch)
-    size = padded_rows(rows)
-    length = padded_length(max(item.length for item in batch))
+    size, length = batch_shape(batch)
     inputs = []
     for position, port in enumerate(model.compiled.inputs):
         padded = np.zeros((size, length), dtype=port.dtype)

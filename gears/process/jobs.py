@@ -25,19 +25,20 @@ from .turns import TakingTurns
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job from a reply of `QA.NEXT`."""
+    """A job from a reply of `QA.NEXT`; `came_us` is when its command came, by the monotonic clock of the host."""
 
     id: int
     kind: str
     attempt: int
     timeout_ms: int
+    came_us: int
     arguments: list[Any]
 
     @classmethod
     def parse(cls, reply: list[Any]) -> Job:
         """Read a job's array."""
-        job_id, kind, attempt, timeout_ms, *arguments = reply
-        return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), arguments)
+        job_id, kind, attempt, timeout_ms, came_us, *arguments = reply
+        return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), int(came_us), arguments)
 
     @property
     def unawaited(self) -> bool:
@@ -126,6 +127,7 @@ class Jobs:
             user=user,
             lane=Lane.CLIENTS,
             owner=registration.id,
+            came_us=job.came_us,
         )
         plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
         run = self._run(registration, plan, execution)

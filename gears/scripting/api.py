@@ -7,12 +7,15 @@ coroutines and `onRegistered` callbacks of a shard worker, and nowhere else.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from typing import Any
 
 from qa_cluster.hashtags import hashtag_for_slot, shard_tag
 
+from ..inference.served import RunTimes
 from ..registrations.script_source import running_script
 from ..registrations.sessions import session_of
 from ..registrations.timers import check_timer
@@ -33,7 +36,7 @@ from .inside import ANSWERED_INSIDE, answer_inside
 from .runtime import current_runtime
 
 # Names from other modules that functions may use.
-__all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "with_references"]
+__all__ = ["RESEND_SOON_SECONDS", "GearsBuilder", "HeldModel", "RunTimes", "with_references"]
 
 error = GearsError
 _LEVELS = ("debug", "verbose", "notice", "warning")
@@ -138,6 +141,17 @@ def still_working() -> None:
         execution.beats += 1
 
 
+def waited_seconds() -> float:
+    """How long ago the command that called this function came to the server; 0.0 if none did (not in RedisGears).
+
+    At the beginning of a function, that is how long it has waited: in the shard's queue, and for the worker's turn.
+    """
+    execution = current.get()
+    if execution is None or not execution.came_us:
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - execution.came_us / 1e6)
+
+
 def override_reply(value: object) -> None:
     """Answer the client whose command started this execution with `value` instead of the command's own reply."""
     execution = current.get()
@@ -178,6 +192,20 @@ def config_get(key: str) -> str | None:
     if value is None or (isinstance(value, str) and value.startswith(("(error)", "-"))):
         return None
     return str(value)
+
+
+def server_setting(name: str) -> str:
+    """A setting ``qa.*`` of the server as it was when this worker started; empty: there is none (not in RedisGears)."""
+    return current_host().info.settings.get(name, "") if name.startswith("qa.") else ""
+
+
+def keyed_digest(text: str, size: int) -> str:
+    """A digest of a text in hex, of `size` bytes (1 to 64), with the key that the cluster's servers share.
+
+    All workers of a cluster make the same one, and nobody else can, unless the servers share no key
+    (`qa.bus-key-file`): then it is a plain BLAKE2b. (not in RedisGears)
+    """
+    return blake2b(text.encode(), digest_size=size, key=current_host().info.secret).hexdigest()
 
 
 def flat_error(message: object) -> GearsError:

@@ -12,7 +12,7 @@ from typing import Any
 
 from qa_cluster.errors import ModelError
 
-from ..inference.served import ServedModel
+from ..inference.served import RunTimes, ServedModel
 from ..inference.tensors import Array
 from ..shard.failures import GearsError
 from ..shard.host import current_host
@@ -77,6 +77,10 @@ class HeldModel:
     async def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run the model."""
         return await current_runtime().models.run_loaded(await self.load(), inputs)
+
+    async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
+        """Run the model; return its outputs, and how long they waited for a batch and were computed in it."""
+        return await current_runtime().models.run_measured(await self.load(), inputs)
 
 
 def with_references(commands: Sequence[Sequence[Argument]], keys: Sequence[str]) -> tuple[list[Any], list[int | None]]:

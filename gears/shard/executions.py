@@ -34,6 +34,8 @@ class Owner(Protocol):
 class Execution:
     """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own.
 
+    `came_us` is when the command that caused it came to the server, by the monotonic clock of the host; 0: no command.
+
     A user's functions run on threads of the `lane`; those of one `owner` take turns. `on_loop` is set for qa-cluster's
     own functions, which run on the worker's event loop.
     """
@@ -45,6 +47,7 @@ class Execution:
         "abort_reason",
         "aborted",
         "beats",
+        "came_us",
         "can_override",
         "errors",
         "finished_at",
@@ -81,6 +84,7 @@ class Execution:
         lane: Lane = Lane.RUNS,
         owner: str = "",
         on_loop: bool = False,
+        came_us: int = 0,
     ) -> None:
         self.id = execution_id
         self.session = session
@@ -90,6 +94,7 @@ class Execution:
         self.lane = lane
         self.owner = owner or execution_id
         self.on_loop = on_loop
+        self.came_us = came_us
         self.strand: Strand | None = None
         self.status = "created"
         self.started_at = time.perf_counter()

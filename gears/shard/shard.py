@@ -48,12 +48,13 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """The reply of `QA.HELLO`."""
+    """The reply of `QA.HELLO`; `secret` is made from the key that the servers share, empty if there is none."""
 
     worker: int
     shard_id: str
     cluster: bool
     settings: Mapping[str, str]
+    secret: bytes = field(default=b"", repr=False)
 
     @classmethod
     def parse(cls, reply: Sequence[bytes | int]) -> ShardInfo:
@@ -63,7 +64,8 @@ class ShardInfo:
         texts = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
         values = dict(zip(texts[::2], texts[1::2], strict=True))
         try:
-            return cls(int(values["worker"]), values["shard_id"], values["cluster"] == "1", values)
+            secret = bytes.fromhex(values.pop("secret", ""))
+            return cls(int(values["worker"]), values["shard_id"], values["cluster"] == "1", values, secret)
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"QA.HELLO lacks or garbles {error}") from error
 

@@ -13,6 +13,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "jobs/order.h"
 #include "jobs/queue.h"
@@ -511,6 +512,15 @@ static void start(Job *job) {
 
 void jobs_asked(void) { asked++; }
 
+/* When the job came, in microseconds of CLOCK_MONOTONIC: the server's own clock may be another one, and the worker must
+ * be able to compare. */
+static long long came_us(const Job *job) {
+    struct timespec now;
+    if (!job->id || clock_gettime(CLOCK_MONOTONIC, &now)) return 0;
+    long long waited = (long long)(RedisModule_MonotonicMicroseconds() - job->queued_us);
+    return (long long)now.tv_sec * 1000000 + now.tv_nsec / 1000 - waited;
+}
+
 int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsRoom *room) {
     Job *job = take(ready, room);
     if (!job) return 0;
@@ -525,8 +535,9 @@ int jobs_hand_out(RedisModuleCtx *ctx, int ready, JobsRoom *room) {
     RedisModule_ReplyWithCString(ctx, job->class->kind);
     RedisModule_ReplyWithLongLong(ctx, job->attempt);
     RedisModule_ReplyWithLongLong(ctx, left);
+    RedisModule_ReplyWithLongLong(ctx, came_us(job));
     int count = job->class->emit ? job->class->emit(ctx, job->data) : 0;
-    RedisModule_ReplySetArrayLength(ctx, 4 + count);
+    RedisModule_ReplySetArrayLength(ctx, 5 + count);
     if (!job->id) job_free(job);
     return 1;
 }

@@ -152,6 +152,16 @@ static void refresh_keys(RedisModuleCtx *ctx) {
     else look_at_passwords(ctx);
 }
 
+int bus_secret(RedisModuleCtx *ctx, const char *purpose, uint8_t *secret) {
+    refresh_keys(ctx);
+    if (!ring.count) return 0;
+    Blake2b hash;
+    blake2b_begin(&hash, BUS_SECRET_BYTES, ring.keys[0], KEY_BYTES);
+    blake2b_add(&hash, purpose, strlen(purpose));
+    blake2b_end(&hash, secret);
+    return 1;
+}
+
 /* ---- Signing ---- */
 
 static void put_u64(uint8_t *at, uint64_t value) {

@@ -25,4 +25,9 @@ const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const 
 
 BusInfo bus_info(void);
 
+enum { BUS_SECRET_BYTES = 32 };
+
+/* A secret that all servers with the same key make, and from which nobody learns the key; 0: there is no key. */
+int bus_secret(RedisModuleCtx *ctx, const char *purpose, uint8_t *secret);
+
 #endif

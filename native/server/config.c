@@ -161,6 +161,54 @@ static int set_key_file(const char *name, RedisModuleString *value, void *data, 
     return REDISMODULE_OK;
 }
 
+static RedisModuleString *shown_environment;
+
+static RedisModuleString *get_environment(const char *name, void *data) {
+    (void)name;
+    (void)data;
+    return shown_environment;
+}
+
+static int set_environment(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+    static const char LETTERS[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+    static const char DIGITS[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
+    (void)name;
+    (void)data;
+    const char *text = RedisModule_StringPtrLen(value, NULL);
+    for (const char *at = text; *at;) {
+        size_t length = strspn(at, LETTERS) ? strspn(at, DIGITS) : 0;
+        if (!length || (at[length] && (at[length] != ',' || !at[length + 1]))) {
+            *error = RedisModule_CreateStringPrintf(
+                NULL, "qa.worker-environment must be names of variables, divided by commas without blanks, got %.200s",
+                text);
+            return REDISMODULE_ERR;
+        }
+        at += length + (at[length] == ',');
+    }
+    keep_text(&config.worker_environment, &shown_environment, text);
+    return REDISMODULE_OK;
+}
+
+static RedisModuleString *shown_answer_keys;
+
+static RedisModuleString *get_answer_keys(const char *name, void *data) {
+    (void)name;
+    (void)data;
+    return shown_answer_keys;
+}
+
+static int set_answer_keys(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+    (void)name;
+    (void)data;
+    const char *text = RedisModule_StringPtrLen(value, NULL);
+    if (strcmp(text, "text") && strcmp(text, "digest")) {
+        *error = RedisModule_CreateStringPrintf(NULL, "qa.answer-keys must be text or digest, got %.64s", text);
+        return REDISMODULE_ERR;
+    }
+    keep_text(&config.answer_keys, &shown_answer_keys, text);
+    return REDISMODULE_OK;
+}
+
 char **config_split_command(const char *command, int *count) {
     size_t length = strlen(command);
     char **words = RedisModule_Calloc(1, (length + 2) * sizeof *words + length + 1);
@@ -250,13 +298,20 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     extra = RedisModule_CreateDict(NULL);
     config.worker_command = RedisModule_Strdup("");
     config.bus_key_file = RedisModule_Strdup("");
+    config.worker_environment = RedisModule_Strdup("");
+    config.answer_keys = RedisModule_Strdup("text");
     config.backends_path = default_backends_path();
     config.model_chunk_size = 511LL << 20;
-    /* It is immutable: a client that could change it could run programs as the server's user. */
+    /* The first three are immutable: a client that could change them could run programs as the server's user, or give
+     * functions the server's passwords. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,
                                          set_command, NULL, NULL) != REDISMODULE_OK ||
         RedisModule_RegisterStringConfig(ctx, "bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, get_key_file,
-                                         set_key_file, NULL, NULL) != REDISMODULE_OK)
+                                         set_key_file, NULL, NULL) != REDISMODULE_OK ||
+        RedisModule_RegisterStringConfig(ctx, "worker-environment", "", REDISMODULE_CONFIG_IMMUTABLE, get_environment,
+                                         set_environment, NULL, NULL) != REDISMODULE_OK ||
+        RedisModule_RegisterStringConfig(ctx, "answer-keys", "text", REDISMODULE_CONFIG_DEFAULT, get_answer_keys,
+                                         set_answer_keys, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     for (int i = 0; i < SETTING_COUNT; i++) {
         const Setting *setting = &SETTINGS[i];
@@ -288,13 +343,15 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
 int config_reply_pairs(RedisModuleCtx *ctx) {
     RedisModule_ReplyWithCString(ctx, "qa.worker-command");
     RedisModule_ReplyWithCString(ctx, config.worker_command);
+    RedisModule_ReplyWithCString(ctx, "qa.answer-keys");
+    RedisModule_ReplyWithCString(ctx, config.answer_keys);
     for (int i = 0; i < SETTING_COUNT; i++) {
         char name[64] = "qa.";
         strncat(name, SETTINGS[i].name, sizeof name - 4);
         RedisModule_ReplyWithCString(ctx, name);
         RedisModule_ReplyWithLongLong(ctx, *SETTINGS[i].value);
     }
-    return 2 + 2 * SETTING_COUNT;
+    return 4 + 2 * SETTING_COUNT;
 }
 
 static void reply_value(RedisModuleCtx *ctx, const char *value) {

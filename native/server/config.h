@@ -10,7 +10,9 @@
 
 typedef struct Config {
     char *worker_command;
-    char *bus_key_file; /* empty: none */
+    char *bus_key_file;       /* empty: none */
+    char *worker_environment; /* names of variables, divided by commas */
+    char *answer_keys;        /* "text" or "digest" */
     long long max_queue;
     long long max_events;
     long long job_timeout_ms;

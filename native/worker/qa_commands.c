@@ -38,6 +38,16 @@ static Waiter *last_waiter;
 
 /* ---- QA.HELLO, QA.BEAT ---- */
 
+/* What the worker makes digests with that only the cluster can make: in hex, empty where the servers share no key. */
+static void reply_secret(RedisModuleCtx *ctx) {
+    uint8_t secret[BUS_SECRET_BYTES];
+    char text[2 * BUS_SECRET_BYTES + 1] = "";
+    if (bus_secret(ctx, "qa-cluster names of answers", secret))
+        for (size_t i = 0; i < sizeof secret; i++) snprintf(text + 2 * i, 3, "%02x", secret[i]);
+    RedisModule_ReplyWithCString(ctx, "secret");
+    RedisModule_ReplyWithCString(ctx, text);
+}
+
 static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
     size_t length;
@@ -61,7 +71,8 @@ static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     else RedisModule_ReplyWithCString(ctx, "0000000000000000000000000000000000000000");
     RedisModule_ReplyWithCString(ctx, "cluster");
     RedisModule_ReplyWithLongLong(ctx, (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER) != 0);
-    RedisModule_ReplySetArrayLength(ctx, 6 + config_reply_pairs(ctx));
+    reply_secret(ctx);
+    RedisModule_ReplySetArrayLength(ctx, 8 + config_reply_pairs(ctx));
     return REDISMODULE_OK;
 }
 

@@ -25,8 +25,7 @@
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
-
-extern char **environ;
+#include "worker/environment.h"
 
 enum {
     TICK_MS = 100,
@@ -254,7 +253,9 @@ static int spawn(char **words, int socket_fd, int pipe_fd, pid_t *pid) {
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &all);
     posix_spawnattr_setpgroup(&attributes, 0);
-    int error = posix_spawnp(pid, words[0], &actions, &attributes, words, environ);
+    char **variables = environment_for_worker();
+    int error = posix_spawnp(pid, words[0], &actions, &attributes, words, variables);
+    RedisModule_Free(variables);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     return error;

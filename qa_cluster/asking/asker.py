@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from time import perf_counter, time
+from typing import Any
 
 import orjson
 
@@ -28,9 +30,10 @@ from qa_cluster.reading.choosing import Scored, choose, orders
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading, parse_readings
 from qa_cluster.routing.admission import Admission
+from qa_cluster.routing.shard_calls import read_sentences
 from qa_cluster.routing.shards import Shards
-from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
+from qa_cluster.tracing import current, step
 from qa_cluster.types import AskResult, CacheUse, Index, Model, Timings, Usage
 from qa_cluster.waves import certainty, is_sure, wave_ends
 
@@ -41,7 +44,7 @@ from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, Question, check_question
-from .searcher import Ranker, index_of, retrying_without, shards_without, trigger
+from .searcher import Ranker, index_of, retrying_without, shards_without
 
 MAX_VERSION_TRIES = 3
 # When a shard lacks the model, another model may have replaced it a moment ago: the question is tried again.
@@ -180,6 +183,8 @@ class Asker:
         begun = perf_counter()
         question = check_question(text, options or AskOptions(), self.limits)
         clock = Clock()
+        if (recorded := current()) is not None:
+            recorded.note({"qa.question": question.text})
         try:
             async with asyncio.timeout(question.timeout_seconds):
                 tries = 0
@@ -200,13 +205,17 @@ class Asker:
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
         # The answer must take account of every change before the question, of the model's too.
         options = question.options
-        fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)
-        await self._follow()
-        await self._collections.check(options.collection, shards_without(self._shards, options.coverage))
-        manifest = await self._readers.find(options.model)
-        digest = self._digest(question, manifest)
+        with step("cache", {"qa.cache.tier": "near"}) as looked:
+            fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)
+            await self._follow()
+            await self._collections.check(options.collection, shards_without(self._shards, options.coverage))
+            manifest = await self._readers.find(options.model)
+            digest = self._digest(question, manifest)
+            may_hit = fresh and options.cache in ("use", "only")
+            found = self.near_hit(digest, options.coverage) if may_hit else None
+            if looked is not None:
+                looked.note({"qa.cache.hit": found is not None, "qa.cache.mode": options.cache})
         if options.cache in ("use", "only"):
-            found = self.near_hit(digest, options.coverage) if fresh else None
             clock.cache = perf_counter() - begun
             if found is not None:
                 body, etag, use, answerable = found
@@ -257,9 +266,13 @@ class Asker:
             flight = _Flight(asyncio.create_task(self._make(question, manifest, digest, last_try=last_try)))
             self._flights[key] = flight
             flight.task.add_done_callback(lambda task: self._landed(key, flight))
+            shared: AbstractContextManager[Any] = nullcontext()
+        else:
+            shared = step("shared", {"qa.shared": True})  # its parts are in the trace of the one who asked first
         flight.waiting += 1
         try:
-            return await asyncio.shield(flight.task)
+            with shared:
+                return await asyncio.shield(flight.task)
         finally:
             flight.waiting -= 1
             if flight.waiting == 0 and not flight.task.done():
@@ -280,7 +293,10 @@ class Asker:
         cacheable = mode != "off" and await self._freshness.drain()
         with self._freshness.keeping(digest) as keeping:
             if cacheable and mode in ("use", "only"):
-                stored = await self._answers.get(digest, collection)
+                with step("cache", {"qa.cache.tier": "shard"}) as looked:
+                    stored = await self._answers.get(digest, collection)
+                    if looked is not None:
+                        looked.note({"qa.cache.hit": stored is not None})
                 clock.cache = perf_counter() - begun
                 if stored is not None:
                     return self._stored(digest, stored, clock, None if keeping.dropped else generation)
@@ -357,7 +373,8 @@ class Asker:
             )
             chosen = choose(spans, manifest.calibration)
             places = cited(chosen, question.options)
-            records = await self._records([place.reading for place in places])
+            with step("documents", {"qa.documents": len(places)}):
+                records = await self._records([place.reading for place in places])
             if attempt + 1 == MAX_VERSION_TRIES or all(is_current(place, records) for place in places):
                 break
         assembled = assemble(chosen, records, manifest, question.options)
@@ -370,9 +387,10 @@ class Asker:
     async def _watch(self, kept_as: str, ranking: Ranking, question: Question) -> Mapping[str, int] | None:
         if not kept_as:
             return None
-        return await self._answers.watches.watch(
-            kept_as, ranking, question.retriever_k, question.chosen, question.options.collection
-        )
+        with step("watch"):
+            return await self._answers.watches.watch(
+                kept_as, ranking, question.retriever_k, question.chosen, question.options.collection
+            )
 
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
@@ -387,7 +405,8 @@ class Asker:
         )
         for until in ends:
             begun = perf_counter()
-            found = await self._read_wave(question, ranking.candidates[done:until], manifest)
+            with step("wave", {"qa.wave": waves + 1, "qa.sentences": until - done}):
+                found = await self._read_wave(question, ranking.candidates[done:until], manifest)
             readings += found
             spans += orders(found, ranked, manifest.rank_weight)
             clock.read.append(perf_counter() - begun)
@@ -403,7 +422,7 @@ class Asker:
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate)
         asked = [
-            trigger(self._shards, shard, READ_TRIGGER, manifest.name, question.text, *(item.sentence for item in items))
+            read_sentences(self._shards, shard, manifest.name, question.text, [item.sentence for item in items])
             for shard, items in by_shard.items()
         ]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)

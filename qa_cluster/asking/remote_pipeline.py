@@ -24,11 +24,11 @@ from qa_cluster.errors import (
 )
 from qa_cluster.huggingface.request import PipelineRequest
 from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.shard_calls import shard_facts, without_function
 from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import NOT_REGISTERED, PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
-
-from .searcher import without_function
+from qa_cluster.tracing import step
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
@@ -90,7 +90,10 @@ class RemotePipeline:
 
     async def _ask(self, shard: Shard, command: tuple[str, str, bytes]) -> Any:
         try:
-            return await self._shards.execute_on(shard, "RG.TRIGGER", *command, blocking=True)
+            with step(PIPELINE_TRIGGER, is_call=True) as call:
+                if call is not None:
+                    call.note(shard_facts(shard))
+                return await self._shards.execute_on(shard, "RG.TRIGGER", *command, blocking=True)
         except ReplyError as error:
             if NOT_REGISTERED in str(error):
                 raise without_function(shard, PIPELINE_TRIGGER) from error

@@ -39,9 +39,11 @@ from qa_cluster.ranking.shard_ranking import (
 )
 from qa_cluster.ranking.terms import ANALYZER_VERSION, question_terms
 from qa_cluster.reading.places import Placed
+from qa_cluster.routing.shard_calls import rank_on
 from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, passes
-from qa_cluster.shard_functions import NOT_REGISTERED, RANK_TRIGGER
+from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.topology import Address, Shard, Topology
+from qa_cluster.tracing import step
 from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
 from .collections import Collections
@@ -58,9 +60,6 @@ MAX_SCRIPT_SENTENCES = 100
 MAX_SENT_FILTER_BYTES = 4096
 # What keeps the indexes from being asked may end: rights are given, a shard gets a newer module, a sweep ends.
 ASK_INDEXES_AGAIN_SECONDS = 5.0
-# Shards compare their functions every 2 s, and then send what another one lacks.
-REGISTERED_WITHIN_SECONDS = 5.0
-REGISTERED_PAUSE_SECONDS = 0.1
 
 _ANALYZER = ANALYZER_VERSION.encode()
 _log = logging.getLogger(__name__)
@@ -107,7 +106,18 @@ class Ranker:
         The shards `without` are not asked: their documents have no part in it. It raises NotWhole when no shard, or
         two, ranked a partition: the caller then tries again.
         """
-        packed = b"" if chosen is None else chosen.packed
+        with step("rank") as ranked:
+            packed = b"" if chosen is None else chosen.packed
+            ranking, by = await self._rank(text, count, packed, collection, without)
+            self.rankings[by] += 1
+            if ranked is not None:
+                ranked.note({"qa.rank.by": by, "qa.rank.candidates": len(ranking.candidates)})
+            return ranking
+
+    async def _rank(
+        self, text: str, count: int, packed: bytes, collection: str, without: Collection[Shard]
+    ) -> tuple[Ranking, str]:
+        """The ranking, and whether ``indexes`` or ``triggers`` made it."""
         if len(packed) <= MAX_SENT_FILTER_BYTES and monotonic() >= self._triggers_until:
             try:
                 ranking = await self._by_indexes(question_terms(text), count, packed, collection, without)
@@ -115,11 +125,8 @@ class Ranker:
                 self._use_triggers(str(why))
             else:
                 self._complaint = ""
-                self.rankings["indexes"] += 1
-                return ranking
-        ranking = await self._by_triggers(text, count, packed.hex(), collection, without)
-        self.rankings["triggers"] += 1
-        return ranking
+                return ranking, "indexes"
+        return await self._by_triggers(text, count, packed.hex(), collection, without), "triggers"
 
     def _use_triggers(self, why: str) -> None:
         self._triggers_until = monotonic() + ASK_INDEXES_AGAIN_SECONDS
@@ -175,22 +182,17 @@ class Ranker:
     async def _by_triggers(
         self, text: str, count: int, packed: str, collection: str, without: Collection[Shard] = ()
     ) -> Ranking:
-        given = (packed,) if packed else ()
-        arguments = (text, *given) if collection == DEFAULT_COLLECTION else (text, packed, collection)
+        asked = [shard for shard in self._shards.all if shard not in without]
         replies = await asyncio.gather(
-            *(
-                trigger(self._shards, shard, RANK_TRIGGER, count, *arguments)
-                for shard in self._shards.all
-                if shard not in without
-            )
+            *(rank_on(self._shards, shard, count, text, packed_filter=packed, collection=collection) for shard in asked)
         )
         for reply in replies:
-            if reply and isinstance(reply[0], ReplyError):
-                raise reply[0]
+            if isinstance(reply, ReplyError):
+                raise reply
+        parts = [reply for reply in replies if isinstance(reply, dict)]
         try:
-            parts = [orjson.loads(reply[0]) for reply in replies]
             ranking = merge(parts, count)
-        except (orjson.JSONDecodeError, IndexError, TypeError) as error:
+        except (IndexError, TypeError) as error:
             raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
         if len(ranking.epochs) < sum(len(part["epochs"]) for part in parts):
             raise NotWhole("a partition is ranked by two shards: it has just moved")
@@ -221,32 +223,6 @@ def _check_analyzers(statistics: Statistics, analyzers: Sequence[Any]) -> None:
             raise _CannotAskIndexes(
                 f"partition {tag} has terms of {made_by}, this process has the analyzer {ANALYZER_VERSION}"
             )
-
-
-async def trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
-    """The reply of a function on a shard.
-
-    A shard that has just joined gets its functions from the others: until then it is asked again, for some seconds.
-    """
-    until = monotonic() + REGISTERED_WITHIN_SECONDS
-    while True:
-        try:
-            reply = await shards.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
-            break
-        except ReplyError as error:
-            if NOT_REGISTERED not in str(error):
-                raise
-            if monotonic() >= until:
-                raise without_function(shard, name) from error
-        await asyncio.sleep(REGISTERED_PAUSE_SECONDS)
-    if not isinstance(reply, list):
-        raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
-    return reply
-
-
-def without_function(shard: Shard, name: str) -> ClusterError:
-    """The error of a shard on which nobody has registered the function."""
-    return ClusterError(f"the function {name} is not registered on shard {shard.address}: run `qa-cluster up`")
 
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
@@ -359,7 +335,8 @@ class Searcher:
             ranking_begun = perf_counter()
             ranking = await self._ranker.rank(query, options.top_k, chosen, options.collection, without)
             fetching_begun = perf_counter()
-            documents = await self._documents(ranking.candidates, options.context)
+            with step("fetch"):
+                documents = await self._documents(ranking.candidates, options.context)
             hits = [
                 hit_of(
                     item,

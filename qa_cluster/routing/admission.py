@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from qa_cluster.errors import QueueFull
+from qa_cluster.tracing import step
 
 # How many ends make a pace: a few that came together say little, and old ones speak of another load.
 LEAST_ENDS = 8
@@ -63,7 +64,8 @@ class Admission:
     async def turn(self, seconds: float) -> AsyncIterator[None]:
         """Wait for a turn; QueueFull as soon as it is clear that the work will not end in so many seconds."""
         if self._working >= self._at_once or self._queue:
-            await self._wait(self._clock() + seconds)
+            with step("admission", {"qa.waiting": len(self._queue)}):
+                await self._wait(self._clock() + seconds)
         else:
             self._working += 1
         try:

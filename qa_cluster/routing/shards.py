@@ -17,11 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 from qa_cluster.errors import CannotWrite, ClusterError, QueueFull, ReplyError, from_reply, remedy
 from qa_cluster.keys import slot as slot_of
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
+from qa_cluster.tracing import current, step
 
 from .connection import MAX_PENDING, Argument, Connection, ConnectionLost, Login
 
@@ -93,7 +95,8 @@ class ShardPool:
         opening = asyncio.ensure_future(Connection.open(self.address.host, self.address.port, self._login))
         self._under_way.add(opening)
         try:
-            return await opening
+            with step("connect"):
+                return await opening
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():
@@ -133,11 +136,7 @@ class ShardPool:
             raise QueueFull(
                 f"{self._size} questions are at shard {self.address} and {self._waiting} wait for a connection"
             )
-        self._waiting += 1
-        try:
-            await self._slots.acquire()
-        finally:
-            self._waiting -= 1
+        await self._turn()
         connection: Connection | None = None
         try:
             while self._idle and (connection is None or connection.closed):
@@ -145,6 +144,8 @@ class ShardPool:
             if connection is None or connection.closed:
                 connection = await self._open()
             self._busy.add(connection)
+            if (recorded := current()) is not None:
+                recorded.sent_at = perf_counter()
             replies: list[Any] = []
             for first in range(0, len(commands), MAX_PENDING):
                 replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
@@ -162,6 +163,17 @@ class ShardPool:
                     connection.close()
                 else:
                     self._idle.append(connection)
+
+    async def _turn(self) -> None:
+        self._waiting += 1
+        try:
+            if not self._slots.locked():
+                await self._slots.acquire()
+                return
+            with step("connection", {"qa.waiting": self._waiting}):
+                await self._slots.acquire()
+        finally:
+            self._waiting -= 1
 
     @property
     def in_use(self) -> int:
@@ -340,12 +352,21 @@ class Shards:
         a lost connection is raised.
         """
         replies = await asyncio.gather(
-            *(self.pool(address).execute_pipeline(wanted, admitted=admitted) for address, wanted in commands.items())
+            *(self._pipeline(address, wanted, admitted=admitted) for address, wanted in commands.items())
         )
         lost = next((reply for each in replies for reply in each if isinstance(reply, ConnectionLost)), None)
         if lost is not None:
             raise lost
         return list(replies)
+
+    async def _pipeline(
+        self, address: Address, commands: Sequence[tuple[Argument, ...]], *, admitted: bool
+    ) -> list[Any]:
+        with step("indexes", is_call=True) as call:
+            if call is not None:
+                about = {"server.address": address.host, "server.port": address.port, "qa.commands": len(commands)}
+                call.note(about)
+            return await self.pool(address).execute_pipeline(commands, admitted=admitted)
 
     async def _execute_here(self, address: Address, command: tuple[Argument, ...], *, blocking: bool) -> Any:
         try:
@@ -450,5 +471,7 @@ class Shards:
     async def _pause(backoff: float, until: float, seconds: float, error: Exception) -> float:
         if asyncio.get_running_loop().time() + backoff >= until:
             raise ClusterError(f"gave up after {seconds:g} s of retries: {error}") from error
-        await asyncio.sleep(backoff)
+        why = error.code if isinstance(error, ReplyError) else type(error).__name__
+        with step("pause", {"error.type": why}):
+            await asyncio.sleep(backoff)
         return min(backoff * 2, MAX_BACKOFF_SECONDS)

@@ -27,7 +27,7 @@ class Deployed:
         self.folder = folder
         self.command = command or [sys.executable, "-m", "qa_cluster.cluster.cli"]
         self.ports = [free_port() for _ in range(shards)]
-        self.http_port = free_port()
+        self.http_port, self.admin_port = free_port(), free_port()
         self.processes: list[subprocess.Popen[bytes]] = []
 
     def environment(self, name: str) -> dict[str, str]:
@@ -38,6 +38,7 @@ class Deployed:
             "QA_CLUSTER_URL": f"redis://{servers}",
             "QA_SHARDS": str(len(self.ports)),
             "QA_HTTP_PORT": str(self.http_port),
+            "QA_ADMIN_PORT": str(self.admin_port),
             "QA_WORKER_THREADS": "1",
             "QA_MAX_BATCH_TOKENS": str(FEW_TOKENS),
             "QA_START_TIMEOUT_MS": str(int(SECONDS * 1000)),

@@ -21,7 +21,7 @@ VALUES: dict[str, Any] = {"auth": {"password": "0123456789abcdef"}}
 EVERYTHING: dict[str, Any] = VALUES | {
     "shards": {"count": 4, "replicas": 1, "storage": {"className": "fast"}, "nodeSelector": {"disk": "ssd"}},
     "autoscaling": {"enabled": True, "queueTime": {"enabled": True}},
-    "networkPolicy": {"serviceFrom": [{"namespaceSelector": {}}]},
+    "networkPolicy": {"serviceFrom": [{"namespaceSelector": {}}], "metricsFrom": []},
     "service": {
         "withoutKeys": True,
         "settings": {"QA_TOP_K_MAX": "10"},

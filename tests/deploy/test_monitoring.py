@@ -62,7 +62,7 @@ class Prometheus:
         self.url = f"http://127.0.0.1:{self.port}"
         self._promtool = tool("promtool")
         text = (PROMETHEUS / "prometheus.yaml").read_text()
-        text = text.replace("15s", "1s").replace(":8080", f":{service}")
+        text = text.replace("15s", "1s").replace(":8081", f":{service}")
         rules = (PROMETHEUS / "rules.yaml").read_text().replace("interval: 15s", "interval: 1s")
         (folder / "prometheus.yaml").write_text(text)
         (folder / "rules.yaml").write_text(rules)
@@ -103,7 +103,7 @@ def prometheus(
     deployed: Deployed, load: Load, tmp_path_factory: pytest.TempPathFactory, tool: Tool
 ) -> Iterator[Prometheus]:
     """Prometheus, beside the load; it has evaluated every rule."""
-    made = Prometheus(tmp_path_factory.mktemp("prometheus"), tool, deployed.http_port)
+    made = Prometheus(tmp_path_factory.mktemp("prometheus"), tool, deployed.admin_port)
     try:
         eventually(lambda: made.query("qa_queue_seconds_p95 > 0"), SECONDS, ignore=AssertionError)
         eventually(lambda: all(rule["health"] == "ok" for rule in made.rules()), SECONDS, ignore=httpx.TransportError)

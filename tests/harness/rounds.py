@@ -32,7 +32,7 @@ LINE = re.compile(r"^round (\d+): .*?(\d+) failed")
 GRACE_SECONDS = 60
 LOOK_SECONDS = 0.2
 # Each process of a round has it in its environment, also a server, which has a session of its own.
-MARK = "ROUND_OF_TESTS"
+MARK = "QA_TEST_ROUND"
 MAKES_OWN = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS", "ARGS")
 
 

@@ -11,6 +11,7 @@ import asyncio
 import re
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +22,10 @@ from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sen
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
 from qa_cluster.gears.functions.answering.arguments import check_question, within_limit
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
+from qa_cluster.gears.functions.answering.timing import CallTimes
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
-from qa_cluster.gears.functions.shard import slots
+from qa_cluster.gears.functions.shard import naming, slots
 from qa_cluster.gears.functions.shard.calls import run_script, run_script_later, run_scripts
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
@@ -49,6 +51,14 @@ SETTLE_PAUSE_SECONDS = 0.02
 _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """The answer of a sentence as JSON, None if there is no such sentence, and the runs of the model for it."""
+
+    value: bytes | None
+    runs: Sequence[rg.RunTimes] = ()
+
+
 @dataclass
 class _Reads:
     """The reads under way, by the answer's key, and the module's settings of how answers are kept, as last read.
@@ -57,7 +67,7 @@ class _Reads:
         joined: the keys of running reads that further clients have joined.
     """
 
-    running: dict[str, asyncio.Task[bytes | None]] = field(default_factory=dict)
+    running: dict[str, asyncio.Task[_Read]] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
     ttl_seconds: int = SENTENCE_ANSWER_TTL_SECONDS
     most_bytes: int = SENTENCE_ANSWERS_MB << 20
@@ -78,7 +88,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
         sentence, question, model = parse_answer_key(record["key"])
     except (InvalidInput, TypeError):
         return
-    if not question.strip():
+    if not question.strip() or naming.is_digest(question):
         return
     try:
         value = await _read_settled(sentence, within_limit(question), model)
@@ -95,7 +105,7 @@ async def _read_settled(sentence: SentenceRef, question: str, model: str) -> byt
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
         try:
-            return await read(sentence, question, model)
+            return (await read(sentence, question, model)).value
         except rg.error as error:
             if not slots.is_redirect(error) or time.monotonic() > deadline:
                 raise
@@ -107,10 +117,14 @@ async def _read_settled(sentence: SentenceRef, question: str, model: str) -> byt
 
 
 async def on_read(arguments: list[Any]) -> list[str]:
-    """Trigger ``qa.read model question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error.
+    """Trigger ``qa.read model question sentence.. [traceparent]``: for each ``<doc>:{tag}:<i>`` its answer or an error.
 
-    `model` is empty for the default one, else an id or ``id@revision``; without that model the whole trigger fails.
+    `model` is empty for the default one, else an id or ``id@revision``; without that model the whole trigger fails. The
+    replies are JSON; with a `traceparent` one more follows, the times of the call.
     """
+    times = CallTimes.begin(arguments)
+    if times is not None:
+        arguments = arguments[:-1]
     if len(arguments) < 4:
         raise InvalidInput(
             f"{READ_TRIGGER} takes a model (empty: the default one), a question and at least one sentence key"
@@ -123,11 +137,12 @@ async def on_read(arguments: list[Any]) -> list[str]:
         raise InputTooLong(
             f"{READ_TRIGGER} got {len(names)} sentences, the limit of one call is {MAX_READ_SENTENCES}: divide them"
         )
-    replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
-    return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
+    replies = await asyncio.gather(*_start_all(question, names, model, times), return_exceptions=True)
+    answers = [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
+    return answers if times is None else [*answers, orjson.dumps(times.report()).decode()]
 
 
-def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Future[str]]:
+def _start_all(question: str, names: Sequence[Any], model: str, times: CallTimes | None) -> list[asyncio.Future[str]]:
     """Fetch all cached answers in one round trip and all other sentences in another; start to read these together."""
     parsed: list[SentenceRef | Exception] = []
     for name in names:
@@ -135,10 +150,12 @@ def _start_all(question: str, names: list[Any], model: str) -> list[asyncio.Futu
             parsed.append(parse_sentence(name))
         except (InvalidInput, TypeError) as error:
             parsed.append(error)
-    found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
+    with nullcontext() if times is None else times.step("answers"):
+        found = _cached(question, [item for item in parsed if isinstance(item, SentenceRef)], model)
     missing = [item for item in parsed if isinstance(item, SentenceRef) and item not in found]
-    fetched = _fetch(question, missing, model) if missing else {}
-    return [asyncio.ensure_future(_one(item, question, model, found, fetched)) for item in parsed]
+    with nullcontext() if times is None else times.step("sentences"):
+        fetched = _fetch(question, missing, model) if missing else {}
+    return [asyncio.ensure_future(_one(item, question, model, found, fetched, times=times)) for item in parsed]
 
 
 async def _one(
@@ -147,6 +164,8 @@ async def _one(
     model: str,
     cached: dict[SentenceRef, Any],
     fetched: dict[SentenceRef, _Fetched | Exception],
+    *,
+    times: CallTimes | None,
 ) -> str:
     if isinstance(sentence, Exception):
         raise sentence
@@ -155,18 +174,21 @@ async def _one(
         raise found
     if isinstance(found, dict):
         return orjson.dumps({**found, "cache": "shard"}).decode()
-    value = await read(sentence, question, model, found)
-    if value is None:
+    done = await read(sentence, question, model, found)
+    if times is not None:
+        times.add(done.runs)
+    if done.value is None:
         raise NotFound(f"no such sentence: {sentence}")
-    return (value[:-1] + b',"cache":"miss"}').decode()
+    return (done.value[:-1] + b',"cache":"miss"}').decode()
 
 
 def _cached(question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
     """The valid cached answers by sentence; an error in place of the answer where a sentence is not on this shard."""
     reader = loaded.named(model)
     commands: list[tuple[str, ...]] = []
+    name = naming.name_of(question)
     for sentence in sentences:
-        commands.append(("GET", answer_key(sentence, question, _place(model, reader))))
+        commands.append(("GET", answer_key(sentence, name, _place(model, reader))))
         commands.append(("HGET", document_key(sentence.document, sentence.tag), "version"))
     replies = _each(commands)
     revision = reader.manifest.reading_revision
@@ -197,7 +219,8 @@ def _fetch(question: str, sentences: list[SentenceRef], model: str) -> dict[Sent
 def _read_call(sentence: SentenceRef, question: str, place: str, reader: Reader) -> ScriptCall:
     manifest = reader.manifest
     around = MAX_NEIGHBOURS if manifest.context_tokens else 0
-    return read_sentence(sentence, question, place, around=around, metadata=manifest.passage_prefix)
+    name = naming.name_of(question)
+    return read_sentence(sentence, name, place, around=around, metadata=manifest.passage_prefix)
 
 
 def _place(model: str, reader: Reader) -> str:
@@ -213,10 +236,8 @@ def _each(commands: Sequence[Sequence[object]]) -> list[Any]:
     return replies
 
 
-def read(
-    sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None
-) -> asyncio.Future[bytes | None]:
-    """The answer of a sentence as JSON, read by a model and stored; None if there is no such sentence.
+def read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None = None) -> asyncio.Future[_Read]:
+    """The answer of a sentence, read by a model and stored.
 
     `fetched` is the sentence if it has just been fetched. It may have changed since: storing the answer checks that.
 
@@ -234,7 +255,7 @@ def read(
     return asyncio.shield(task)
 
 
-def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
+def _finished(key: str, task: asyncio.Task[_Read]) -> None:
     reads = state.of(_Reads)
     if reads.running.get(key) is task:
         del reads.running[key]
@@ -244,7 +265,7 @@ def _finished(key: str, task: asyncio.Task[bytes | None]) -> None:
         task.exception()
 
 
-async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> bytes | None:
+async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetched | None) -> _Read:
     for attempt in range(MAX_ATTEMPTS):
         reader = loaded.named(model)
         place = _place(model, reader)
@@ -253,16 +274,16 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
             fetched = _Fetched(parse_sentence_record(sentence.index, reply), reader)
         record = fetched.record
         if record is None:
-            return None
+            return _Read(None)
         if record.answer and is_valid(record.answer, record.version, reader.manifest.reading_revision):
             # Another read stored it between the client's request and this one.
-            return record.answer.encode()
+            return _Read(record.answer.encode())
         passage = passage_of(record, reader)
-        decoded, windows = await read_passage(sentence, record, passage, question, reader)
+        reading = await read_passage(sentence, record, passage, question, reader)
         if loaded.named(model) is not reader or _place(model, reader) != place:
             continue
         value = sentence_answer(
-            ReadSentence(sentence, record, passage, decoded, windows, reader.question(question).truncated),
+            ReadSentence(sentence, record, passage, reading.best, reading.windows, reader.question(question).truncated),
             model_id=reader.manifest.model_id,
             revision=reader.manifest.revision,
             reading_revision=reader.manifest.reading_revision,
@@ -270,7 +291,7 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         )
         call = store_answer(
             sentence,
-            question,
+            naming.name_of(question),
             place,
             version=record.version,
             text=record.text,
@@ -281,9 +302,9 @@ async def _read(sentence: SentenceRef, question: str, model: str, fetched: _Fetc
         if answer_key(sentence, question, model) not in state.of(_Reads).joined:
             # All clients asked before the sentence was fetched: the answer is right for them even if it is not stored.
             run_script_later(call)
-            return value
+            return _Read(value, reading.runs)
         if run_script(call) == 1:
-            return value
+            return _Read(value, reading.runs)
     raise DeadlineExceeded(f"document {sentence.document_id[:100]!r} changes faster than it can be read")
 
 

@@ -41,11 +41,24 @@ _STEP = 2
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class PassageReading:
+    """The best spans of a passage, without overlaps, and the runs of the model, one for each window."""
+
+    best: Reading
+    runs: Sequence[rg.RunTimes]
+
+    @property
+    def windows(self) -> int:
+        """The number of windows in which it was read."""
+        return len(self.runs)
+
+
 @dataclass
 class _Recent:
     """The readings of passages of several sentences, finished or under way, least recently used first."""
 
-    tasks: OrderedDict[_PassageKey, asyncio.Task[tuple[Reading, int]]] = field(default_factory=OrderedDict)
+    tasks: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = field(default_factory=OrderedDict)
 
 
 @dataclass
@@ -114,8 +127,8 @@ class _Stored:
 
 async def read_passage(
     sentence: SentenceRef, record: SentenceRecord, passage: Passage, question: str, reader: Reader
-) -> tuple[Reading, int]:
-    """The best spans of a passage, without overlaps, and the number of windows in which it was read."""
+) -> PassageReading:
+    """Have a passage read, or get the reading that serves it."""
     section = _section(sentence, record) if reader.manifest.passage_prefix else ""
     if not passage.breaks:
         return await _read(passage, question, reader, reader.prefix(record.title, section))
@@ -136,7 +149,7 @@ async def read_passage(
     return await asyncio.shield(task)
 
 
-def _finished(key: _PassageKey, task: asyncio.Task[tuple[Reading, int]]) -> None:
+def _finished(key: _PassageKey, task: asyncio.Task[PassageReading]) -> None:
     recent = state.of(_Recent).tasks
     if (task.cancelled() or task.exception() is not None) and recent.get(key) is task:
         del recent[key]
@@ -160,12 +173,12 @@ def _section(sentence: SentenceRef, record: SentenceRecord) -> str:
     return SEPARATOR.join(found.section_at(record.start))
 
 
-async def _read(passage: Passage, question: str, reader: Reader, prefix: Sequence[int]) -> tuple[Reading, int]:
+async def _read(passage: Passage, question: str, reader: Reader, prefix: Sequence[int]) -> PassageReading:
     windows = reader.pairs.windows(reader.question(question), passage.tokens, prefix)
     outputs = await asyncio.gather(*(run_window(reader, window) for window in windows))
     reading = best_spans(
         windows,
-        outputs,
+        [logits for logits, _ in outputs],
         passage.tokens,
         passage.text,
         max_answer_tokens=reader.manifest.max_answer_tokens,
@@ -173,20 +186,20 @@ async def _read(passage: Passage, question: str, reader: Reader, prefix: Sequenc
         overlapping=False,
         breaks=passage.breaks,
     )
-    return reading, len(windows)
+    return PassageReading(reading, [run for _, run in outputs])
 
 
-async def run_window(reader: Reader, window: Window) -> tuple[Any, Any]:
-    """The start and end logits of a window; in the shard's queue it shares batches with others."""
+async def run_window(reader: Reader, window: Window) -> tuple[tuple[Any, Any], rg.RunTimes]:
+    """The start and end logits of a window, and its run; in the shard's queue it shares batches with others."""
     arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
     if reader.model is None:
         raise ModelError(
             f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
         )
     try:
-        outputs = await reader.model.run([arrays[name] for name in reader.manifest.inputs])
+        outputs, times = await reader.model.run_measured([arrays[name] for name in reader.manifest.inputs])
     except rg.error as error:
         loaded.forget()
         raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
     start, end = (output.reshape(-1) for output in outputs[:2])
-    return start, end
+    return (start, end), times

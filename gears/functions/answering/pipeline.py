@@ -121,7 +121,7 @@ async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answe
     for portion in portions(pair.windows):
         async with state.of(_Load).lane:  # first come, first served: requests take turns, portion by portion
             logits = await asyncio.gather(*(run_window(reader, window) for window in portion))
-        for window, (starts, ends) in zip(portion, logits, strict=True):
+        for window, ((starts, ends), _) in zip(portion, logits, strict=True):
             answers.add(window, starts, ends)
     return answers.result()
 

@@ -3,7 +3,8 @@
 Documents that clients have put are noted as pending until they are indexed: a sweep looks at these and at no others, so
 it is over soon. After it, `checkup` looks at all documents, in the background. Only where a partition was made by
 another splitter, analyzer or layout does the sweep itself look at all of its documents, and takes them over. It also
-removes cached answers that are from another reader or from another version of their document.
+removes cached answers that are from another reader or from another version of their document, and those whose keys name
+questions in another way than this worker does.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.indexing import checkup, earlier, late
+from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late
 from qa_cluster.gears.functions.indexing.scanning import scan
 from qa_cluster.gears.functions.readers import loaded
-from qa_cluster.gears.functions.shard import partitions, slots
+from qa_cluster.gears.functions.shard import naming, partitions, slots
 from qa_cluster.gears.functions.shard.slots import View
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
@@ -111,6 +112,7 @@ async def sweep(tags: Collection[str] | None = None) -> None:
     view = slots.current(0)
     if not view.is_primary or not view.ranges:
         return
+    await _drop_foreign_names(tags)
     await _drop_invalid_answers(tags)
     for tag in await partitions.local_tags() if tags is None else tags:
         try:
@@ -165,6 +167,12 @@ async def _take_over(tags: Collection[str] | None) -> None:
         )
 
 
+async def _drop_foreign_names(tags: Collection[str] | None) -> None:
+    """Drop answers whose names this worker would not give, at its start and in partitions that came from elsewhere."""
+    if dropped := await answer_names.drop_foreign(await partitions.local_tags() if tags is None else tags):
+        rg.log(f"{dropped} cached answers are dropped: their keys name questions in another way (qa.answer-keys)")
+
+
 async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
     """Remove cached answers that are from another reader or another version of their document: a GET would return them.
 
@@ -191,7 +199,10 @@ async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
 async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
     for key in keys:
         try:
-            sentence, _, model = parse_answer_key(key)
+            sentence, name, model = parse_answer_key(key)
+            if not naming.is_ours(name):
+                answer_names.drop(sentence.tag, [key])
+                continue
             value, version = rg.execute_many(
                 [("GET", key), ("HGET", document_key(sentence.document, sentence.tag), "version")]
             )

@@ -106,7 +106,7 @@ class Worker:
 
     def work(self, job: list[Any]) -> None:
         """Does one job, or takes a notice."""
-        number, kind, attempt, _timeout, *arguments = job
+        number, kind, attempt, _timeout, _came, *arguments = job
         if not self.decode:
             kind = kind.decode()
         if number == 0:

@@ -15,6 +15,7 @@ from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.answering import passage as reading
 from qa_cluster.gears.functions.state import state
+from qa_cluster.gears.inference.served import RunTimes
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
@@ -48,7 +49,7 @@ class CountingReader:
     def question(self, text: str) -> Any:
         return small_tokenizer().encode_question(text, 64)
 
-    async def run(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    async def run_measured(self, arrays: list[np.ndarray]) -> tuple[list[np.ndarray], RunTimes]:
         self.runs += 1
         self.read += arrays[0].tolist()
         await self.go_on.wait()
@@ -56,7 +57,7 @@ class CountingReader:
             raise self.error
         row = np.zeros_like(arrays[0], dtype=np.float32)
         row[:, -2] = 5
-        return [row, row]
+        return [row, row], RunTimes(0.0, None)
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +88,7 @@ async def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> Non
     later = await read(reader, 1)
     assert reader.runs == 1
     assert all(found == later for found in at_once)
-    spans, windows = later
-    assert (spans.spans[0].end, windows) == (len(" ".join(TEXTS)), 1)
+    assert (later.best.spans[0].end, later.windows) == (len(" ".join(TEXTS)), 1)
 
 
 async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
@@ -118,7 +118,7 @@ async def test_a_failure_is_told_to_all_and_not_kept(manifest: Manifest) -> None
     assert [type(error) for error in failed] == [InferenceFailed] * 2
     assert "no memory" in str(failed[0])
     reader.error = None
-    assert (await read(reader))[0].spans
+    assert (await read(reader)).best.spans
     assert reader.runs == 2
 
 
@@ -138,7 +138,7 @@ async def test_who_goes_away_takes_nothing_from_the_others(manifest: Manifest) -
     first.cancel()
     await asyncio.wait([first])
     reader.go_on.set()
-    assert (await second)[0].spans
+    assert (await second).best.spans
     assert reader.runs == 1
 
 
@@ -157,9 +157,9 @@ async def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
     passage = passage_for(0, ("the cat sat " * 60,))
     assert len(passage.tokens.ids) == 180
     as_reader: Any = reader
-    spans, windows = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
-    assert windows == reader.runs == 3
-    assert len(spans.spans) == reading.N_BEST
+    found = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
+    assert found.windows == reader.runs == 3
+    assert len(found.best.spans) == reading.N_BEST
 
 
 async def test_the_title_stands_before_passages_for_readers_that_know_titles(manifest: Manifest) -> None:

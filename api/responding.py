@@ -1,0 +1,51 @@
+"""What every listener of the service does with an answer: its status is kept, it gets an id, errors become problems."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from qa_cluster.errors import DeadlineExceeded
+
+from .error_map import HttpProblem
+from .http import Scope, Send
+from .metering import Meter
+
+
+class Responder:
+    """Sends messages, keeps the status, and adds the request id and the limits of the key to the response."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self.request_id = request_id
+        self.status = 0
+        self.meter: Meter | None = None
+
+    async def __call__(self, message: MutableMapping[str, Any]) -> None:
+        """Send a message."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            limits = []
+            if self.meter is not None:
+                await self.meter.end()
+                limits = self.meter.headers
+            message["headers"] = [*message["headers"], *limits, (b"x-request-id", self.request_id.encode())]
+        await self._send(message)
+
+
+def as_problem(error: Exception, scope: Scope) -> Exception:
+    """Our exception in place of Starlette's or asyncio's; any other stays as it is."""
+    if isinstance(error, HTTPException):
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "GET")
+            return HttpProblem(
+                "method-not-allowed",
+                f"{scope['path']} has {allowed}, not {scope['method']}",
+                headers=[(b"allow", allowed.encode())],
+            )
+        return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")
+    return error

@@ -1,0 +1,211 @@
+"""The steps of a request, for whoever records them, and the times that a shard reports of a traced call.
+
+This is the only place where the core meets tracing: it knows no library for it. Whoever wants a trace sets a `Step` as
+the current one (`recording`), and the code below it says what it does (`step`). While nobody does, that costs the look
+at one context variable, and the shards are asked for nothing.
+
+Times are seconds of `time.perf_counter`. Those of a shard are durations by its own clock: `ShardTimes.parts` places
+them inside the call as this process has measured it, because the clocks of two hosts may differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar, Token
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol
+
+import orjson
+
+Fact = str | int | float | bool
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
+# Most runs of models that a shard reports of one call, the longest ones: a call has 256 sentences at most.
+MAX_RUNS = 32
+
+
+class Step(Protocol):
+    """A step under way.
+
+    Attributes:
+        sent_at: when its command was sent, after any waiting for a connection; None for a step without one.
+    """
+
+    sent_at: float | None
+
+    @property
+    def traceparent(self) -> str:
+        """Its name on the wire, as W3C Trace Context has it."""
+
+    def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> Step:
+        """A part of it that begins now; `is_call`: another server does it."""
+
+    def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
+        """A part of it that is over."""
+
+    def note(self, facts: Mapping[str, Fact]) -> None:
+        """Add facts to it."""
+
+    def end(self, error: BaseException | None) -> None:
+        """It ends now, with this error if it has failed."""
+
+
+_current: ContextVar[Step | None] = ContextVar("step", default=None)
+_NOTHING: AbstractContextManager[None] = nullcontext()
+
+
+def current() -> Step | None:
+    """The step under way; None: nobody records."""
+    return _current.get()
+
+
+@contextmanager
+def recording(step: Step) -> Iterator[None]:
+    """Record the steps of the block, and of the tasks that it starts, as parts of this one."""
+    token = _current.set(step)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def step(name: str, facts: Mapping[str, Fact] | None = None, *, is_call: bool = False) -> AbstractContextManager[Any]:
+    """A step that lasts as long as the block, which gets it, or None if nobody records.
+
+    >>> with step("rank") as ranking:
+    ...     if ranking is not None:
+    ...         ranking.note({"qa.candidates": 8})
+    """
+    above = _current.get()
+    return _NOTHING if above is None else _Running(above, name, facts or {}, is_call)
+
+
+class _Running:
+    """The block of a step."""
+
+    __slots__ = ("_above", "_facts", "_is_call", "_name", "_step", "_token")
+
+    def __init__(self, above: Step, name: str, facts: Mapping[str, Fact], is_call: bool) -> None:
+        self._above = above
+        self._name = name
+        self._facts = facts
+        self._is_call = is_call
+
+    def __enter__(self) -> Step:
+        self._step = self._above.begin(self._name, self._facts, is_call=self._is_call)
+        self._token: Token[Step | None] = _current.set(self._step)
+        return self._step
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _current.reset(self._token)
+        self._step.end(error)
+
+
+def is_traceparent(value: object) -> bool:
+    """Whether a value may be the name of a step: the last argument of a traced `qa.read`, which is no sentence."""
+    return isinstance(value, str) and _TRACEPARENT.match(value) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a call on a shard, in seconds of this process."""
+
+    name: str
+    begun: float
+    ended: float
+    facts: Mapping[str, Fact]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRun:
+    """A run of a model for a call, in microseconds since the call's function began.
+
+    Attributes:
+        queued: when the first of the call's texts waited for it.
+        texts: how many texts of this call were in it, of `items` in all.
+        rows, length: the shape of the padded batch; `tokens` are those that are no padding.
+    """
+
+    queued: int
+    began: int
+    ended: int
+    texts: int
+    items: int
+    rows: int
+    length: int
+    tokens: int
+
+    @property
+    def facts(self) -> dict[str, Fact]:
+        """What a trace says of the run."""
+        shape = {"qa.batch.rows": self.rows, "qa.batch.length": self.length, "qa.batch.tokens": self.tokens}
+        return {"qa.batch.items": self.items, "qa.batch.own_items": self.texts, **shape}
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTimes:
+    """What a shard reports of a traced call, as JSON: how long it waited there, what it did, in microseconds.
+
+    Attributes:
+        traceparent: that of the call.
+        waited: from the command's arrival at the server to the start of the function in its worker.
+        took: from there to the end of the function.
+        steps: name, begin and end of what it did besides, from the start of the function on.
+    """
+
+    traceparent: str
+    waited: int
+    took: int
+    steps: Sequence[tuple[str, int, int]] = ()
+    runs: Sequence[ShardRun] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As `parse` reads it."""
+        longest = sorted(self.runs, key=lambda run: run.began - run.ended)[:MAX_RUNS]
+        runs = [
+            [run.queued, run.began, run.ended, run.texts, run.items, run.rows, run.length, run.tokens]
+            for run in sorted(longest, key=lambda run: run.began)
+        ]
+        head = {"traceparent": self.traceparent, "waited_us": self.waited, "took_us": self.took}
+        return {**head, "steps": list(self.steps), "runs": runs}
+
+    @classmethod
+    def parse(cls, value: object, traceparent: str) -> ShardTimes | None:
+        """The times of the call with this name; None for anything else: a shard of another version may say that."""
+        try:
+            found = orjson.loads(value) if isinstance(value, bytes | str) else value
+            if not isinstance(found, dict) or found["traceparent"] != traceparent:
+                return None
+            steps = [(str(name)[:50], int(begun), int(ended)) for name, begun, ended in found["steps"][:MAX_RUNS]]
+            runs = [ShardRun(*(int(number) for number in run)) for run in found["runs"][:MAX_RUNS]]
+            return cls(traceparent, max(0, int(found["waited_us"])), max(0, int(found["took_us"])), steps, runs)
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            return None
+
+    def parts(self, begun: float, ended: float) -> list[Part]:
+        """The parts, placed in a call that lasted from `begun` to `ended` here.
+
+        What the call took longer than the shard knows of (the network, and the servers' event loops) is shared out
+        evenly before and after. If the shard claims more than the call took, its times are shortened in proportion.
+        """
+        claimed, there = (self.waited + self.took) / 1e6, max(0.0, ended - begun)
+        scale = min(1.0, there / claimed) if claimed else 0.0
+        first = begun + (there - claimed * scale) / 2
+
+        def at(microseconds: float) -> float:
+            return min(ended, first + min(max(0.0, microseconds), claimed * 1e6) / 1e6 * scale)
+
+        def part(name: str, start: int, end: int, facts: Mapping[str, Fact]) -> Part:
+            opened = at(self.waited + max(0, start))
+            return Part(name, opened, max(opened, at(self.waited + end)), facts)
+
+        found = [Part("queue", at(0), at(self.waited), {})]
+        found += [part(name, start, end, {}) for name, start, end in self.steps]
+        for run in self.runs:
+            found.append(part("batch", run.queued, run.began, {"qa.batch.own_items": run.texts}))
+            found.append(part("model", run.began, run.ended, run.facts))
+        return found

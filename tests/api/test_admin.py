@@ -1,0 +1,162 @@
+"""The listener of the administration: metrics and probes on a port of their own, as bounded as that of the service."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from qa_cluster.access.records import new_key
+from qa_cluster.api.__main__ import application, service_options
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
+from tests.api.service_under_test import assert_problem
+from tests.api.test_process import process, serving, succeeds
+from tests.client.engines import opened
+from tests.client.scripted_cluster import ScriptedCluster
+from tests.harness.polling import eventually_async
+from tests.harness.ports import free_port
+
+
+@dataclass
+class Both:
+    """A running service: its process, its output, and clients of both of its listeners."""
+
+    child: asyncio.subprocess.Process
+    output: asyncio.Task[bytes]
+    service: httpx.AsyncClient
+    admin: httpx.AsyncClient
+
+
+@asynccontextmanager
+async def both(cluster: ScriptedCluster, *arguments: str) -> AsyncIterator[Both]:
+    port = free_port()
+    async with (
+        serving(cluster, "--admin-port", str(port), *arguments) as (child, client, output),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as admin,
+    ):
+        yield Both(child, output, client, admin)
+
+
+async def test_metrics_are_at_the_administration_only_and_probes_at_both(cluster: ScriptedCluster) -> None:
+    async with both(cluster) as running:
+        await running.service.get("/qa", params={"question": "Who wrote it?"})
+        found = await running.admin.get("/metrics")
+        assert found.status_code == 200
+        assert 'qa_http_requests_total{route="/qa",method="GET",status="200"} 1' in found.text
+        assert "qa_shard_up" in found.text, "those of the shards, too"
+        assert_problem(await running.service.get("/metrics"), 404, "route-not-found")
+        for client in (running.service, running.admin):
+            assert (await client.get("/readyz")).json()["ready"] is True
+            assert (await client.get("/livez")).json() == {"alive": True}
+        described = (await running.service.get("/openapi.json")).json()["paths"]
+        assert "/metrics" not in described and "/readyz" in described
+
+
+@pytest.mark.parametrize("path", ["/qa?question=Who%3F", "/documents", "/", "/docs", "/openapi.json", "/models"])
+async def test_the_administration_has_nothing_else(cluster: ScriptedCluster, path: str) -> None:
+    async with both(cluster) as running:
+        assert_problem(await running.admin.get(path), 404, "route-not-found")
+        assert_problem(await running.admin.post("/metrics"), 405, "method-not-allowed")
+
+
+async def test_without_the_port_metrics_are_where_they_were(cluster: ScriptedCluster) -> None:
+    async with serving(cluster) as (_, client, _):
+        assert (await client.get("/metrics")).status_code == 200
+        assert "/metrics" in (await client.get("/openapi.json")).json()["paths"]
+
+
+async def test_who_watches_needs_no_key(cluster: ScriptedCluster) -> None:
+    async with opened(cluster) as engine:
+        await engine.api_keys.add(new_key("somebody", ["ask"], now=0)[0])
+    async with both(cluster) as running:
+        assert (await running.service.get("/metrics")).status_code == 401
+        assert (await running.admin.get("/metrics")).status_code == 200
+
+
+@pytest.mark.hostile
+async def test_it_checks_for_which_host_a_request_is(cluster: ScriptedCluster) -> None:
+    async with both(cluster) as running:
+        assert_problem(await running.admin.get("/metrics", headers={"host": "evil.example"}), 421, "misdirected")
+        assert (await running.admin.get("/metrics", headers={"host": "localhost:1"})).status_code == 200
+
+
+@pytest.mark.hostile
+async def test_its_heads_and_connections_are_bounded(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "3")
+    monkeypatch.setenv("QA_HTTP_HEAD_TIMEOUT_MS", "500")
+    async with both(cluster) as running:
+        port = running.admin.base_url.port
+        assert port is not None
+        large = await running.admin.get("/livez", headers={"x-large": "x" * 70_000})
+        assert_problem_of_the_connection(large, 431)
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+        try:
+            answers = [await asyncio.to_thread(each.recv, 100) for each in silent]
+            assert answers == [b""] * 3, "those who say nothing are closed"
+        finally:
+            for each in silent:
+                each.close()
+        assert await eventually_async(lambda: succeeds(running.admin, "/livez"))
+
+
+def assert_problem_of_the_connection(response: httpx.Response, status: int) -> None:
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+
+
+async def test_it_answers_while_the_services_connections_are_taken(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QA_HTTP_MAX_CONNECTIONS", "2")
+    async with both(cluster) as running:
+        await running.service.aclose()
+        port = running.service.base_url.port
+        assert port is not None
+        taken = [socket.create_connection(("127.0.0.1", port)) for _ in range(2)]
+        try:
+            assert (await running.admin.get("/livez")).status_code == 200
+            assert (await running.admin.get("/metrics")).status_code == 200
+        finally:
+            for each in taken:
+                each.close()
+
+
+async def test_several_services_have_one_each(cluster: ScriptedCluster) -> None:
+    async with both(cluster) as one, both(cluster) as other:
+        await one.service.get("/qa", params={"question": "Who wrote it?"})
+        counted = [(await each.admin.get("/metrics")).text.count('route="/qa",method="GET"') for each in (one, other)]
+        assert counted == [1, 0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+async def test_it_ends_with_the_service(cluster: ScriptedCluster, how: signal.Signals) -> None:
+    async with both(cluster) as running:
+        await running.admin.get("/livez")
+        running.child.send_signal(how)
+        async with asyncio.timeout(60):
+            await running.child.wait()
+        assert running.child.returncode in (0, -how)
+        assert "Traceback" not in (await running.output).decode()
+        with pytest.raises(httpx.TransportError):
+            await running.admin.get("/livez")
+
+
+async def test_a_port_that_is_taken_ends_the_service_with_one_line(cluster: ScriptedCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        async with process("--admin-port", str(port), QA_CLUSTER_URL=cluster.url) as (child, output):
+            assert await child.wait() == 2
+            said = (await output).decode()
+            assert said.startswith(f"error: cannot listen on 127.0.0.1:{port}") and "admin_port" in said
+
+
+async def test_it_cannot_have_the_port_of_the_service(cluster: ScriptedCluster) -> None:
+    settings = Settings(cluster_url=cluster.url, http_port=8080, admin_port=8080)
+    with pytest.raises(ConfigError, match="'admin_port' is 8080, which is the port of the service itself"):
+        application(settings, service_options(settings))

@@ -1,0 +1,107 @@
+"""A traced call of `qa.read` or `qa.rank` tells where its time went; others are asked for nothing and tell nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import redis
+
+from qa_cluster.tracing import ShardTimes
+from tests.harness.servers import Later
+
+from .running_shards import Shards, sentence_name, tag
+
+NAME = f"00-{'4b' * 16}-{'0f' * 8}-01"
+TEXT = "Marie Curie discovered radium in Paris in 1898. It was a great day. The cat sat on the mat."
+
+
+def traced(shards: Shards, document: str, question: str, count: int = 3) -> tuple[list[str], ShardTimes]:
+    """The replies of a traced `qa.read` of a document's first sentences, and its times."""
+    names = [sentence_name(document, number) for number in range(count)]
+    node = shards.node_of("{" + tag(document) + "}")
+    *replies, last = shards.on(node, "RG.TRIGGER", "qa.read", "", question, *names, NAME)
+    times = ShardTimes.parse(last, NAME)
+    assert times is not None, last
+    return replies, times
+
+
+def test_a_traced_read_tells_what_ran_for_it(shards: Shards) -> None:
+    shards.put("timed", TEXT)
+    shards.wait_tokenized("timed")
+    replies, times = traced(shards, "timed", "Who discovered radium?")
+    assert len(replies) == 3 and all("answer" in json.loads(reply) for reply in replies)
+    assert times.waited > 0 and times.took > 0
+    assert [name for name, _, _ in times.steps] == ["answers", "sentences"]
+    assert times.runs
+    for run in times.runs:
+        assert 0 <= run.queued <= run.began < run.ended <= times.took
+        assert 1 <= run.texts <= run.items <= run.rows and 0 < run.tokens <= run.rows * run.length
+
+
+def test_kept_answers_need_no_model(shards: Shards) -> None:
+    shards.put("kept times", TEXT)
+    shards.wait_tokenized("kept times")
+    first, _ = traced(shards, "kept times", "Where was it?")
+    again, times = traced(shards, "kept times", "Where was it?")
+    assert [json.loads(reply)["cache"] for reply in first + again] == ["miss"] * 3 + ["shard"] * 3
+    assert list(times.runs) == []
+
+
+def test_who_waits_for_the_reading_of_another_call_tells_its_run(shards: Shards) -> None:
+    shards.put("shared times", TEXT)
+    shards.wait_tokenized("shared times")
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: traced(shards, "shared times", "When was it?"), range(8)))
+    read = [(replies, times) for replies, times in found if json.loads(replies[0])["cache"] == "miss"]
+    assert read and all(times.runs for _, times in read)
+
+
+def test_calls_that_are_not_traced_are_as_they_were(shards: Shards) -> None:
+    shards.put("plain times", TEXT)
+    shards.wait_tokenized("plain times")
+    names = [sentence_name("plain times", number) for number in range(3)]
+    node = shards.node_of("{" + tag("plain times") + "}")
+    assert len(shards.on(node, "RG.TRIGGER", "qa.read", "", "Who?", *names)) == 3
+    (reply,) = shards.on(node, "RG.TRIGGER", "qa.rank", 3, "Who discovered radium?")
+    assert "times" not in json.loads(reply)
+
+
+def test_a_traced_ranking_has_its_times(shards: Shards) -> None:
+    (reply,) = shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "Who discovered radium?", "", "default", NAME)
+    ranked = json.loads(reply)
+    times = ShardTimes.parse(ranked.pop("times"), NAME)
+    assert times is not None and times.took > 0
+    (plain,) = shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "Who discovered radium?", "", "default")
+    assert ranked == json.loads(plain)
+
+
+@pytest.mark.hostile
+def test_a_name_instead_of_sentences_is_no_sentence(shards: Shards) -> None:
+    with pytest.raises(redis.ResponseError, match="at least one sentence key"):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.read", "", "Who?", NAME)
+    with pytest.raises(redis.ResponseError, match=r"qa\.rank takes"):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "Who?", "", "default", "not a name")
+
+
+def test_the_wait_for_a_worker_that_is_busy_is_counted(shards: Shards) -> None:
+    """From the arrival of the command on, also while the job waits for a worker that cannot take it."""
+    shards.put("waits", TEXT)
+    shards.wait_tokenized("waits")
+    node = shards.node_of("{" + tag("waits") + "}")
+    pid = node.signal_worker(signal.SIGSTOP)
+    begun = time.monotonic()
+    try:
+        later = Later(node, "RG.TRIGGER", "qa.read", "", "What sat?", sentence_name("waits", 2), NAME)
+        time.sleep(0.4)
+    finally:
+        node.signal_worker(signal.SIGCONT)
+    _, last = later.result()
+    lasted = time.monotonic() - begun
+    times = ShardTimes.parse(last, NAME)
+    assert times is not None
+    assert 300_000 < times.waited < lasted * 1e6
+    assert node.field("worker_pid") == pid
