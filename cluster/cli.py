@@ -51,6 +51,7 @@ _COMMANDS = {
 } | {
     "eval": Late(f"{__package__}.commands.eval", "evaluate"),
     "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
+    "check": Late(f"{__package__}.commands.check", "check"),
     "config": Late(f"{__package__}.commands.config", "config"),
     "backup": Late(f"{__package__}.commands.backups.backup", "backup"),
     "restore": Late(f"{__package__}.commands.backups.restore", "restore"),

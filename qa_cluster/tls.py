@@ -162,15 +162,20 @@ def meaning(error: BaseException | None, *, of_service: bool = False) -> str:
     >>> meaning(OSError("no route"))
     ''
     """
+    chain = []
     while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return _rejected(error, of_service)
-        if found := _REASON.search(str(error)):
-            words = _failed(found[1] or "", str(error))
-            return _PLAIN_SERVICE if of_service and words == _SPEAKS_PLAIN else words
-        if 'got "\\x15"' in str(error):
-            return SPEAKS_TLS
+        chain.append(error)
         error = error.__cause__ or error.__context__
+    for found in chain:  # others have its words, but not its code
+        if isinstance(found, ssl.SSLCertVerificationError):
+            return _rejected(found, of_service)
+    for found in chain:
+        text = str(found)
+        if reason := _REASON.search(text):
+            words = _failed(reason[1] or "", text)
+            return _PLAIN_SERVICE if of_service and words == _SPEAKS_PLAIN else words
+        if 'got "\\x15"' in text:
+            return SPEAKS_TLS
     return ""
 
 

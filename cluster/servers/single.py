@@ -33,17 +33,14 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
     """
     if not 0 < port <= ports.HIGHEST:
         raise ConfigError(f"port {port} is out of range: 1 to {ports.HIGHEST}, for the cluster's bus is 10000 above")
-    if host not in _LOOPBACK and not settings.cluster_password:
-        raise ConfigError(
-            f"a server that listens on {host} needs a password: set 'cluster_password' (QA_CLUSTER_PASSWORD), the same"
-            " for all servers and services of the cluster, or listen on 127.0.0.1"
-        )
+    need_password(settings, host)
     for wanted in (port, port + ports.BUS_OFFSET):
         try:
             ports.bind_once(wanted, host)
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{wanted}: {error.strerror or error}") from error
-    program, tls = find_program(settings.server), server_tls_of(settings)
+    # servers tell clients their addresses: a certificate for the name alone would not do
+    program, tls = find_program(settings.server), server_tls_of(settings, resolved(announce) if announce else "")
     if tls is not None:
         need_tls(program)
     spec = ServerSpec(
@@ -54,7 +51,7 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
         # An empty file name: the server writes its log to the standard output, where the supervisor reads it.
         options=(
             ("logfile", ""),
-            *([("cluster-announce-ip", _resolved(announce))] if announce else []),
+            *([("cluster-announce-ip", resolved(announce))] if announce else []),
             *server_options(settings),
             *module_options(settings),
         ),
@@ -66,11 +63,22 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
     return spec
 
 
-def server_tls_of(settings: Settings) -> ServerTls | None:
+def need_password(settings: Settings, host: str) -> None:
+    """Raise ConfigError if the server would be open to other machines without a password."""
+    if host not in _LOOPBACK and not settings.cluster_password:
+        raise ConfigError(
+            f"a server that listens on {host} needs a password: set 'cluster_password' (QA_CLUSTER_PASSWORD), the same"
+            " for all servers and services of the cluster, or listen on 127.0.0.1"
+        )
+
+
+def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
     """The files of a server with TLS; None if the settings name none.
 
-    ConfigError if one is missing or cannot be used, or if the other servers would not take the certificate.
+    ConfigError if one is missing or cannot be used, or if clients that know the server as `host`, or other servers,
+    would not take the certificate. Where `cluster_tls_check_host` is false, names do not count.
     """
+    host = host if settings.cluster_tls_check_host else ""
     given = {name: getattr(settings, name) for name in ("server_tls_cert", "server_tls_key", "cluster_tls_ca")}
     if not given["server_tls_cert"] and not given["server_tls_key"]:
         return None
@@ -81,16 +89,16 @@ def server_tls_of(settings: Settings) -> ServerTls | None:
         )
     cert, key, ca = given.items()
     for as_client in (False, True):
-        if problem := judge(cert, key, ca, as_client=as_client):
-            raise ConfigError(f"setting 'server_tls_cert' is {cert[1]!r}, which the other servers refuse: {problem}")
+        if problem := judge(cert, key, ca, "" if as_client else host, as_client=as_client):
+            raise ConfigError(f"setting 'server_tls_cert' is {cert[1]!r}, which others refuse: {problem}")
     files = {name: Path(file).expanduser().resolve() for name, file in given.items()}
     return ServerTls(
         files["cluster_tls_ca"], files["server_tls_cert"], files["server_tls_key"], settings.server_tls_clients
     )
 
 
-def _resolved(announce: str) -> str:
-    """The IP address behind a name: servers tell each other addresses only."""
+def resolved(announce: str) -> str:
+    """The IP address behind a name: servers tell each other addresses only. ConfigError if it has none."""
     try:
         return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
