@@ -47,11 +47,12 @@ _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, 
 
 _COMMANDS = {
     name: Late(f"{__package__}.commands.{name}", name)
-    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve", "node")
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve")
 } | {
     "eval": Late(f"{__package__}.commands.eval", "evaluate"),
     "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
-    "check": Late(f"{__package__}.commands.check", "check"),
+    "node": Late(f"{__package__}.commands.hosts.node", "node"),
+    "check": Late(f"{__package__}.commands.hosts.check", "check"),
     "config": Late(f"{__package__}.commands.config", "config"),
     "backup": Late(f"{__package__}.commands.backups.backup", "backup"),
     "restore": Late(f"{__package__}.commands.backups.restore", "restore"),

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..servers import ports, single
-from .shared_options import load_settings
+from ...servers import ports, single
+from ..shared_options import load_settings
 
 
 def node(  # noqa: PLR0917 - one parameter is one option

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ..provision.host_check import HostPlan, check_host
-from ..servers import ports, single
-from ..terminal import console
-from .shared_options import Json, load_settings
+from ...provision.host_check import HostPlan, check_host
+from ...servers import ports, single
+from ...terminal import console
+from ..shared_options import Json, load_settings
 
 _FAILED = 1
 
