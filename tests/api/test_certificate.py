@@ -25,6 +25,7 @@ from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.certificates import Authority, Pair
 from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
+from tests.harness.programs import ROOT
 
 from .test_process import process, succeeds
 
@@ -123,6 +124,9 @@ async def test_it_answers_over_tls_and_to_clients_that_trust_it_only(
         with pytest.raises(httpx.TransportError):
             await asyncio.to_thread(httpx.get, f"http://127.0.0.1:{service.port}/livez")
         assert (await service.client.get("/livez")).is_success
+        given = {"QA_HTTP_PORT": str(service.port), "QA_HTTP_TLS_CERT": str(service.files.cert)}
+        health = (sys.executable, "-I", str(ROOT / "deploy" / "docker" / "health.py"), "ready")
+        assert await (await asyncio.create_subprocess_exec(*health, env={**os.environ, **given})).wait() == 0
         service.child.terminate()
         await service.child.wait()
         assert "Traceback" not in service.log.read_text()
