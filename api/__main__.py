@@ -13,9 +13,10 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
+import uvloop
 
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.config import Settings, load
@@ -25,6 +26,7 @@ from qa_cluster.passwords import hide_typed_passwords
 
 from .admin import AdminApplication, AdminListener
 from .app import Application
+from .certificate import Certificate
 from .connections import ConnectionLimits, bounded
 from .hosts import Hosts, is_loopback
 from .lifespan import ServiceOptions
@@ -37,6 +39,7 @@ BACKLOG = 1024
 KEYS_SECONDS = 10.0
 # OpenTelemetry's own variables that name a receiver of traces.
 _RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_CANNOT_LISTEN = 3  # as uvicorn has it
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +96,7 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     )
 
 
-def application(settings: Settings, options: ServiceOptions) -> Application | Traced:
+def application(settings: Settings, options: ServiceOptions, certificate: Certificate | None) -> Application | Traced:
     """The service, with the listener of its administration and with traces, if they are wanted."""
     app = Application(options)
     if settings.admin_port:
@@ -103,7 +106,8 @@ def application(settings: Settings, options: ServiceOptions) -> Application | Tr
             )
         hosts = Hosts((settings.admin_host, *settings.http_hosts.split(",")))
         limits = connection_limits(settings)
-        app.beside = AdminListener(AdminApplication(app, hosts), settings.admin_host, settings.admin_port, limits)
+        admin = AdminApplication(app, hosts)
+        app.beside = AdminListener(admin, settings.admin_host, settings.admin_port, limits, certificate)
     return with_traces(app, settings, os.environ)
 
 
@@ -129,6 +133,38 @@ def with_traces(app: Application, settings: Settings, environment: Mapping[str, 
     return traced(app, settings.otlp_endpoint, question_text=settings.otlp_question_text)
 
 
+def certificate_of(settings: Settings) -> Certificate | None:
+    """The service's certificate, which SIGHUP renews from now on; None if it has none. ConfigError names bad files."""
+    if not settings.http_tls_cert and not settings.http_tls_key:
+        return None
+    certificate = Certificate(settings.http_tls_cert, settings.http_tls_key)
+    certificate.renew_at_hangup()
+    return certificate
+
+
+def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
+    """Run the server until a signal ends it; return the exit status, 3 if it could not listen."""
+    try:
+        with asyncio.Runner(loop_factory=lambda: _Loop(handshake_seconds)) as runner:
+            runner.run(server.serve())
+    except KeyboardInterrupt:
+        pass  # uvicorn has ended in order, and raises the signal again
+    return 0 if server.started else _CANNOT_LISTEN
+
+
+class _Loop(uvloop.Loop):
+    """An event loop whose servers give each handshake a time: uvicorn leaves that at a minute."""
+
+    def __init__(self, handshake_seconds: float) -> None:
+        super().__init__()
+        self._handshake_seconds = handshake_seconds
+
+    async def create_server(self, *arguments: Any, **named: Any) -> asyncio.AbstractServer:  # type: ignore[override]
+        if named.get("ssl") is not None:
+            named.setdefault("ssl_handshake_timeout", self._handshake_seconds)
+        return await super().create_server(*arguments, **named)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the service; return the exit status, 2 for a wrong setting."""
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
@@ -136,6 +172,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--host", help="address to listen on (http_host)")
     parser.add_argument("--port", help="port to listen on (http_port)")
     parser.add_argument("--cluster-url", help="redis://host:port of the cluster (cluster_url)")
+    parser.add_argument("--tls-cert", help="certificate of the service, in PEM (http_tls_cert)")
+    parser.add_argument("--tls-key", help="the certificate's key, in PEM (http_tls_key)")
     parser.add_argument(
         "--without-keys", action="store_true", help="listen beyond loopback without API keys (http_without_keys)"
     )
@@ -147,22 +185,23 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     flags = {"http_host": given.host, "http_port": given.port, "cluster_url": given.cluster_url}
     flags |= {name: getattr(given, name) for name in ("admin_port", "admin_host", "otlp_endpoint")}
+    flags |= {"http_tls_cert": given.tls_cert, "http_tls_key": given.tls_key}
     if given.without_keys:
         flags["http_without_keys"] = "true"
     try:
         settings = load(given.config, flags={name: text for name, text in flags.items() if text is not None}).settings
+        certificate = certificate_of(settings)
         options = service_options(settings)
         asyncio.run(check_keys(options, settings.http_host))
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        app = application(settings, options)
+        app = application(settings, options, certificate)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         host=settings.http_host,
         port=settings.http_port,
-        loop="uvloop" if sys.platform != "win32" else "asyncio",
         http=bounded(connection_limits(settings)),
         ws="none",
         access_log=given.access_log,
@@ -171,7 +210,10 @@ def main(arguments: list[str] | None = None) -> int:
         backlog=BACKLOG,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    return 0
+    config.load()
+    if certificate is not None:
+        config.ssl = certificate.context
+    return serve(uvicorn.Server(config), settings.http_head_timeout_ms / 1000)
 
 
 if __name__ == "__main__":

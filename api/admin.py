@@ -22,6 +22,7 @@ from starlette.routing import Router
 from qa_cluster.errors import ConfigError
 
 from .app import Application
+from .certificate import Certificate
 from .connections import ConnectionLimits, bounded
 from .error_map import problem
 from .hosts import Hosts
@@ -82,7 +83,9 @@ class _Server(uvicorn.Server):
 class AdminListener:
     """Listens from the making on, answers from `start` to `stop`."""
 
-    def __init__(self, app: AdminApplication, host: str, port: int, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, app: AdminApplication, host: str, port: int, limits: ConnectionLimits, certificate: Certificate | None
+    ) -> None:
         self._socket = _listening(host, port)
         config = uvicorn.Config(
             app,
@@ -95,6 +98,9 @@ class AdminListener:
             backlog=BACKLOG,
             timeout_graceful_shutdown=STOP_SECONDS,
         )
+        config.load()
+        if certificate is not None:
+            config.ssl = certificate.context
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 

@@ -42,14 +42,17 @@ _EPILOG = (
     " 130 interrupted (Ctrl-C)."
 )
 # Options of the command itself that take a value; users may write them after the subcommand too.
-_SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", "--log-level", "--set")
+_CLUSTER_TLS = ("--cluster-tls-ca", "--cluster-tls-cert", "--cluster-tls-key")
+_SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, "--log-level", "--set")
 
 _COMMANDS = {
     name: Late(f"{__package__}.commands.{name}", name)
-    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve", "node")
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve")
 } | {
     "eval": Late(f"{__package__}.commands.eval", "evaluate"),
     "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
+    "node": Late(f"{__package__}.commands.hosts.node", "node"),
+    "check": Late(f"{__package__}.commands.hosts.check", "check"),
     "config": Late(f"{__package__}.commands.config", "config"),
     "backup": Late(f"{__package__}.commands.backups.backup", "backup"),
     "restore": Late(f"{__package__}.commands.backups.restore", "restore"),
@@ -86,7 +89,24 @@ def _options(  # noqa: PLR0917 - one parameter is one option
         str | None, typer.Option(help="Folder of the local cluster.", metavar="FOLDER", show_default=False)
     ] = None,
     cluster_url: Annotated[
-        str | None, typer.Option(help="An existing cluster: redis://host:port.", metavar="URL", show_default=False)
+        str | None,
+        typer.Option(
+            help="An existing cluster: redis://host:port, or rediss://host:port with TLS.",
+            metavar="URL",
+            show_default=False,
+        ),
+    ] = None,
+    cluster_tls_ca: Annotated[
+        str | None,
+        typer.Option(
+            help="The authority that signed the cluster's certificates (PEM).", metavar="FILE", show_default=False
+        ),
+    ] = None,
+    cluster_tls_cert: Annotated[
+        str | None, typer.Option(help="Client certificate for the cluster (PEM).", metavar="FILE", show_default=False)
+    ] = None,
+    cluster_tls_key: Annotated[
+        str | None, typer.Option(help="Key of the client certificate (PEM).", metavar="FILE", show_default=False)
     ] = None,
     log_level: Annotated[
         str | None, typer.Option(help="debug, info, warning or error.", metavar="LEVEL", show_default=False)
@@ -106,6 +126,11 @@ def _options(  # noqa: PLR0917 - one parameter is one option
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
         flags[name.strip().replace("-", "_")] = value
     named = {"data_dir": data_dir, "cluster_url": cluster_url, "log_level": log_level}
+    named |= {
+        "cluster_tls_ca": cluster_tls_ca,
+        "cluster_tls_cert": cluster_tls_cert,
+        "cluster_tls_key": cluster_tls_key,
+    }
     flags |= {name: value for name, value in named.items() if value is not None}
     context.obj = SharedOptions(config, flags)
 

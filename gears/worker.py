@@ -75,10 +75,17 @@ def _serve(line: bytes, control: socket.socket) -> None:
 
     import uvloop
 
+    from qa_cluster.errors import ConfigError, ProtocolError
+
     from .process.service import WorkerService
     from .shard.shard import Start
 
-    start = Start.parse(line)
+    try:
+        start = Start.parse(line)
+        start.check()
+    except (ConfigError, ProtocolError) as error:
+        logger.error("%s", error)
+        os._exit(1)  # the module starts another, later each time
 
     async def serve() -> None:
         await WorkerService(start, control).run()

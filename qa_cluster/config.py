@@ -4,7 +4,8 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources
 (``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
 (``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range raises a ConfigError that
 names it; nothing is guessed. The file names programs, so one that only lies in the current folder must be one's own.
-Without `cluster_url` and `cluster_password`, the password is the generated one of the local cluster, if it has one.
+Without `cluster_url` and `cluster_password`, the password is the generated one of the local cluster, if it has one; so
+are, without `cluster_tls_ca`, the certificates of a local cluster with TLS.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -38,6 +39,12 @@ from .waves import WAVES
 FILE_NAME = "qa-cluster.toml"
 # In the folder of a local cluster: its password, if `qa-cluster up` has made one.
 PASSWORD_FILE = "password"
+# In the same folder: the authority and the certificates that `qa-cluster up --tls` has made, and the settings that
+# name those of a client.
+TLS_FOLDER = "tls"
+CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt", "cluster_tls_key": "client.key"}
+# Whether clients must show a certificate to servers with TLS.
+REQUIRED, OPTIONAL = "required", "optional"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
@@ -145,10 +152,28 @@ class Settings:
     bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster makes one")
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
-    cluster_tls_key: str = _of("", "file of the client certificate's key")
+    cluster_tls_key: str = _of("", "file of the client certificate's key; empty: it is in the certificate's file")
+    cluster_tls_check_host: bool = _of(
+        True,
+        "the certificates of the cluster's servers must be for the addresses by which they are reached; false: whatever"
+        " the authority of cluster_tls_ca has signed counts",
+    )
+    server_tls_cert: str = _of(
+        "", "file of the certificate of a server that `qa-cluster node` runs, with TLS only; cluster_tls_ca signed it"
+    )
+    server_tls_key: str = _of("", "file of that certificate's key")
+    server_tls_clients: str = _of(
+        REQUIRED,
+        "whether clients of a server with TLS must show a certificate of its authority",
+        choices=(REQUIRED, OPTIONAL),
+    )
 
     http_host: str = _of("127.0.0.1", "address the REST service listens on")
     http_port: int = _of(8080, "port the REST service listens on", minimum=0, maximum=65535)
+    http_tls_cert: str = _of(
+        "", "file of the REST service's certificate, with those between it and its authority; empty: it has no TLS"
+    )
+    http_tls_key: str = _of("", "file of that certificate's key; empty: it is in the certificate's file")
     http_max_requests: int = _of(
         256,
         "requests the REST service works on at once; more are answered 503 with Retry-After",
@@ -351,6 +376,9 @@ def load(
         file = values["data_dir"].expanduser() / PASSWORD_FILE
         if password := stored_password(file):
             values["cluster_password"], sources["cluster_password"] = password, f"file {file}"
+    if not values["cluster_url"] and sources["cluster_tls_ca"] == "default":
+        for name, file in client_tls_files(values["data_dir"].expanduser()).items():
+            values[name], sources[name] = str(file), f"folder {file.parent}"
     return Loaded(Settings(**values), sources)
 
 
@@ -360,6 +388,13 @@ def stored_password(file: Path) -> str:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def client_tls_files(data_dir: Path) -> dict[str, Path]:
+    """The files of a client of the local cluster by their settings; empty if that cluster has no TLS."""
+    folder = data_dir.absolute() / TLS_FOLDER
+    files = {name: folder / file for name, file in CLIENT_TLS_FILES.items()}
+    return files if files["cluster_tls_ca"].is_file() else {}
 
 
 def _need_own(path: Path) -> None:

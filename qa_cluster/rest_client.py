@@ -51,6 +51,7 @@ from .errors import (
     QueueFull,
 )
 from .keys import DEFAULT_COLLECTION, check_collection
+from .tls import meaning, trusted
 from .types import (
     AskResult,
     CollectionEntry,
@@ -255,6 +256,8 @@ def _pause(
 
 
 def _unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
+    if found := meaning(lost, of_service=True):
+        return ClusterError(f"the service at {url} cannot be reached: {found}")
     hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
     return ClusterError(f"the service at {url} cannot be reached ({lost}, {tries} tries){hint}")
 
@@ -298,10 +301,23 @@ def _models(content: bytes) -> list[LoadedModel]:
 
 
 class AsyncClient:
-    """The asynchronous client. `api_key` is for services that want one; `transport` is for tests and proxies."""
+    """The asynchronous client. `api_key` is for services that want one; `transport` is for tests and proxies.
 
-    def __init__(self, base_url: str, *, api_key: str = "", transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._http = httpx.AsyncClient(base_url=base_url, headers=_key_header(api_key), transport=transport)
+    `tls_ca` is the file of the authority (PEM) that signed the certificate of a service at ``https://..``; without it
+    those count that the system trusts. ConfigError if the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str = "",
+        tls_ca: str = "",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=_key_header(api_key), verify=trusted(tls_ca), transport=transport
+        )
 
     async def aclose(self) -> None:
         """Close all connections."""
@@ -444,8 +460,12 @@ class AsyncClient:
 class Client:
     """The synchronous client: the same calls as `AsyncClient`; it may be shared by threads."""
 
-    def __init__(self, base_url: str, *, api_key: str = "", transport: httpx.BaseTransport | None = None) -> None:
-        self._http = httpx.Client(base_url=base_url, headers=_key_header(api_key), transport=transport)
+    def __init__(
+        self, base_url: str, *, api_key: str = "", tls_ca: str = "", transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._http = httpx.Client(
+            base_url=base_url, headers=_key_header(api_key), verify=trusted(tls_ca), transport=transport
+        )
 
     def close(self) -> None:
         """Close all connections."""

@@ -46,7 +46,9 @@ def demo(
     loaded = load_settings(context, http_port=port)
     started = time.monotonic()
     with until_signal(), _data_folder(loaded) as folder:
-        loaded = replace(loaded, settings=replace(loaded.settings, data_dir=folder, cluster_url=""))
+        # on loopback, for a minute: no certificate of the service
+        settings = replace(loaded.settings, data_dir=folder, cluster_url="", http_tls_cert="", http_tls_key="")
+        loaded = replace(loaded, settings=settings)
         if LocalCluster(loaded.settings).is_running():
             raise ConfigError(
                 f"the cluster in {str(folder)!r} is running: the demo would stop it; use `qa-cluster ask`"

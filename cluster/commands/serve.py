@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.errors import ConfigError
+from qa_cluster.tls import service_context
 
 from ..servers import ports, service
 from ..servers.local import cluster_url
@@ -19,6 +20,15 @@ def serve(
     *,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8080")] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(
+            help="Speak HTTPS with this certificate (PEM); SIGHUP reads it again.", metavar="FILE", show_default=False
+        ),
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE", show_default=False)
+    ] = None,
     without_keys: Annotated[
         bool,
         typer.Option(
@@ -44,7 +54,8 @@ def serve(
     """Run the REST service, with a page to ask from at /, until Ctrl-C.
 
     It listens on other addresses than loopback only if there is an API key (`qa-cluster keys create`), or
-    with --without-keys.
+    with --without-keys. With --tls-cert and --tls-key it speaks HTTPS only, TLS 1.2 or newer. After the files have been
+    replaced, send it SIGHUP: connections that are open stay.
 
     Example: qa-cluster serve --port 9000
     """
@@ -56,11 +67,15 @@ def serve(
         admin_port=admin_port,
         admin_host=admin_host,
         otlp_endpoint=otlp_endpoint,
+        http_tls_cert=tls_cert,
+        http_tls_key=tls_key,
     )
     settings = loaded.settings
     _need_port(settings.http_host, settings.http_port, "http")
     if settings.admin_port:
         _need_port(settings.admin_host, settings.admin_port, "admin")
+    if settings.http_tls_cert or settings.http_tls_key:
+        service_context(settings.http_tls_cert, settings.http_tls_key)
     url = cluster_url(loaded.settings)
     command = service.command_line()
     # The service replaces this process, so that a signal to this command ends the service.

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.config import PASSWORD_FILE, Settings
+from qa_cluster.config import PASSWORD_FILE, TLS_FOLDER, Settings
 from qa_cluster.errors import ConfigError
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers
 from ..provision.inspection import inspect_cluster
 from ..provision.provisioning import complete
-from ..servers.local import start_servers, with_password
+from ..servers.local import start_servers, with_password, with_tls
 from ..terminal import console
 from .shared_options import audit_of, load_settings
 
@@ -43,6 +43,13 @@ def up(  # noqa: PLR0917 - one parameter is one option
             help="Let the local cluster ask for a password, which is made and kept in its folder.",
         ),
     ] = False,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls",
+            help="Let the local cluster speak TLS only, with certificates that are made and kept in its folder.",
+        ),
+    ] = False,
 ) -> None:
     """Start the local cluster and make it able to answer. It is safe to repeat: it does only what is missing.
 
@@ -53,6 +60,9 @@ def up(  # noqa: PLR0917 - one parameter is one option
     With --generate-password all servers of the local cluster ask for a password, from then on. It is in the file
     `password` of the data folder, which only this user can read; commands that use the folder find it there.
 
+    With --tls they speak TLS only from then on, also with each other, and want a certificate of each client; all are in
+    the folder `tls` of the data folder, where the commands find them. The server program must have been built with TLS.
+
     Examples:
 
         qa-cluster up
@@ -60,6 +70,8 @@ def up(  # noqa: PLR0917 - one parameter is one option
         qa-cluster up --shards 5 --replicas 1 --server /usr/bin/redis-server
 
         qa-cluster up --first-port 7000
+
+        qa-cluster up --tls --generate-password --server /usr/bin/redis-server
 
         qa-cluster up --cluster-url redis://db.example:7000
 
@@ -70,6 +82,8 @@ def up(  # noqa: PLR0917 - one parameter is one option
     url = settings.cluster_url
     if generate_password:
         settings = with_password(settings)
+    if tls:
+        settings = with_tls(settings)
     if form and not url:
         raise ConfigError(
             "`up --form` makes a cluster of servers that run elsewhere: name all of them in setting 'cluster_url'"
@@ -91,6 +105,10 @@ def up(  # noqa: PLR0917 - one parameter is one option
     if generate_password:
         console.say(
             f"its password is in {settings.data_dir / PASSWORD_FILE}; commands that use this folder find it there"
+        )
+    if tls:
+        console.say(
+            f"its certificates are in {settings.data_dir / TLS_FOLDER}; commands that use this folder find them there"
         )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import replace
+from socket import socket
 from typing import Any
 
 import redis
@@ -12,6 +14,7 @@ from redis.retry import Retry
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.routing.cluster_place import ClusterPlace, place_of
+from qa_cluster.tls import hung_up, meaning
 from qa_cluster.topology import Address
 
 from .node import Node, nodes_of, primaries
@@ -26,6 +29,34 @@ class NotRunning(ClusterError):
     """There is no cluster, or it cannot be reached."""
 
 
+class TlsRefused(redis.exceptions.ConnectionError):
+    """One side did not take the other's certificate, or only one of them speaks TLS: to try again would not help."""
+
+
+class _TlsConnection(redis.SSLConnection):
+    """redis-py's connection with a context of ours: its own would trust the system's authorities beside the named one.
+
+    The two methods that it replaces are those of redis-py 8; `tests/cluster/test_tls.py` notices others.
+    """
+
+    context: ssl.SSLContext
+
+    def _wrap_socket_with_ssl(self, sock: socket) -> ssl.SSLSocket:
+        try:
+            return self.context.wrap_socket(sock, server_hostname=self.host)
+        except ssl.SSLError as error:
+            raise TlsRefused(f"{self.host}:{self.port}: {meaning(error)}") from error
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        """Log in; with TLS 1.3 a server refuses a client's certificate only then."""
+        try:
+            super().on_connect_check_health(check_health)
+        except redis.exceptions.ConnectionError as error:
+            if found := meaning(error):
+                raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
+            raise
+
+
 def login(settings: Settings, url: str) -> dict[str, Any]:
     """Keyword arguments of redis-py for the servers of the cluster at `url`. Never log them: they hold the password."""
     place = _place(settings, url)
@@ -36,12 +67,7 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
         "socket_timeout": _ADMIN_TIMEOUT_SECONDS,
     }
     if place.login.tls is not None:
-        options |= {
-            "ssl": True,
-            "ssl_ca_certs": settings.cluster_tls_ca or None,
-            "ssl_certfile": settings.cluster_tls_cert or None,
-            "ssl_keyfile": settings.cluster_tls_key or None,
-        }
+        options["connection_class"] = type("TlsConnection", (_TlsConnection,), {"context": place.login.tls})
     return options
 
 
@@ -51,9 +77,11 @@ def _place(settings: Settings, url: str) -> ClusterPlace:
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
     """A client of one server. It does not retry: callers report a server that is down."""
-    return redis.Redis(
-        host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **login(settings, url) | changes
-    )
+    options = login(settings, url) | changes
+    if "connection_class" in options:
+        pool = redis.ConnectionPool(host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **options)
+        return redis.Redis.from_pool(pool)
+    return redis.Redis(host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **options)
 
 
 def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
@@ -70,9 +98,13 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
         except redis.exceptions.AuthenticationError as error:
             client.close()
             raise ClusterError(f"{address} refused the login: {error}") from error
+        except TlsRefused as error:
+            client.close()
+            problems.append(str(error))
         except redis.exceptions.RedisError as error:
             client.close()
-            problems.append(f"{address}: {error}")
+            hangs_up = isinstance(error, redis.exceptions.ConnectionError) and "Error while reading" in str(error)
+            problems.append(f"{address}: {hung_up(error, tls=False) if hangs_up else meaning(error) or error}")
     raise NotRunning(f"no server of the cluster answers: {'; '.join(problems)}")
 
 
@@ -89,7 +121,8 @@ def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
     """redis-py's cluster client: it follows slots that move."""
     with seed_client(settings, url) as seed:
         options = seed.connection_pool.connection_kwargs
-        return redis.RedisCluster(host=str(options["host"]), port=int(options["port"]), **login(settings, url))
+        # of an address redis-py makes its connections by the class that it is given
+        return redis.RedisCluster.from_url(f"redis://{options['host']}:{options['port']}", **login(settings, url))
 
 
 def shards_of(settings: Settings, url: str) -> list[ShardClient]:

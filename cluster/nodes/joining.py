@@ -19,7 +19,7 @@ from qa_cluster.routing.cluster_place import place_of
 from qa_cluster.topology import Address
 
 from .all_shards import OnStep
-from .connect import server_client
+from .connect import TlsRefused, server_client
 from .formation import slot_ranges, wait_whole
 from .node import Node, command, nodes_of
 from .polling import POLL_SECONDS
@@ -83,6 +83,8 @@ def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
                 if "LOADING" not in str(error):  # "This instance has cluster support disabled"
                     raise ClusterError(f"{address} cannot join a cluster: {error}") from error
                 _pause(deadline, f"{address} still loads its data")
+            except TlsRefused as error:
+                raise ClusterError(str(error)) from error
             except redis.exceptions.RedisError as error:
                 _pause(deadline, f"{address}: {error}")
     if len(set(found.values())) != len(found):

@@ -16,16 +16,17 @@ from pathlib import Path
 
 import redis
 
-from qa_cluster.config import PASSWORD_FILE, Settings, stored_password
+from qa_cluster.config import PASSWORD_FILE, Settings, client_tls_files, stored_password
 from qa_cluster.errors import ClusterError, ConfigError
 
 from ..nodes import formation
 from ..nodes.all_shards import OnStep
 from ..nodes.connect import NotRunning
 from . import ports
+from .certificates import make_certificates, server_tls, tls_folder
 from .module_options import module_options, server_options
 from .processes import ProcessRef, stop_all
-from .server_process import ServerSpec, connect, find_program, launch, running, wait_ready
+from .server_process import ServerSpec, connect, find_program, launch, need_tls, running, wait_ready
 from .state import ClusterState, bus_key_file, data_folder, locked, make_password, read_state, write_state
 
 
@@ -72,6 +73,8 @@ class LocalCluster:
             state, notices = self._with_free_ports(state)
             specs = self.specs(state)
             missing = [spec for spec in specs if running(spec) is None]
+            if missing and missing[0].tls:
+                need_tls(state.program)
             launched: list[ProcessRef] = []
             try:
                 self._step(f"starting {len(missing)} of {len(specs)} servers")
@@ -85,7 +88,7 @@ class LocalCluster:
                 raise
             if created:
                 write_state(self.data_dir, replace(state, created=True))
-            return UpReport(_url(state.ports), created, len(missing), tuple(notices))
+            return UpReport(self._url(state.ports), created, len(missing), tuple(notices))
 
     def down(self) -> list[str]:
         """Stop every server of the cluster; return the names of those that ran."""
@@ -114,7 +117,11 @@ class LocalCluster:
         found = [spec.port for spec in self.specs(state) if running(spec)]
         if not found:
             raise NotRunning(f"the cluster in {str(self.data_dir)!r} is not running: run `qa-cluster up`")
-        return _url(found)
+        return self._url(found)
+
+    def _url(self, node_ports: Sequence[int]) -> str:
+        scheme = "rediss" if server_tls(self.data_dir, self.settings) else "redis"
+        return f"{scheme}://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)
 
     def specs(self, state: ClusterState) -> list[ServerSpec]:
         """The servers of the cluster, primaries of the first creation first."""
@@ -132,6 +139,7 @@ class LocalCluster:
                 options=tuple(options),
                 tethered=self._tethered,
                 password=settings.cluster_password,
+                tls=server_tls(self.data_dir, settings),
             )
             for index, port in enumerate(state.ports)
         ]
@@ -245,6 +253,39 @@ def with_password(settings: Settings) -> Settings:
         return replace(settings, cluster_password=make_password(folder))
 
 
+def with_tls(settings: Settings) -> Settings:
+    """The settings with the certificates of the local cluster, which are made unless it has them.
+
+    ConfigError if the cluster is elsewhere, if servers run without TLS, if their program has none, or if there is no
+    program to make certificates; then nothing has changed.
+    """
+    if settings.cluster_url:
+        raise ConfigError(
+            "certificates are made for a local cluster only: servers elsewhere get theirs from `qa-cluster node`"
+            " (settings 'server_tls_cert', 'server_tls_key' and 'cluster_tls_ca')"
+        )
+    folder = data_folder(settings)
+    if not tls_folder(folder).exists():
+        state = read_state(folder)
+        need_tls(find_program(settings.server) if settings.server or state is None else state.program)
+    with locked(folder):
+        if not tls_folder(folder).exists():
+            if LocalCluster(settings).is_running():
+                raise ConfigError(
+                    f"the cluster in {str(folder)!r} runs without TLS: `qa-cluster down` stops it, its data stay, and"
+                    " the next `qa-cluster up --tls` starts it with TLS"
+                )
+            make_certificates(folder)
+    if server_tls(folder, settings) is None:
+        raise ConfigError(
+            f"the folder {str(tls_folder(folder))!r} has no ca.crt: remove it, and the next `qa-cluster up --tls` makes"
+            " new certificates"
+        )
+    own = settings.cluster_tls_ca and settings.cluster_tls_ca != str(client_tls_files(folder).get("cluster_tls_ca"))
+    files = {} if own else {name: str(file) for name, file in client_tls_files(folder).items()}
+    return replace(settings, **files)  # type: ignore[arg-type]
+
+
 def cluster_url(settings: Settings) -> str:
     """The address of the cluster for commands: the settings', else the local one's; NotRunning if that is down."""
     return settings.cluster_url or LocalCluster(settings).url()
@@ -253,7 +294,3 @@ def cluster_url(settings: Settings) -> str:
 def with_cluster(settings: Settings) -> Settings:
     """The settings with the address of the cluster filled in."""
     return replace(settings, cluster_url=cluster_url(settings))
-
-
-def _url(node_ports: Sequence[int]) -> str:
-    return "redis://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)

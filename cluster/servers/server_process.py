@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import redis
 
+from qa_cluster.config import REQUIRED
 from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.passwords import without_passwords
 
@@ -29,6 +31,19 @@ from .processes import ProcessRef, spawn, stop_all
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS.
 _SOCKET_PATH_MAX = 100
 _LOG_TAIL_LINES = 8
+_PROBE_SECONDS = 10
+# What servers say that were built without TLS, or whose TLS is a module that is not loaded.
+_NO_TLS = ("connection type tls", "Failed finding TLS support", "Bad directive")
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """The files of a server that listens with TLS only, and whether its clients must show a certificate."""
+
+    ca: Path
+    cert: Path
+    key: Path
+    clients: str = REQUIRED
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,7 @@ class ServerSpec:
     tethered: bool = False
     password: str = field(default="", repr=False)
     host: str = ports.HOST
+    tls: ServerTls | None = None
 
     @property
     def name(self) -> str:
@@ -103,6 +119,31 @@ def find_program(server: str) -> str:
         raise ConfigError(f"no server program: {error}; set 'server' to redis-server or valkey-server") from error
 
 
+def need_tls(program: str) -> None:
+    """Raise ConfigError if this server program has no TLS: it is told to use a certificate that is not there."""
+    missing = "/nonexistent.pem"
+    options = {"port": "0", "tls-port": "1", "save": "", "logfile": "", "tls-auth-clients": "no"}
+    options |= {"tls-cert-file": missing, "tls-key-file": missing}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="qa-cluster-") as folder:
+            done = subprocess.run(
+                [program, "--dir", folder, *words],
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                check=False,
+                env=without_passwords(os.environ),
+            )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"the server program {program!r} cannot be asked for TLS: {error}") from error
+    if any(words in done.stdout + done.stderr for words in _NO_TLS):
+        raise ConfigError(
+            f"the server program {program!r} was built without TLS: name another one with --server (setting 'server'),"
+            " such as Debian's redis-server"
+        )
+
+
 def quoted(value: str) -> str:
     """`value` as one quoted word of the server's configuration syntax.
 
@@ -120,7 +161,7 @@ def write_config(spec: ServerSpec) -> None:
     lines: list[tuple[str, str]] = [
         ("bind", spec.host),
         ("protected-mode", "yes"),
-        ("port", str(spec.port)),
+        ("port", "0" if spec.tls else str(spec.port)),
         ("unixsocket", str(spec.socket_path)),
         ("unixsocketperm", "700"),
         ("dir", str(spec.directory)),
@@ -140,11 +181,26 @@ def write_config(spec: ServerSpec) -> None:
             # When one shard is down, the others must still answer.
             ("cluster-require-full-coverage", "no"),
         ]
+    if spec.tls:
+        lines += _tls_lines(spec, spec.tls)
     if spec.password:
         lines += [("requirepass", spec.password), ("masterauth", spec.password)]
     text = "".join(f"{name} {quoted(value)}\n" for name, value in [*lines, *spec.options])
     spec.config_path.touch(mode=0o600)
     spec.config_path.write_text(text, "utf-8")
+
+
+def _tls_lines(spec: ServerSpec, tls: ServerTls) -> list[tuple[str, str]]:
+    """No port without TLS; replication and the cluster's bus have it too, and always want a certificate."""
+    return [
+        ("tls-port", str(spec.port)),
+        ("tls-cert-file", str(tls.cert)),
+        ("tls-key-file", str(tls.key)),
+        ("tls-ca-cert-file", str(tls.ca)),
+        ("tls-auth-clients", "yes" if tls.clients == REQUIRED else "optional"),
+        ("tls-replication", "yes"),
+        *([("tls-cluster", "yes")] if spec.cluster else []),
+    ]
 
 
 def running(spec: ServerSpec) -> ProcessRef | None:

@@ -10,6 +10,7 @@ supervised by the module.) A service lives if it answers /livez; it is ready onc
 
 import os
 import socket
+import ssl
 import sys
 import urllib.error
 import urllib.request
@@ -37,8 +38,13 @@ def server_problem(path: Path, password: str, ready: bool) -> str:
 
 def service_problem(port: str, ready: bool) -> str:
     """What is wrong with the service on this port; empty if nothing is."""
+    scheme = "https" if os.environ.get("QA_HTTP_TLS_CERT") else "http"
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Its own process on loopback, whose certificate is for other names.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    url = f"{scheme}://127.0.0.1:{port}/{'readyz' if ready else 'livez'}"
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{'readyz' if ready else 'livez'}", timeout=SECONDS):
+        with urllib.request.urlopen(url, timeout=SECONDS, context=context):
             return ""
     except urllib.error.HTTPError as error:
         return f"status {error.code}"

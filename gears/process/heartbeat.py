@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import astuple
 
+from qa_cluster.errors import QAError
+
 from ..calling.threads import FunctionThreads
 from ..inference.model_store import ModelStore
 from ..shard.failures import GearsError
@@ -66,7 +68,7 @@ class Heartbeat:
                 link.execute("QA.BEAT", resident_bytes(), *numbers, *functions, *inference)
                 if self._stop.wait(INTERVAL_SECONDS):
                     return
-        except (GearsError, OSError):
+        except (QAError, GearsError, OSError):
             self._lost()
 
     def _end_if_blocked(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -18,7 +19,7 @@ import hiredis
 
 from .failures import GearsError
 from .memory import begin_receiving, end_receiving
-from .shard import PROTOCOL_VERSION, ShardInfo, Start
+from .shard import PROTOCOL_VERSION, ShardInfo, Start, refused_by_tls
 
 Argument = str | bytes | bytearray | memoryview | int | float
 Reply = Any  # bytes | int | float | list[Reply] | None | hiredis.ReplyError
@@ -160,11 +161,18 @@ class AsyncLink(asyncio.Protocol):
     @classmethod
     async def open(cls, start: Start, lost: Callable[[], None]) -> AsyncLink:
         """Connect and send `QA.HELLO`. `lost` is called when the connection ends."""
-        connection = start.connect()
+        connection = start.connect_plain()
         connection.setblocking(False)
         loop = asyncio.get_running_loop()
         if connection.family == socket.AF_UNIX:
             _, link = await loop.create_unix_connection(lambda: cls(lost), sock=connection)
+        elif start.speaks_tls:
+            try:
+                _, link = await loop.create_connection(
+                    lambda: cls(lost), sock=connection, ssl=start.tls_context(), server_hostname=""
+                )
+            except ssl.SSLError as error:
+                raise refused_by_tls(error) from error
         else:
             _, link = await loop.create_connection(lambda: cls(lost), sock=connection)
         hello: asyncio.Future[Reply] = loop.create_future()

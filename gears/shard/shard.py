@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.errors import ConfigError, ProtocolError
+from qa_cluster.tls import OwnServer, meaning
 
 PROTOCOL_VERSION = 6
 STANDALONE_ID = "0" * 40
+_CONNECT_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Start:
     socket_path: str
     host: str
     port: int
+    tls: OwnServer | None = None
 
     @classmethod
     def parse(cls, line: bytes) -> Start:
@@ -31,19 +35,67 @@ class Start:
             version = value["protocol"]
             if version != PROTOCOL_VERSION:
                 raise ProtocolError(f"module speaks version {version}, worker speaks {PROTOCOL_VERSION}")
-            return cls(int(value["worker"]), value["token"], value["socket"], value["host"], int(value["port"]))
+            tls = OwnServer(**value["tls"]) if "tls" in value else None
+            return cls(int(value["worker"]), value["token"], value["socket"], value["host"], int(value["port"]), tls)
         except (ValueError, KeyError, TypeError) as error:
             raise ProtocolError(f"malformed start line on the control socket: {type(error).__name__}") from error
 
-    def connect(self) -> socket.socket:
-        """A blocking connection to the shard."""
+    @property
+    def speaks_tls(self) -> bool:
+        """Whether connections to the shard have TLS: where there is neither a unix socket nor a plain port."""
+        return self.tls is not None and not self.socket_path and not self.port
+
+    def tls_context(self) -> ssl.SSLContext:
+        """The context of connections with TLS, made anew: the server's files may have been replaced.
+
+        ConfigError names a file that cannot be used.
+        """
+        if self.tls is None:
+            raise ConfigError("the server has named no port for TLS")
+        return self.tls.context()
+
+    def connect_plain(self) -> socket.socket:
+        """A blocking connection to the shard, without the handshake of TLS."""
         if self.socket_path:
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             connection.connect(self.socket_path)
             return connection
-        connection = socket.create_connection((self.host, self.port), timeout=10)
+        port = self.tls.port if self.tls is not None and self.speaks_tls else self.port
+        connection = socket.create_connection((self.host, port), timeout=_CONNECT_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
+
+    def check(self) -> None:
+        """Connect once where there is TLS; ConfigError or ProtocolError says what is wrong with certificates."""
+        if not self.speaks_tls:
+            return
+        connection = self.connect()
+        try:
+            # with TLS 1.3 the server refuses a certificate only after the handshake; whatever it answers is an answer
+            connection.sendall(b"PING\r\n")
+            connection.recv(1)
+        except OSError as error:
+            raise refused_by_tls(error) from error
+        finally:
+            connection.close()
+
+    def connect(self) -> socket.socket:
+        """A blocking connection to the shard; ProtocolError says what TLS has against it."""
+        connection = self.connect_plain()
+        if not self.speaks_tls:
+            return connection
+        try:
+            return self.tls_context().wrap_socket(connection)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, ssl.SSLError):
+                raise refused_by_tls(error) from error
+            raise
+
+
+def refused_by_tls(error: BaseException) -> ProtocolError:
+    """The error of a worker that cannot connect to its own server by TLS."""
+    return ProtocolError(f"the worker and its own server do not come together by TLS: {meaning(error) or error}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -38,6 +39,7 @@ enum {
     STALE_MS = 500, /* several sessions that change together cost one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
+    START_LINE = 32768, /* the worker takes up to 65536 */
 };
 
 static WorkerInfo info = {.last_exit = "none"};
@@ -74,9 +76,7 @@ static int control_socket(void) { return control; }
 const char *supervisor_refusal(void) {
     if (!*config.worker_command) return "NOWORKER no worker is configured, set qa.worker-command";
     if (unreachable)
-        return "NOWORKER the worker cannot connect to this server: workers do not support TLS, set unixsocket (an "
-               "absolute path) "
-               "or port";
+        return "NOWORKER the worker cannot connect to this server: set unixsocket (an absolute path), port or tls-port";
     return NULL;
 }
 
@@ -267,13 +267,20 @@ static void new_token(void) {
     for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* 1 without an absolute path of a unix socket and without a port: most likely the server is for TLS only. */
+/* A port of the server: 0 when it does not listen there, or was built without TLS. */
+static int listening_port(RedisModuleCtx *ctx, const char *name) {
+    RedisModuleString *text = server_setting(ctx, name);
+    int port = atoi(RedisModule_StringPtrLen(text, NULL));
+    RedisModule_FreeString(NULL, text);
+    return port;
+}
+
+/* 1 without an absolute path of a unix socket and without a port. */
 static int is_unreachable(RedisModuleCtx *ctx) {
-    RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
-    int result = *RedisModule_StringPtrLen(path, NULL) != '/' && !strcmp(RedisModule_StringPtrLen(port, NULL), "0");
+    RedisModuleString *path = server_setting(ctx, "unixsocket");
+    int has_socket = *RedisModule_StringPtrLen(path, NULL) == '/';
     RedisModule_FreeString(NULL, path);
-    RedisModule_FreeString(NULL, port);
-    return result;
+    return !has_socket && !listening_port(ctx, "port") && !listening_port(ctx, "tls-port");
 }
 
 /* The address for the worker: the first of `bind`, or 127.0.0.1 when that is a wildcard. */
@@ -289,35 +296,86 @@ static void choose_host(const char *bind, char *host, size_t size) {
     }
 }
 
-static void append_json(char *to, size_t size, const char *text) {
-    size_t length = strlen(to);
-    for (; *text && length + 7 < size; text++) {
-        unsigned char byte = (unsigned char)*text;
-        if (byte == '"' || byte == '\\') length += (size_t)snprintf(to + length, size - length, "\\%c", byte);
-        else if (byte < ' ') length += (size_t)snprintf(to + length, size - length, "\\u%04x", byte);
-        else to[length++] = *text;
-        to[length] = '\0';
+/* The first line on the control socket, as it grows; what does not fit is left out and noticed at the end. */
+typedef struct StartLine {
+    char text[START_LINE];
+    size_t length;
+    int overflow;
+} StartLine;
+
+static void add_text(StartLine *to, const char *text) {
+    size_t length = strlen(text);
+    if (to->length + length >= sizeof to->text) {
+        to->overflow = 1;
+        return;
     }
+    memcpy(to->text + to->length, text, length + 1);
+    to->length += length;
+}
+
+static void add_json(StartLine *to, const char *name, const char *text) {
+    char escaped[8];
+    add_text(to, ", \"");
+    add_text(to, name);
+    add_text(to, "\": \"");
+    for (; *text; text++) {
+        unsigned char byte = (unsigned char)*text;
+        if (byte == '"' || byte == '\\') snprintf(escaped, sizeof escaped, "\\%c", byte);
+        else if (byte < ' ') snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+        else snprintf(escaped, sizeof escaped, "%c", byte);
+        add_text(to, escaped);
+    }
+    add_text(to, "\"");
+}
+
+static void add_setting(RedisModuleCtx *ctx, StartLine *to, const char *name, const char *setting) {
+    RedisModuleString *value = server_setting(ctx, setting);
+    add_json(to, name, RedisModule_StringPtrLen(value, NULL));
+    RedisModule_FreeString(NULL, value);
+}
+
+/* How to connect by TLS: the authorities that the server trusts, and the certificate that it shows itself where it is a
+ * client, as on the bus and to its primary. */
+static void add_tls(RedisModuleCtx *ctx, StartLine *to, int port) {
+    char text[48];
+    RedisModuleString *own = server_setting(ctx, "tls-client-cert-file");
+    int is_client = *RedisModule_StringPtrLen(own, NULL) != '\0';
+    RedisModule_FreeString(NULL, own);
+    snprintf(text, sizeof text, ", \"tls\": {\"port\": %d", port);
+    add_text(to, text);
+    add_setting(ctx, to, "ca", "tls-ca-cert-file");
+    add_setting(ctx, to, "ca_folder", "tls-ca-cert-dir");
+    add_setting(ctx, to, "server", "tls-cert-file");
+    add_setting(ctx, to, "cert", is_client ? "tls-client-cert-file" : "tls-cert-file");
+    add_setting(ctx, to, "key", is_client ? "tls-client-key-file" : "tls-key-file");
+    add_setting(ctx, to, "key_password", is_client ? "tls-client-key-file-pass" : "tls-key-file-pass");
+    add_text(to, "}");
 }
 
 /* Sends the first line on the control socket: the worker's token and number, and the server's addresses. */
 static int introduce(RedisModuleCtx *ctx) {
-    RedisModuleString *path = server_setting(ctx, "unixsocket"), *port = server_setting(ctx, "port");
-    RedisModuleString *bind = server_setting(ctx, "bind");
-    char host[64], message[1024], rest[256];
+    static StartLine line_of_start;
+    StartLine *to = &line_of_start;
+    RedisModuleString *path = server_setting(ctx, "unixsocket"), *bind = server_setting(ctx, "bind");
+    int port = listening_port(ctx, "port"), tls_port = listening_port(ctx, "tls-port");
+    char host[64], text[160];
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
-    snprintf(message, sizeof message, "{\"protocol\": 6, \"token\": \"%s\", \"worker\": %lld, \"socket\": \"", token,
-             info.number);
+    memset(to, 0, sizeof *to);
+    snprintf(text, sizeof text, "{\"protocol\": 6, \"token\": \"%s\", \"worker\": %lld", token, info.number);
+    add_text(to, text);
     /* A relative path is useless to the worker: the server may have changed its directory after binding. */
-    if (*socket_path == '/') append_json(message, sizeof message - sizeof rest, socket_path);
-    snprintf(rest, sizeof rest, "\", \"host\": \"%s\", \"port\": %s}\n", host, RedisModule_StringPtrLen(port, NULL));
-    strcat(message, rest);
+    add_json(to, "socket", *socket_path == '/' ? socket_path : "");
+    add_json(to, "host", host);
+    snprintf(text, sizeof text, ", \"port\": %d", port);
+    add_text(to, text);
+    if (tls_port && !port && *socket_path != '/') add_tls(ctx, to, tls_port);
+    add_text(to, "}\n");
     RedisModule_FreeString(NULL, path);
-    RedisModule_FreeString(NULL, port);
     RedisModule_FreeString(NULL, bind);
-    ssize_t length = (ssize_t)strlen(message);
-    return write(control, message, (size_t)length) == length ? 0 : -1;
+    int sent = !to->overflow && write(control, to->text, to->length) == (ssize_t)to->length;
+    memset(to, 0, sizeof *to); /* it has the token */
+    return sent ? 0 : -1;
 }
 
 static void start_failed(RedisModuleCtx *ctx, const char *what, int error) {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput
+from qa_cluster.tls import TlsFiles
 from qa_cluster.topology import Address
 
 from .connection import Login
@@ -46,17 +46,14 @@ def place_of(settings: Settings) -> ClusterPlace:
     login = Login(
         username=user or None,
         password=password or None,
-        tls=_tls(settings) if _SCHEMES[parts.scheme] else None,
+        tls=tls_files(settings).context() if _SCHEMES[parts.scheme] else None,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
     )
     return ClusterPlace(seeds, login)
 
 
-def _tls(settings: Settings) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=settings.cluster_tls_ca or None)
-        if settings.cluster_tls_cert:
-            context.load_cert_chain(settings.cluster_tls_cert, settings.cluster_tls_key or None)
-    except OSError as error:
-        raise ConfigError(f"TLS files of the cluster cannot be used: {error}") from error
-    return context
+def tls_files(settings: Settings) -> TlsFiles:
+    """The files of the settings for connections to the cluster by TLS."""
+    return TlsFiles(
+        settings.cluster_tls_ca, settings.cluster_tls_cert, settings.cluster_tls_key, settings.cluster_tls_check_host
+    )

@@ -17,6 +17,7 @@ from typing import Any
 import hiredis
 
 from qa_cluster.errors import ClusterError, ReplyError
+from qa_cluster.tls import ALERT, SPEAKS_TLS, hung_up, meaning
 
 Argument = str | bytes | int | float
 MAX_PENDING = 4096
@@ -93,7 +94,12 @@ class Connection(asyncio.Protocol):
         except TimeoutError as error:
             raise NoReply(f"{host}:{port} did not answer in {login.connect_timeout_seconds:g} s") from error
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to {host}:{port}: {error.strerror or error}") from error
+            raise ConnectionLost(
+                f"cannot connect to {host}:{port}: {meaning(error) or error.strerror or error}"
+            ) from error
+        except ConnectionLost as error:  # with TLS 1.3 a server refuses a client's certificate after the handshake
+            why = hung_up(error, tls=login.tls is not None)
+            raise ConnectionLost(f"cannot connect to {host}:{port}: {why}") from error
         except ReplyError as error:
             raise ClusterError(f"{host}:{port} refused the login: {error}") from error
         return connection
@@ -160,19 +166,23 @@ class Connection(asyncio.Protocol):
                     if not future.done():
                         future.set_result(reply)
         except ReplyError:  # the parser's own error class: these bytes are not RESP
+            if data.startswith(ALERT):
+                self._fail(SPEAKS_TLS)
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop when the socket is gone."""
-        self._fail("connection was lost" if exc is None else f"connection was lost: {exc}")
+        self._fail("connection was lost" if exc is None else f"connection was lost: {exc}", exc)
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, cause: Exception | None = None) -> None:
         if self.closed:
             return
         self.closed = True
         while self._waiting:
             future = self._waiting.popleft()
             if not future.done():
-                future.set_result(ConnectionLost(why))
+                lost = ConnectionLost(why)
+                lost.__cause__ = cause
+                future.set_result(lost)
         if self._on_lost is not None:
             self._on_lost(self)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 
 from qa_cluster.cluster.nodes.connect import cluster_client, login
 from qa_cluster.cluster.nodes.formation import slot_ranges
@@ -92,10 +93,11 @@ def test_addresses_that_are_none(url: str) -> None:
 
 def test_the_login_comes_from_the_settings_or_the_address() -> None:
     found = login(Settings(), "rediss://me:p%40ss@db-1:7000,[fd00::1]:7001")
-    assert (found["username"], found["password"], found["ssl"]) == ("me", "p@ss", True)
+    assert (found["username"], found["password"]) == ("me", "p@ss")
+    assert issubclass(found["connection_class"], redis.SSLConnection)
     found = login(replace(Settings(), cluster_password="other"), "redis://me:p%40ss@db-1:7000")
     assert (found["username"], found["password"]) == ("me", "other")
-    assert "ssl" not in found
+    assert "connection_class" not in found
 
 
 def test_a_folder_without_a_reader(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ EVERYTHING: dict[str, Any] = VALUES | {
     "networkPolicy": {"serviceFrom": [{"namespaceSelector": {}}], "metricsFrom": []},
     "service": {
         "withoutKeys": True,
+        "tls": {"existingSecret": "certificate"},
         "settings": {"QA_TOP_K_MAX": "10"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
     },
@@ -80,7 +81,8 @@ def test_every_container_is_confined(install: Install) -> None:
         }
         assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["seccompProfile"]
         assert pod["automountServiceAccountToken"] is False
-        assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/data", "/tmp"}
+        writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+        assert writable == {"/data", "/tmp"}
 
 
 def test_commands_and_settings_of_the_containers_exist(install: Install) -> None:
@@ -95,6 +97,22 @@ def test_the_service_starts_without_keys_only_if_the_values_say_so(install: Inst
         (service,) = named(install(values), "Deployment").values()
         (container,) = service["spec"]["template"]["spec"]["containers"]
         assert ("--without-keys" in container["args"]) is without
+
+
+def test_the_service_has_the_certificate_of_the_secret_and_is_asked_by_https(install: Install) -> None:
+    for values, scheme in ((VALUES, "HTTP"), (EVERYTHING, "HTTPS")):
+        (service,) = named(install(values), "Deployment").values()
+        pod = service["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        settings = {row["name"]: row.get("value") for row in container["env"]}
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        assert [container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("liveness", "readiness")] == [scheme] * 2
+        with_tls = scheme == "HTTPS"
+        assert secrets == ({"tls": "certificate"} if with_tls else {})
+        assert settings.get("QA_HTTP_TLS_CERT") == ("/tls/tls.crt" if with_tls else None)
+        assert settings.get("QA_HTTP_TLS_KEY") == ("/tls/tls.key" if with_tls else None)
+        assert mounts.get("tls") == ("/tls" if with_tls else None)
 
 
 def test_the_servers_that_are_made_a_cluster_are_those_that_there_are(install: Install) -> None:

@@ -17,7 +17,7 @@ RUNNABLE = {
     name: [block for block in found if block.info in RUN and not block.not_run] for name, found in BLOCKS.items()
 }
 # Programs that a reader of the documents has and a test environment may lack.
-PROGRAMS = ("curl", "make", "redis-cli")
+PROGRAMS = ("curl", "make", "redis-cli", "redis-server")
 
 
 @pytest.fixture(scope="module")

@@ -252,7 +252,7 @@ def test_one_shard_changes_all(server_binary: Path) -> None:
 
 
 def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> None:
-    """Such a server listens for TLS only: the worker speaks none, and cannot use a relative path."""
+    """Such a server listens on a unix socket only, by a path that is relative to a folder that may change."""
     server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker("functions"))
     server.socket = server.directory / "relative.sock"
     with server, server.client() as client:

@@ -16,6 +16,11 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* How the service is asked. */}}
+{{- define "qa.scheme" -}}
+{{ if .Values.service.tls.existingSecret }}HTTPS{{ else }}HTTP{{ end }}
+{{- end -}}
+
 {{- define "qa.image" -}}
 {{ printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) }}
 {{- end -}}

@@ -1,0 +1,243 @@
+"""Checks whether this host can run a server of the cluster: it changes nothing, and leaves nothing behind.
+
+Each check is one line: what was looked at, and what is there or what to do. The last ones start a server with module
+and worker in a folder of their own, and look at the other servers from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import redis
+
+from qa_cluster import __version__
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, ConfigError, QAError
+from qa_cluster.passwords import without_passwords
+from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.tls import meaning
+from qa_cluster.topology import Address
+
+from ..nodes.connect import server_client
+from ..nodes.polling import POLL_SECONDS
+from ..servers import ports, server_process, single
+from ..servers.module_options import module_options
+from ..servers.native import find_module
+from ..servers.processes import stop_all
+
+CLOCK_SECONDS = 60.0
+_PROGRAM, _MODULE, _WORKER = "server program", "module file", "worker environment"
+_TRIAL = "server, module and worker"
+_FOR_TRIAL = (_PROGRAM, _MODULE, _WORKER)
+_TRIAL_WORKERS = 3
+_REACH_SECONDS = 3.0
+_IMPORT_SECONDS = 120
+_FACTS = (
+    "import json, sys, qa_cluster, qa_cluster.gears.process.service;"
+    "print(json.dumps([qa_cluster.__version__, sys.version.split()[0]]))"
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check; `said` is what is there, or what is wrong and what to do."""
+
+    what: str
+    ok: bool
+    said: str
+
+
+@dataclass(frozen=True)
+class HostPlan:
+    """The server that this host is to run: where it listens, and the name or address that others know."""
+
+    settings: Settings
+    host: str
+    port: int
+    announce: str = ""
+
+
+def check_host(plan: HostPlan) -> Iterator[Check]:
+    """All checks, as they are made. The first ones need nothing but files; the last ones take some seconds."""
+    settings = plan.settings
+    checks: list[tuple[str, Callable[[], str]]] = [
+        (_PROGRAM, lambda: _program(settings)),
+        (_MODULE, lambda: str(find_module(settings.module_path))),
+        (_WORKER, lambda: _environment(settings)),
+        ("password", lambda: _password(plan)),
+        ("key of the bus", lambda: _bus_key(settings)),
+        ("certificate", lambda: _certificate(plan)),
+        (f"ports {plan.port} and {plan.port + ports.BUS_OFFSET}", lambda: _ports(plan)),
+        (_TRIAL, lambda: _trial(settings)),
+    ]
+    if settings.cluster_url:
+        checks += [
+            (f"server {address}", lambda address=address: _other(plan, address))  # type: ignore[misc]
+            for address in place_of(settings).seeds
+        ]
+    missing = False
+    for what, look in checks:
+        if what == _TRIAL and missing:
+            yield Check(what, False, "not tried: it needs what is missing above")
+            continue
+        made = _made(what, look)
+        missing = missing or (what in _FOR_TRIAL and not made.ok)
+        yield made
+
+
+def _made(what: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(what, True, look())
+    except redis.exceptions.RedisError as error:
+        return Check(what, False, meaning(error) or str(error))
+    except (QAError, OSError) as error:
+        return Check(what, False, str(error))
+
+
+def _program(settings: Settings) -> str:
+    program = server_process.find_program(settings.server)
+    found = subprocess.run(
+        [program, "--version"], capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False
+    ).stdout.split()
+    version = next((word.removeprefix("v=") for word in found if word.startswith("v=")), "")
+    if not version:
+        raise ConfigError(f"{program!r} is no redis-server or valkey-server: it does not say its version")
+    if int(version.partition(".")[0]) < 7:
+        raise ConfigError(f"{program!r} has version {version}: Redis 7.0, Valkey 8 or newer is needed")
+    return f"{program}, version {version}"
+
+
+def _environment(settings: Settings) -> str:
+    """The worker's program imports what a worker needs, in the version of this command."""
+    python = settings.worker_python or sys.executable
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", _FACTS],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_SECONDS,
+            check=False,
+            env=without_passwords(os.environ),
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"setting 'worker_python': {python!r} cannot be run: {error}") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ConfigError(f"{python!r} cannot run a worker: {last}; install the wheel there (docs/deployment.md)")
+    version, own = json.loads(done.stdout)
+    if version != __version__:
+        raise ConfigError(
+            f"{python!r} has qa-cluster {version}, this command is of {__version__}: install the same wheel there"
+        )
+    return f"{python}, Python {own}, qa-cluster {version}"
+
+
+def _password(plan: HostPlan) -> str:
+    single.need_password(plan.settings, plan.host)
+    return "is set" if plan.settings.cluster_password else "none: the server listens on loopback"
+
+
+def _bus_key(settings: Settings) -> str:
+    if settings.bus_key_file:
+        module_options(settings)  # it must be a file
+        return settings.bus_key_file
+    if settings.cluster_password:
+        return "made from the password"
+    raise ConfigError(
+        "none: functions that run on several shards need setting 'bus_key_file', or a password, the same on all servers"
+    )
+
+
+def _certificate(plan: HostPlan) -> str:
+    """As the server would load it; others know the server by its address."""
+    settings = plan.settings
+    tls = single.server_tls_of(settings, single.resolved(plan.announce) if plan.announce else "")
+    if tls is None:
+        wanted = settings.cluster_url.partition("://")[0] in ("rediss", "valkeys")
+        if wanted:
+            raise ConfigError(
+                "none, but setting 'cluster_url' says rediss://: name --tls-cert, --tls-key and --cluster-tls-ca"
+            )
+        return "none: no TLS"
+    server_process.need_tls(server_process.find_program(settings.server))
+    return f"{tls.cert}, signed by {tls.ca}" + (f", for {plan.announce}" if plan.announce else "")
+
+
+def _ports(plan: HostPlan) -> str:
+    if not 0 < plan.port <= ports.HIGHEST:
+        raise ConfigError(f"port {plan.port} is out of range: 1 to {ports.HIGHEST}, for the bus is 10000 above")
+    for port in (plan.port, plan.port + ports.BUS_OFFSET):
+        try:
+            ports.bind_once(port, plan.host)
+        except OSError as error:
+            if port == plan.port and _is_ours(plan):
+                return "a server with the module listens there already"
+            raise ConfigError(f"cannot listen on {plan.host}:{port}: {error.strerror or error}") from error
+    return f"free on {plan.host}"
+
+
+def _is_ours(plan: HostPlan) -> bool:
+    """Whether a server of this cluster listens on the port."""
+    host = plan.announce or ("127.0.0.1" if plan.host in ("0.0.0.0", "::") else plan.host)
+    scheme = "rediss" if plan.settings.server_tls_cert else "redis"
+    try:
+        with server_client(plan.settings, f"{scheme}://{host}:{plan.port}", Address(host, plan.port)) as client:
+            return "qa_worker_state" in client.info("everything")
+    except (redis.exceptions.RedisError, QAError):
+        return False
+
+
+def _trial(settings: Settings) -> str:
+    """Start a server with the module, which starts the worker, and wait until that is ready."""
+    deadline = time.monotonic() + settings.start_timeout_ms / 1000
+    with tempfile.TemporaryDirectory(prefix="qa-cluster-check-") as folder:
+        spec = server_process.ServerSpec(
+            Path(folder) / "trial",
+            server_process.find_program(settings.server),
+            0,
+            cluster=False,
+            options=module_options(settings),
+            tethered=True,
+        )
+        process = server_process.start(spec, settings.start_timeout_ms / 1000)
+        try:
+            with server_process.connect(spec) as client:
+                while (found := client.info("everything")).get("qa_worker_state") != "ready":
+                    if time.monotonic() > deadline or int(found.get("qa_worker_restarts", 0)) >= _TRIAL_WORKERS:
+                        raise ClusterError(f"the worker does not get ready:\n{server_process.log_tail(spec.log_path)}")
+                    time.sleep(POLL_SECONDS)
+        finally:
+            stop_all([process], settings.stop_timeout_ms / 1000, insist=True)
+    return "started for a trial: the worker got ready"
+
+
+def _other(plan: HostPlan, address: Address) -> str:
+    """Reach another server from here: its port with login, its bus, and its clock."""
+    settings = plan.settings
+    quick = replace(settings, connect_timeout_ms=min(settings.connect_timeout_ms, int(_REACH_SECONDS * 1000)))
+    with server_client(quick, settings.cluster_url, address, socket_timeout=_REACH_SECONDS) as client:
+        seconds, microseconds = client.time()
+        has_module = "qa_worker_state" in client.info("everything")
+    apart = abs(seconds + microseconds / 1e6 - time.time())
+    try:
+        socket.create_connection((address.host, address.port + ports.BUS_OFFSET), _REACH_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"its bus, port {address.port + ports.BUS_OFFSET}, cannot be reached from here: {error.strerror or error}"
+        ) from error
+    if not has_module:
+        raise ClusterError(
+            "answers, but has not loaded the module: start it with the lines of `qa-cluster config --module`"
+        )
+    if apart > CLOCK_SECONDS:
+        raise ClusterError(f"its clock is {apart:.0f} s from this host's, the limit is {CLOCK_SECONDS:.0f} s")
+    return "answers, with the module; its bus can be reached"

@@ -1,0 +1,127 @@
+"""Makes the small authority and the certificates of a local cluster with TLS, by the program `openssl`.
+
+All lie in one folder that only this user can enter, which appears as a whole or not at all. The servers share one
+certificate, which they also show to each other; clients have another one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+from pathlib import Path
+
+from qa_cluster.config import CLIENT_TLS_FILES, TLS_FOLDER, Settings
+from qa_cluster.errors import ConfigError
+
+from . import ports
+from .server_process import ServerTls
+
+DAYS = 3650
+_SECONDS = 60
+_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+# Sections of a configuration for `openssl`: that of the system is not read.
+_CONFIGURATION = f"""
+[req]
+distinguished_name = name
+prompt = no
+[name]
+CN = qa-cluster
+[authority]
+basicConstraints = critical, CA:TRUE, pathlen:0
+keyUsage = critical, keyCertSign, cRLSign
+subjectKeyIdentifier = hash
+[server]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = serverAuth, clientAuth
+subjectAltName = IP:{ports.HOST}, IP:::1, DNS:localhost
+[client]
+basicConstraints = critical, CA:FALSE
+keyUsage = critical, digitalSignature
+extendedKeyUsage = clientAuth
+"""
+
+
+def tls_folder(data_dir: Path) -> Path:
+    """Where the certificates of the local cluster are, if it has TLS."""
+    return data_dir / TLS_FOLDER
+
+
+def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
+    """The files of the local cluster's servers; None if it has no TLS."""
+    folder = tls_folder(data_dir)
+    if not (folder / CLIENT_TLS_FILES["cluster_tls_ca"]).is_file():
+        return None
+    return ServerTls(
+        ca=folder / CLIENT_TLS_FILES["cluster_tls_ca"],
+        cert=folder / "server.crt",
+        key=folder / "server.key",
+        clients=settings.server_tls_clients,
+    )
+
+
+def make_certificates(data_dir: Path) -> None:
+    """Make the authority and the certificates of servers and clients, unless they are there.
+
+    ConfigError if there is no program `openssl`, or if it fails; then there is no folder.
+    """
+    folder = tls_folder(data_dir)
+    if folder.exists():
+        return
+    program = shutil.which("openssl")
+    if program is None:
+        raise ConfigError(
+            "certificates are made by the program openssl, which is not installed: install it, or run servers with"
+            " certificates of your own (`qa-cluster node`, settings 'server_tls_cert' and 'server_tls_key')"
+        )
+    fresh = folder.with_name(f"{TLS_FOLDER}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700, parents=True)
+    try:
+        (fresh / "openssl.cnf").write_text(_CONFIGURATION, "ascii")
+        _make_authority(program, fresh)
+        for name in ("server", "client"):
+            _make_signed(program, fresh, name)
+        for made in fresh.iterdir():
+            made.chmod(0o600)
+        (fresh / "openssl.cnf").unlink()
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _make_authority(program: str, folder: Path) -> None:
+    _run(
+        folder,
+        *(program, "req", "-x509", "-config", "openssl.cnf", "-extensions", "authority", *_KEY, "-sha256"),
+        *("-subj", "/CN=qa-cluster local authority", "-days", str(DAYS), "-keyout", "ca.key", "-out", "ca.crt"),
+    )
+
+
+def _make_signed(program: str, folder: Path, name: str) -> None:
+    """A key and a certificate by the authority; `name` is also the section with its extensions."""
+    request = f"{name}.csr"
+    _run(
+        folder,
+        *(program, "req", "-new", "-config", "openssl.cnf", *_KEY, "-sha256"),
+        *("-subj", f"/CN=qa-cluster {name}", "-keyout", f"{name}.key", "-out", request),
+    )
+    _run(
+        folder,
+        *(program, "x509", "-req", "-in", request, "-CA", "ca.crt", "-CAkey", "ca.key", "-sha256"),
+        *("-set_serial", f"0x{secrets.token_hex(15)}", "-days", str(DAYS)),
+        *("-extfile", "openssl.cnf", "-extensions", name, "-out", f"{name}.crt"),
+    )
+    (folder / request).unlink()
+
+
+def _run(folder: Path, *command: str) -> None:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"the certificates could not be made: {error}") from error
+    if done.returncode:
+        raise ConfigError(f"the certificates could not be made: `openssl {command[1]}`: {done.stderr.strip()[-500:]}")
