@@ -79,7 +79,7 @@ def test_a_command_may_hold_derived_types_and_no_others() -> None:
 
 async def test_gathered_commands_go_out_together_and_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(Start, "connect", lambda _: ours)
+    monkeypatch.setattr(Start, "connect_plain", lambda _: ours)
     with ours, theirs:
         theirs.sendall(HELLO)
         lost = asyncio.Event()
