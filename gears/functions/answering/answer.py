@@ -19,6 +19,7 @@ import orjson
 
 from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.gears.functions.answering import portions
 from qa_cluster.gears.functions.answering.arguments import check_question, within_limit
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
 from qa_cluster.gears.functions.readers import loaded
@@ -80,6 +81,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
         return
     if not question.strip():
         return
+    portions.note_short()
     try:
         value = await _read_settled(sentence, within_limit(question), model)
     except Exception as error:  # the client must get the error: if the function only raised it, the reply would be nil
@@ -110,6 +112,7 @@ async def on_read(arguments: list[Any]) -> list[str]:
     """Trigger ``qa.read model question sentence..``: for each ``<doc>:{tag}:<i>`` its answer as JSON, or an error.
 
     `model` is empty for the default one, else an id or ``id@revision``; without that model the whole trigger fails.
+    More sentences than a question reads at once are read in portions.
     """
     if len(arguments) < 4:
         raise InvalidInput(
@@ -123,7 +126,14 @@ async def on_read(arguments: list[Any]) -> list[str]:
         raise InputTooLong(
             f"{READ_TRIGGER} got {len(names)} sentences, the limit of one call is {MAX_READ_SENTENCES}: divide them"
         )
-    replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
+    replies: list[str | BaseException] = []
+    if len(names) <= portions.SHORT_SENTENCES:
+        portions.note_short()
+        replies = await asyncio.gather(*_start_all(question, names, model), return_exceptions=True)
+    while len(replies) < len(names):
+        async with portions.turn() as portion:
+            part = names[len(replies) : len(replies) + portion.sentences]
+            replies += await asyncio.gather(*_start_all(question, part, model), return_exceptions=True)
     return [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
 
 
