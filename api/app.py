@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from itertools import count
 from time import perf_counter
@@ -16,6 +17,7 @@ from typing import Protocol
 from starlette.routing import Router
 
 from qa_cluster.errors import QueueFull
+from qa_cluster.routing.on_behalf import work_for
 
 from .auditing import note
 from .error_map import problem
@@ -91,6 +93,7 @@ class Application:
         self.beside: Beside | None = None
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
+        self._under_way: Counter[str] = Counter()  # requests, by the id of their API key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan of the process."""
@@ -148,12 +151,9 @@ class Application:
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
             self._hosts.check(scope)
-            if self.state.metrics.active > self.state.options.max_requests and scope["path"] not in UNBOUNDED_PATHS:
-                self.state.metrics.refused.inc()
-                raise QueueFull(
-                    f"{self.state.options.max_requests} requests are under way, the limit (http_max_requests)"
-                )
+            self._check_crowd(scope, 2 * self.state.options.max_requests)
             key = scope["state"]["key"] = await self._guard.admit(scope, resource)
+            responder.asker = self._let_in(scope, key.id)
             if key.limits.counted:
                 responder.meter = Meter(key)
                 await responder.meter.begin(self.state.engine.key_use)
@@ -166,8 +166,33 @@ class Application:
             status, headers, body = problem(as_problem(error, scope), request_id=request_id, instance=scope["path"])
             await send_response(responder, status, headers, body)
         finally:
+            if responder.asker is not None:
+                self._leave(responder.asker)
             if responder.meter is not None:
                 await responder.meter.end()
+
+    def _check_crowd(self, scope: Scope, limit: int) -> None:
+        if self.state.metrics.active > limit and scope["path"] not in UNBOUNDED_PATHS:
+            self.state.metrics.refused.inc()
+            raise QueueFull(f"{self.state.options.max_requests} requests are under way, the limit (http_max_requests)")
+
+    def _let_in(self, scope: Scope, asker: str) -> str:
+        """Count a request of an API key, for which all further work is done; QueueFull when there are too many.
+
+        Beyond the limit a key is let in as long as it has less than an equal share of it, or one with a thousand
+        requests would keep all others out.
+        """
+        most = self.state.options.max_requests
+        if self._under_way[asker] >= max(1, most // len({*self._under_way, asker})):
+            self._check_crowd(scope, most)
+        self._under_way[asker] += 1
+        work_for(asker)
+        return asker
+
+    def _leave(self, asker: str) -> None:
+        self._under_way[asker] -= 1
+        if not self._under_way[asker]:
+            del self._under_way[asker]
 
     def _request_id(self, scope: Scope) -> str:
         given = header(scope, b"x-request-id")

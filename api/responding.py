@@ -21,6 +21,7 @@ class Responder:
         self._send = send
         self.request_id = request_id
         self.status = 0
+        self.asker: str | None = None
         self.meter: Meter | None = None
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:

@@ -62,6 +62,10 @@ static void add_inference(RedisModuleInfoCtx *info) {
 static void add_queue(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "queue");
     number(info, "queued_clients", jobs_queued_clients());
+    number(info, "queued_bulk", jobs_queued_bulk());
+    number(info, "queue_users", jobs_users());
+    number(info, "queue_pushed_out", jobs_pushed_out());
+    number(info, "worker_ahead", jobs_ahead());
     number(info, "queued_events", jobs_queued_events());
     number(info, "queued_notices", jobs_queued_notices());
     number(info, "in_flight", jobs_running());

@@ -142,6 +142,16 @@ class Settings:
     module_queue_jobs: int = _of(
         1024, "jobs that may wait on a shard before it answers OVERLOADED", minimum=1, maximum=1_000_000
     )
+    worker_ahead: int = _of(
+        64, "sentences for which a shard's worker gets jobs before it has read them", minimum=1, maximum=65_536
+    )
+    shared_ahead: int = _of(
+        1,
+        "of these, those of one user while others ask, too: more is faster for all together",
+        minimum=1,
+        maximum=65_536,
+    )
+    bulk_users: str = _of("", "ACL users whose work is bulk work for the shards, spaces between their names")
 
     cluster_url: str = _of(
         "",

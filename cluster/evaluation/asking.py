@@ -30,6 +30,7 @@ from qa_cluster.evaluation.intervals import difference_interval, mean_interval
 from qa_cluster.evaluation.question_set import QuestionSet
 from qa_cluster.keys import parse_sentence
 from qa_cluster.ranking.bm25 import merge
+from qa_cluster.routing.on_behalf import bulk_work
 from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.types import AskResult
 
@@ -155,12 +156,16 @@ def need_documents(settings: Settings, questions: QuestionSet, file: str, collec
 async def _in_parallel(
     settings: Settings, jobs: Sequence[Callable[[AsyncClusterClient], Coroutine[Any, Any, None]]]
 ) -> None:
-    """Run the jobs with one client; the first error ends all of them and is raised, without its group."""
+    """Run the jobs with one client; the first error ends all of them and is raised, without its group.
+
+    They are bulk work: users' questions go before.
+    """
     async with AsyncClusterClient(settings) as client:
         try:
-            async with asyncio.TaskGroup() as group:
-                for job in jobs:
-                    group.create_task(job(client))
+            with bulk_work():
+                async with asyncio.TaskGroup() as group:
+                    for job in jobs:
+                        group.create_task(job(client))
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
 

@@ -45,6 +45,9 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         ("qa.inference-workers", str(settings.inference_workers)),
         ("qa.max-batch-tokens", str(settings.max_batch_tokens)),
         ("qa.max-queue", str(settings.module_queue_jobs)),
+        ("qa.worker-ahead", str(settings.worker_ahead)),
+        ("qa.shared-ahead", str(settings.shared_ahead)),
+        *([("qa.bulk-users", settings.bulk_users)] if settings.bulk_users else []),
     )
 
 

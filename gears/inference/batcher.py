@@ -20,13 +20,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from qa_cluster.errors import InferenceFailed, QAError, QueueFull, WorkerLost
 
 from ..shard.failures import GearsError
 from .client_batches import BatchSizeMismatch, gather, joint_rows, run_joined
-from .served import Batching, BatchRun, BatchTotals, Call, Item, ServedModel, WaitLimit
+from .served import Batching, BatchRun, BatchTotals, Call, Item, RunTimes, ServedModel, WaitLimit
 from .tensors import Array
-from .token_batches import batch_shape, choose_batch, run_batch
+from .token_batches import batch_shape, choose_batch, row_parts, run_batch
 
 DEFAULT_MAX_BATCH_TOKENS = 1024
 DEFAULT_MAX_QUEUE = 4096
@@ -136,6 +138,48 @@ class Batcher:
             item.rows, item.length = checked[0].shape
         self._add(item)
         return item
+
+    async def run(
+        self,
+        model: ServedModel,
+        arrays: Sequence[Array],
+        batching: Batching | None = None,
+        limit: WaitLimit | None = None,
+    ) -> tuple[list[Array], int]:
+        """Queue a request and wait for it; return its outputs and the microseconds of its runs.
+
+        Rows of a token model that are more than a batch go in parts, one after the other, with others in between. It
+        raises as `enqueue` does, InferenceFailed if the model fails, and CancelledError once nothing of it runs.
+        """
+        outputs, items = await self._run_parts(model, arrays, batching, limit)
+        return outputs, sum(item.run_us for item in items)
+
+    async def run_measured(self, model: ServedModel, arrays: Sequence[Array]) -> tuple[list[Array], RunTimes]:
+        """Like `run`, with the times of its run; of several parts, from the first one's wait to the last one's run."""
+        outputs, items = await self._run_parts(model, arrays, None, None)
+        return outputs, RunTimes(items[0].queued_at, items[-1].ran)
+
+    async def _run_parts(
+        self, model: ServedModel, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
+    ) -> tuple[list[Array], list[Item]]:
+        checked = model.check(arrays)
+        parts = [slice(None)]
+        if batching is None and model.is_token_model:
+            rows, length = checked[0].shape
+            parts = row_parts(rows, length, self._max_tokens)
+        results, items = [], []
+        for part in parts:
+            of_part = checked if len(parts) == 1 else [array[part] for array in checked]
+            item = self.enqueue(model, of_part, batching, limit)
+            try:
+                results.append(await item.future)
+            except asyncio.CancelledError:
+                await self.over(item)
+                raise
+            items.append(item)
+        if len(parts) == 1:
+            return results[0], items
+        return [np.concatenate(outputs) for outputs in zip(*results, strict=True)], items
 
     async def call(
         self, function: Callable[[], list[Array]], limit: WaitLimit | None = None

@@ -5,7 +5,6 @@ They are compiled in this process or, with `qa.inference-workers`, in others onl
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -132,30 +131,19 @@ class ModelStore:
 
     async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
         """Run a compiled model, even if no key holds it any more."""
-        return (await self.run_measured(model, arrays))[0]
+        outputs, _ = await self.devices.of(model.device).run(model, arrays)
+        return outputs
 
     async def run_measured(self, model: ServedModel, arrays: Sequence[Array]) -> tuple[list[Array], RunTimes]:
         """`run_loaded`, and when it was done."""
-        queue = self.devices.of(model.device)
-        item = queue.enqueue(model, arrays)
-        try:
-            return await item.future, RunTimes(item.queued_at, item.ran)
-        except asyncio.CancelledError:
-            await queue.over(item)
-            raise
+        return await self.devices.of(model.device).run_measured(model, arrays)
 
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
         """Run a model by its batching options, if it has any; return the outputs and the microseconds of the run."""
         model = self._models.ready(ref) or await self._models.get(ref)
-        queue = self.devices.of(model.device)
-        item = queue.enqueue(model, arrays, batching, limit)
-        try:
-            return await item.future, item.run_us
-        except asyncio.CancelledError:
-            await queue.over(item)
-            raise
+        return await self.devices.of(model.device).run(model, arrays, batching, limit)
 
     def run_blocking(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model on its device and wait for it; for callers on any thread."""

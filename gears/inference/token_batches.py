@@ -34,6 +34,20 @@ def padded_rows(rows: int) -> int:
     return next((size for size in BATCH_SIZES if size >= rows), rows)
 
 
+def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
+    """Divide the rows of one request into runs of at most `max_tokens`, or of one row; of full sizes but for the last.
+
+    >>> row_parts(20, 100, 1024), row_parts(2, 5000, 1024), row_parts(3, 16, 1024)
+    ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], \
+[slice(0, 3, None)])
+    """
+    fitting = max(1, max_tokens // padded_length(length))
+    if rows <= fitting:
+        return [slice(0, rows)]
+    each = max(size for size in BATCH_SIZES if size <= fitting)
+    return [slice(first, min(first + each, rows)) for first in range(0, rows, each)]
+
+
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
     """The items of the next batch: the oldest one and those of its model that share its run when all cost least.
 

@@ -39,6 +39,14 @@ static int emit_run(RedisModuleCtx *ctx, void *data) {
     return n;
 }
 
+/* Rows. A run that waits for others must not keep them from coming. */
+static uint32_t run_cost(void *data) {
+    RunJob *job = data;
+    if (job->model->min_batch_size > 1) return 0;
+    long long rows = tensor_samples(job->inputs[0]);
+    return rows < 1 ? 1 : rows > UINT32_MAX ? UINT32_MAX : (uint32_t)rows;
+}
+
 static void free_run(void *data) {
     RunJob *job = data;
     if (job->model) runnable_release(&job->model->run);
@@ -115,8 +123,12 @@ static void reply_run(RedisModuleCtx *ctx, void *data, const JobResult *result) 
 
 enum { RUN_STATUSES = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT) };
 
-static const JobClass RUN = {
-    .kind = "model.run", .emit = emit_run, .finish = finish_run, .free = free_run, .statuses = RUN_STATUSES};
+static const JobClass RUN = {.kind = "model.run",
+                             .emit = emit_run,
+                             .finish = finish_run,
+                             .free = free_run,
+                             .cost = run_cost,
+                             .statuses = RUN_STATUSES};
 
 /* For a run with TIMEOUT, which counts waiting only. */
 static const JobClass TIMED_RUN = {.kind = "model.run",
@@ -124,6 +136,7 @@ static const JobClass TIMED_RUN = {.kind = "model.run",
                                    .finish = finish_run,
                                    .reply = reply_run,
                                    .free = free_run,
+                                   .cost = run_cost,
                                    .queue_timeout = 1,
                                    .statuses = RUN_STATUSES};
 

@@ -274,11 +274,23 @@ static void free_dag_job(void *data) {
     RedisModule_Free(data);
 }
 
+/* Its steps: the rows of what they make are not known yet. One with a model that waits for others waits, too. */
+static uint32_t dag_cost(void *data) {
+    const Dag *dag = ((DagJob *)data)->dag;
+    for (int i = 0; i < dag->n_ops; i++) {
+        const DagOp *op = &dag->ops[i];
+        int of_model = op->kind == DAG_STEP && op->target->class == &model_class;
+        if (of_model && ((const Model *)op->target)->min_batch_size > 1) return 0;
+    }
+    return (uint32_t)dag->n_steps;
+}
+
 static const JobClass DAG = {.kind = "dag.run",
                              .emit = emit_dag,
                              .finish = finish_dag,
                              .reply = reply_dag,
                              .free = free_dag_job,
+                             .cost = dag_cost,
                              .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 
 /* For a DAG with TIMEOUT, which counts waiting only. */
@@ -287,6 +299,7 @@ static const JobClass TIMED_DAG = {.kind = "dag.run",
                                    .finish = finish_dag,
                                    .reply = reply_dag,
                                    .free = free_dag_job,
+                                   .cost = dag_cost,
                                    .queue_timeout = 1,
                                    .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 

@@ -40,12 +40,28 @@ static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResu
 
 static RedisModuleString *trigger_registration(void *data) { return ((Trigger *)data)->registration; }
 
+/* qa.read has a model, a question and then a word for each sentence; others have long words, as qa.pipeline has. A
+ * sentence with its neighbours has some 500 bytes. */
+static uint32_t trigger_cost(void *data) {
+    enum { BEFORE_SENTENCES = 3, SENTENCE_BYTES = 512 };
+    const Trigger *trigger = data;
+    size_t bytes = 0, sentences = trigger->argc > BEFORE_SENTENCES ? (size_t)trigger->argc - BEFORE_SENTENCES : 1;
+    for (int i = 0; i < trigger->argc; i++) {
+        size_t length;
+        RedisModule_StringPtrLen(trigger->argv[i], &length);
+        bytes += length;
+    }
+    size_t long_words = bytes / SENTENCE_BYTES;
+    size_t cost = sentences > long_words ? sentences : long_words;
+    return cost > UINT32_MAX ? UINT32_MAX : (uint32_t)cost;
+}
+
 #define TRIGGER_METHODS                                                                                                \
     .kind = "trigger", .emit = emit_trigger, .finish = finish_trigger, .free = free_trigger,                           \
     .registration = trigger_registration
 static const JobClass TRIGGER = {TRIGGER_METHODS, .of_user = 1};
 static const JobClass TRIGGER_IN_ORDER = {TRIGGER_METHODS, .of_user = 1, .in_order = 1};
-static const JobClass OWN_TRIGGER = {TRIGGER_METHODS};
+static const JobClass OWN_TRIGGER = {TRIGGER_METHODS, .cost = trigger_cost};
 
 static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registration, RedisModuleString **argv, int argc) {
     Trigger *trigger = RedisModule_Calloc(1, sizeof *trigger);

@@ -64,12 +64,13 @@ static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult
     return NULL;
 }
 
-/* Whatever goes wrong in the function, the client gets its command's own reply; only the loss of the worker is an
- * error. */
+/* Whatever goes wrong in the function, the client gets its command's own reply; only the loss of the worker and a full
+ * queue are errors. */
 static void reply_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const Event *event = data;
-    int lost = result->status == JOB_FAILED && result->cause == CAUSE_LOST;
-    if (lost || (result->status == JOB_OVERRIDE && result->argc)) jobs_default_reply(ctx, result);
+    int not_run = result->cause == CAUSE_LOST || result->cause == CAUSE_PUSHED_OUT;
+    if ((result->status == JOB_FAILED && not_run) || (result->status == JOB_OVERRIDE && result->argc))
+        jobs_default_reply(ctx, result);
     else resp_reply(ctx, event->captured, event->captured_length, RESP_3);
 }
 
@@ -84,11 +85,14 @@ static void free_event(void *data) {
 
 static RedisModuleString *event_registration(void *data) { return ((Event *)data)->id; }
 
+/* One that a client waits for reads a sentence. */
+static uint32_t event_cost(void *data) { return ((Event *)data)->captured != NULL; }
+
 #define EVENT_METHODS                                                                                                  \
     .kind = "event", .emit = emit_event, .finish = finish_event, .reply = reply_event, .free = free_event,             \
     .registration = event_registration
 static const JobClass EVENT = {EVENT_METHODS, .of_user = 1};
-static const JobClass OWN_EVENT = {EVENT_METHODS};
+static const JobClass OWN_EVENT = {EVENT_METHODS, .cost = event_cost};
 
 static Event *new_event(const Registration *registration, const char *name, RedisModuleString *key) {
     Event *event = RedisModule_Calloc(1, sizeof *event);

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "jobs/flows.h"
 #include "jobs/order.h"
 #include "jobs/queue.h"
 #include "server/caller.h"
@@ -35,9 +36,9 @@ struct Job {
     int kind;
     int attempt;
     RedisModuleBlockedClient *client;
-    unsigned long long client_id; /* whose turn it takes; without a client: a hash of its registration's id */
-    long long timeout_ms;         /* 0: none */
-    uint64_t deadline_us;         /* 0: none (yet) */
+    QueuePlace place;     /* whose turn it takes */
+    long long timeout_ms; /* 0: none */
+    uint64_t deadline_us; /* 0: none (yet) */
     RedisModuleTimerID timer;
     uint64_t queued_us;
     uint64_t started_us;
@@ -57,6 +58,7 @@ typedef struct Tombstone {
     long long later_ms; /* how long it may go on after that (the client has left, the deadline stands) */
     Order *order;       /* whose next job must wait until the worker has stopped working on this one */
     Queue *lane;
+    QueueHold hold; /* what its user has out as long as the worker may work on it */
 } Tombstone;
 
 /* In the order of service; before QA.READY the worker gets only the first two. Then all but notices take turns, as far
@@ -64,6 +66,10 @@ typedef struct Tombstone {
 enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_FUNCTIONS, LANE_BACKGROUND, LANE_COUNT };
 
 enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
+
+/* A user that has asked nothing for so long does not limit the others any more. A job that is larger than MAX_HOLD
+ * counts as this much of what the worker has, for it works on it in parts. */
+enum { LINGER_MS = 10000, MAX_HOLD = 16, MAX_COST = 65536 };
 
 static const char *const KINDS[JOB_KINDS] = {"script",     "trigger",     "event",     "onregistered", "command",
                                              "model.load", "script.load", "model.run", "dag.run",      "other"};
@@ -78,12 +84,16 @@ static RedisModuleDict *tombstones;
 static Job *running;
 static size_t running_count;
 static uint64_t asked; /* calls of QA.NEXT */
+static unsigned long long pushed_out;
 static const JobsWorker *worker;
 
 int jobs_on_load(RedisModuleCtx *ctx) {
     (void)ctx;
     QueueAllocator allocator = {RedisModule_Alloc, RedisModule_Free};
-    for (int i = 0; i < LANE_COUNT; i++) lanes[i] = queue_new(allocator);
+    for (int i = 0; i < LANE_COUNT; i++) {
+        int of_clients = i == LANE_EARLY || i == LANE_CLIENTS || i == LANE_FUNCTIONS;
+        lanes[i] = queue_new(allocator, of_clients ? QUEUE_LEVELS : 1);
+    }
     by_id = RedisModule_CreateDict(NULL);
     by_client = RedisModule_CreateDict(NULL);
     tombstones = RedisModule_CreateDict(NULL);
@@ -114,6 +124,7 @@ static void count_end(const Job *job) {
     case CAUSE_LOST: kind->lost++; return;
     case CAUSE_CLIENT_GONE: kind->client_gone++; return;
     case CAUSE_ABORTED: kind->aborted++; return;
+    case CAUSE_PUSHED_OUT: kind->refused++; return;
     case CAUSE_ANSWERED: break;
     }
     switch (job->result.status) {
@@ -136,6 +147,17 @@ static size_t queued_functions(void) { return queue_length(lanes[LANE_FUNCTIONS]
 size_t jobs_queued_clients(void) {
     return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + queued_functions();
 }
+
+size_t jobs_queued_bulk(void) {
+    return queue_class_length(lanes[LANE_EARLY], QUEUE_BULK) + queue_class_length(lanes[LANE_CLIENTS], QUEUE_BULK) +
+           queue_class_length(lanes[LANE_FUNCTIONS], QUEUE_BULK);
+}
+
+enum { LEVEL_OF_USERS = 2 };
+
+size_t jobs_users(void) { return queue_flows(lanes[LANE_CLIENTS], LEVEL_OF_USERS); }
+size_t jobs_ahead(void) { return queue_out(lanes[LANE_CLIENTS]); }
+unsigned long long jobs_pushed_out(void) { return pushed_out; }
 size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]) + queue_length(lanes[LANE_BACKGROUND]); }
 size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
 size_t jobs_running(void) { return running_count; }
@@ -214,15 +236,26 @@ static void let_next_go(Order *order, Queue *lane) {
     Job *next = (Job *)order_next(order);
     if (!next) return;
     next->lane = lane;
-    queue_push(next->lane, &next->node, next->client_id);
+    queue_push(next->lane, &next->node, &next->place);
     worker->wake();
+}
+
+/* The worker no longer works on it, so another job of its user may go. */
+static void release(Queue *lane, QueueHold *hold) {
+    if (!hold->flow) return;
+    queue_release(lane, hold);
+    if (queue_length(lane)) worker->wake();
 }
 
 /* Copies what must last of `result`. After this the job is freed, or belongs to the unblocking of its client. */
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
-    if (job->state == JOB_QUEUED) queue_remove(job->lane, &job->node);
-    else unlink_running(job);
+    if (job->state == JOB_QUEUED) {
+        queue_remove(job->lane, &job->node);
+    } else {
+        unlink_running(job);
+        release(job->lane, &job->node.hold);
+    }
     RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
     job->state = JOB_ENDED;
     job->result = *result;
@@ -295,6 +328,7 @@ static void on_grace_over(RedisModuleCtx *ctx, void *data) {
     RedisModule_DictDelC(tombstones, &tombstone->id, sizeof tombstone->id, NULL);
     worker->kill(reason, 1);
     let_next_go(tombstone->order, tombstone->lane);
+    release(tombstone->lane, &tombstone->hold);
     RedisModule_Free(tombstone);
 }
 
@@ -306,6 +340,8 @@ static void cancel_running(Job *job, long long left_ms) {
     tombstone->order = job->order;
     tombstone->lane = job->lane;
     job->order = NULL;
+    tombstone->hold = job->node.hold;
+    job->node.hold.flow = NULL;
     tombstone->later_ms = left_ms;
     tombstone->timer = RedisModule_CreateTimer(server_ctx(), config.cancel_grace_ms, on_grace_over, tombstone);
     RedisModule_DictSetC(tombstones, &tombstone->id, sizeof tombstone->id, tombstone);
@@ -319,6 +355,7 @@ static int bury(uint64_t id) {
     if (RedisModule_DictDelC(tombstones, &id, sizeof id, &tombstone) != REDISMODULE_OK) return 0;
     RedisModule_StopTimer(server_ctx(), tombstone->timer, NULL);
     let_next_go(tombstone->order, tombstone->lane);
+    release(tombstone->lane, &tombstone->hold);
     RedisModule_Free(tombstone);
     return 1;
 }
@@ -377,6 +414,10 @@ static Job *job_new(const JobClass *class, void *data, long long timeout_ms) {
     job->kind = kind_of(class);
     job->timeout_ms = timeout_ms < 0 ? 0 : timeout_ms ? timeout_ms : config.job_timeout_ms;
     job->queued_us = RedisModule_MonotonicMicroseconds();
+    uint32_t cost = class->cost ? class->cost(data) : 0;
+    if (cost > MAX_COST) cost = MAX_COST;
+    job->node.cost = cost ? cost : 1;
+    job->node.hold.cost = class->of_user ? 1 : cost > MAX_HOLD ? MAX_HOLD : cost;
     return job;
 }
 
@@ -390,7 +431,7 @@ static void enqueue(Job *job, int lane) {
         job->lane = order_queue(job->order);
         return;
     }
-    queue_push(job->lane, &job->node, job->client_id);
+    queue_push(job->lane, &job->node, &job->place);
     worker->wake();
 }
 
@@ -398,6 +439,21 @@ static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const
     stats[kind_of(class)].refused++;
     if (class->free) class->free(data);
     RedisModule_ReplyWithError(ctx, error);
+}
+
+/* The queue is full: the newest job of whoever has most in it makes place for one of a user that has less. Else a user
+ * that fills the queue would keep the others out of it. */
+static int make_place(RedisModuleCtx *ctx, Queue *lane, const QueuePlace *place, size_t queued) {
+    Job *rival = (Job *)queue_rival(lane, place);
+    if (!rival || !rival->client) return 0;
+    char error[160];
+    snprintf(error, sizeof error,
+             "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), and others have fewer in it, try again "
+             "later",
+             queued, config.max_queue);
+    pushed_out++;
+    end_failed(ctx, rival, CAUSE_PUSHED_OUT, error);
+    return 1;
 }
 
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
@@ -410,31 +466,24 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
         refuse(ctx, class, data, jobs_refusal());
         return 0;
     }
+    int lane = class->before_ready ? LANE_EARLY : class->of_user ? LANE_FUNCTIONS : LANE_CLIENTS;
+    QueuePlace place = flows_of_caller(ctx);
     size_t queued = class->of_user ? queued_functions() : jobs_queued_clients() - queued_functions();
-    if ((long long)queued >= config.max_queue) {
+    if ((long long)queued >= config.max_queue && !make_place(ctx, lanes[lane], &place, queued)) {
         snprintf(error, sizeof error, "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), try again later",
                  queued, config.max_queue);
         refuse(ctx, class, data, error);
         return 0;
     }
     Job *job = job_new(class, data, timeout_ms);
-    job->client_id = RedisModule_GetClientId(ctx);
+    job->place = place;
     job->client = RedisModule_BlockClient(ctx, JOB_Reply, NULL, JOB_Free, 0);
     RedisModule_SetDisconnectCallback(job->client, JOB_Disconnected);
     RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
     if (class->in_order) job->order = order_find(class->registration(data));
     arm(job);
-    enqueue(job, class->before_ready ? LANE_EARLY : class->of_user ? LANE_FUNCTIONS : LANE_CLIENTS);
+    enqueue(job, lane);
     return 1;
-}
-
-/* The registrations' events take turns: one with many must not keep those of others waiting. */
-static uint64_t hash_of(RedisModuleString *id) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(id, &length);
-    uint64_t hash = 14695981039346656037ULL;
-    for (size_t i = 0; i < length; i++) hash = (hash ^ (unsigned char)text[i]) * 1099511628211ULL;
-    return hash;
 }
 
 int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
@@ -446,7 +495,8 @@ int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long lon
         return 0;
     }
     Job *job = job_new(class, data, timeout_ms);
-    if (lane == LANE_BACKGROUND && class->registration) job->client_id = hash_of(class->registration(data));
+    /* The registrations' events take turns: one with many must not keep those of others waiting. */
+    if (lane == LANE_BACKGROUND && class->registration) job->place = flows_of_name(class->registration(data));
     enqueue(job, lane);
     return 1;
 }
@@ -459,7 +509,7 @@ int jobs_notify(const JobClass *class, void *data) {
     }
     Job *job = job_new(class, data, -1);
     job->lane = lane;
-    queue_push(job->lane, &job->node, 0);
+    queue_push(job->lane, &job->node, &job->place);
     worker->wake();
     return 1;
 }
@@ -473,9 +523,24 @@ static int has_room(int lane, int ready, const JobsRoom *room) {
     return lane == LANE_FUNCTIONS ? room->functions > 0 : lane != LANE_BACKGROUND || room->background > 0;
 }
 
+/* What the worker may have of each user. Several runs at the same time need as many jobs more; of users' functions it
+ * gets what its threads take up, once over. */
+static void set_limits(void) {
+    uint64_t now_ms = RedisModule_MonotonicMicroseconds() / 1000;
+    long long at_once = config.threads_per_queue * (config.inference_workers > 1 ? config.inference_workers : 1);
+    QueueLimits models = {(uint32_t)(config.worker_ahead * at_once), (uint32_t)(config.shared_ahead * at_once),
+                          LINGER_MS};
+    QueueLimits functions = {UINT32_MAX, (uint32_t)(2 * config.function_threads), LINGER_MS};
+    queue_limit(lanes[LANE_CLIENTS], models);
+    queue_limit(lanes[LANE_FUNCTIONS], functions);
+    queue_tick(lanes[LANE_CLIENTS], now_ms);
+    queue_tick(lanes[LANE_FUNCTIONS], now_ms);
+}
+
 int jobs_available(int ready, const JobsRoom *room) {
+    set_limits();
     for (int i = 0; i < LANE_COUNT; i++)
-        if (queue_length(lanes[i]) && has_room(i, ready, room)) return 1;
+        if (has_room(i, ready, room) && queue_ready(lanes[i])) return 1;
     return 0;
 }
 
@@ -590,7 +655,8 @@ void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
         if (!job->client) disarm(job);
         job->state = JOB_QUEUED;
         job->started_us = 0;
-        queue_push_front(job->lane, &job->node, job->client_id);
+        queue_release(job->lane, &job->node.hold);
+        queue_push_front(job->lane, &job->node, &job->place);
     }
     worker->wake();
 }

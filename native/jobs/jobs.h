@@ -18,8 +18,15 @@ typedef struct Job Job;
 typedef enum { JOB_OK, JOB_OVERRIDE, JOB_SKIP, JOB_TENSORS, JOB_DAG, JOB_TIMEDOUT, JOB_FAILED } JobStatus;
 
 /* Why it ended: the worker answered; its deadline passed; two workers died on it; its client left; a removal of its
- * registration ended all its jobs. */
-typedef enum { CAUSE_ANSWERED, CAUSE_DEADLINE, CAUSE_LOST, CAUSE_CLIENT_GONE, CAUSE_ABORTED } JobCause;
+ * registration ended all its jobs; the queue was full, and another user had less in it. */
+typedef enum {
+    CAUSE_ANSWERED,
+    CAUSE_DEADLINE,
+    CAUSE_LOST,
+    CAUSE_CLIENT_GONE,
+    CAUSE_ABORTED,
+    CAUSE_PUSHED_OUT
+} JobCause;
 
 typedef struct JobResult {
     JobStatus status;
@@ -47,6 +54,9 @@ typedef struct JobClass {
     void (*free)(void *data);
     /* The id of the registration that the job belongs to. NULL: it belongs to none. */
     RedisModuleString *(*registration)(void *data);
+    /* How many sentences the models read for it, or what takes as long, at least 1: what it takes of its user's turn,
+     * and what the worker then has of this user. NULL, or 0: no model works for it, or it waits there for others. */
+    uint32_t (*cost)(void *data);
     int of_user;       /* runs a user's function: it waits in a lane of its own, so that others never wait behind it */
     int in_order;      /* jobs of one registration with waiting clients run one after the other */
     int with_events;   /* a notice that waits with the events; too many of them drop it */
@@ -134,6 +144,12 @@ int jobs_done(RedisModuleCtx *ctx, uint64_t id, JobResult *result);
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent);
 
 size_t jobs_queued_clients(void);
+size_t jobs_queued_bulk(void); /* of these, those of clients that do bulk work */
+/* Users that have jobs for models, or had some in the last seconds. */
+size_t jobs_users(void);
+/* The cost of the jobs for models that the worker has. */
+size_t jobs_ahead(void);
+unsigned long long jobs_pushed_out(void);
 size_t jobs_queued_events(void);
 size_t jobs_queued_notices(void);
 size_t jobs_running(void);

@@ -17,7 +17,7 @@ Order *order_find(RedisModuleString *name) {
     if (order) return order;
     order = RedisModule_Calloc(1, sizeof *order);
     order->name = RedisModule_CreateStringFromString(NULL, name);
-    order->kept = queue_new((QueueAllocator){RedisModule_Alloc, RedisModule_Free});
+    order->kept = queue_new((QueueAllocator){RedisModule_Alloc, RedisModule_Free}, 1);
     RedisModule_DictSetC(orders, (void *)text, length, order);
     return order;
 }
@@ -27,7 +27,7 @@ int order_enter(Order *order, QueueNode *node) {
         order->busy = 1;
         return 1;
     }
-    queue_push(order->kept, node, 0);
+    queue_push(order->kept, node, &(QueuePlace){{0}});
     return 0;
 }
 

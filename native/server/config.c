@@ -21,6 +21,8 @@ typedef struct Setting {
 
 static const Setting SETTINGS[] = {
     {"max-queue", &config.max_queue, 1024, 1, 1000000},
+    {"worker-ahead", &config.worker_ahead, 64, 1, 65536},
+    {"shared-ahead", &config.shared_ahead, 1, 1, 65536},
     {"max-events", &config.max_events, 100000, 1, 10000000},
     {"job-timeout-ms", &config.job_timeout_ms, 30000, 1, 86400000},
     {"hook-timeout-ms", &config.hook_timeout_ms, 30000, 1, 86400000},
@@ -209,6 +211,33 @@ static int set_answer_keys(const char *name, RedisModuleString *value, void *dat
     return REDISMODULE_OK;
 }
 
+static RedisModuleString *shown_bulk_users;
+
+static RedisModuleString *get_bulk_users(const char *name, void *data) {
+    (void)name;
+    (void)data;
+    return shown_bulk_users;
+}
+
+static int set_bulk_users(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+    (void)name;
+    (void)data;
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(value, &length);
+    if (strlen(text) != length) {
+        *error = RedisModule_CreateStringPrintf(NULL, "qa.bulk-users has a zero byte after: %.128s", text);
+        return REDISMODULE_ERR;
+    }
+    keep_text(&config.bulk_users, &shown_bulk_users, text);
+    return REDISMODULE_OK;
+}
+
+int config_is_bulk_user(const char *name, size_t length) {
+    for (const char *at = config.bulk_users; *(at += strspn(at, " ")); at += strcspn(at, " "))
+        if (strcspn(at, " ") == length && !memcmp(at, name, length)) return 1;
+    return 0;
+}
+
 char **config_split_command(const char *command, int *count) {
     size_t length = strlen(command);
     char **words = RedisModule_Calloc(1, (length + 2) * sizeof *words + length + 1);
@@ -300,6 +329,7 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     config.bus_key_file = RedisModule_Strdup("");
     config.worker_environment = RedisModule_Strdup("");
     config.answer_keys = RedisModule_Strdup("text");
+    config.bulk_users = RedisModule_Strdup("");
     config.backends_path = default_backends_path();
     config.model_chunk_size = 511LL << 20;
     /* The first three are immutable: a client that could change them could run programs as the server's user, or give
@@ -311,7 +341,9 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
         RedisModule_RegisterStringConfig(ctx, "worker-environment", "", REDISMODULE_CONFIG_IMMUTABLE, get_environment,
                                          set_environment, NULL, NULL) != REDISMODULE_OK ||
         RedisModule_RegisterStringConfig(ctx, "answer-keys", "text", REDISMODULE_CONFIG_DEFAULT, get_answer_keys,
-                                         set_answer_keys, NULL, NULL) != REDISMODULE_OK)
+                                         set_answer_keys, NULL, NULL) != REDISMODULE_OK ||
+        RedisModule_RegisterStringConfig(ctx, "bulk-users", "", REDISMODULE_CONFIG_DEFAULT, get_bulk_users,
+                                         set_bulk_users, NULL, NULL) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     for (int i = 0; i < SETTING_COUNT; i++) {
         const Setting *setting = &SETTINGS[i];

@@ -13,7 +13,10 @@ typedef struct Config {
     char *bus_key_file;       /* empty: none */
     char *worker_environment; /* names of variables, divided by commas */
     char *answer_keys;        /* "text" or "digest" */
+    char *bulk_users;         /* names of users, spaces between them */
     long long max_queue;
+    long long worker_ahead;
+    long long shared_ahead;
     long long max_events;
     long long job_timeout_ms;
     long long hook_timeout_ms;
@@ -48,6 +51,9 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 /* Every qa.* setting as name, value elements; returns the number of elements (for QA.HELLO). */
 int config_reply_pairs(RedisModuleCtx *ctx);
+
+/* 1: the user's work is bulk work (qa.bulk-users). */
+int config_is_bulk_user(const char *name, size_t length);
 
 /* Splits a worker command into words: spaces separate, double quotes group, backslash escapes. NULL with *count 0 when
  * it is empty, NULL with *count -1 when a quote is not closed. The caller frees the result, one allocation, with

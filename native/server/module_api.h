@@ -464,6 +464,7 @@ typedef RedisModuleString Str_;
     X(size_t, GetClusterSize, (void))
 
 #define REDISMODULE_OPTIONAL_FUNCTIONS(X)                                                                              \
+    X(Str_ *, GetClientNameById, (Ctx_ *ctx, uint64_t client_id))                                                      \
     X(int, SetCommandACLCategories, (RedisModuleCommand * command, const char *categories))                            \
     X(unsigned long long, CommandFilterGetClientId, (RedisModuleCommandFilterCtx * filter))                            \
     X(int, AddPostNotificationJob,                                                                                     \

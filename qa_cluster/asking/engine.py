@@ -17,7 +17,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.routing.admission import Admission
+from qa_cluster.routing.admission import SPARE_TURNS, Admission
 from qa_cluster.routing.connection import Login
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER
@@ -65,7 +65,7 @@ class EngineOptions:
     answer_drift: float = Settings.answer_drift
     waves: tuple[int, ...] = Settings.waves
     limits: AskLimits = field(default_factory=AskLimits)
-    connections_per_shard: int = 64
+    connections_per_shard: int = 64 + SPARE_TURNS
     max_waiting_per_shard: int = 256
     questions_at_once: int = 64
     max_waiting_questions: int = 1024

@@ -1,16 +1,21 @@
 """Lets in only as many questions as can be answered in time: the others are refused while they wait, not at the end.
 
-`at_once` questions are worked on; others, `most_waiting` at most, wait in the order of their arrival. While some wait,
-the times at which questions end tell the pace of the cluster. By that pace, a question that cannot end before its
-deadline any more is refused at once, so its caller can go elsewhere or come back, and the cluster does no work that
-nobody will get.
+`at_once` questions are worked on; others, `most_waiting` at most, wait. Whose turn it is depends on the asker (an API
+key, see `on_behalf`): of those with waiting questions the one for whom the fewest are worked on goes next, and an
+asker's own go in the order of their arrival. An asker for whom none is worked on need not wait for others to end, as
+long as no more than `SPARE_TURNS` have been let in like that. When all places to wait are taken, the asker with the
+most of them loses its newest to one who has fewer.
+
+While some wait, the times at which questions end tell the pace of the cluster. By that pace, a question that cannot end
+before its deadline any more is refused at once, so its caller can go elsewhere or come back, and the cluster does no
+work that nobody will get.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -18,15 +23,19 @@ from time import monotonic
 from qa_cluster.errors import QueueFull
 from qa_cluster.tracing import step
 
+from .on_behalf import asker
+
 # How many ends make a pace: a few that came together say little, and old ones speak of another load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
+SPARE_TURNS = 8
 
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A question that waits: until when it must have ended, and what wakes it."""
+    """A question that waits: whose it is, until when it must have ended, and what wakes it."""
 
+    asker: str
     until: float
     turn: asyncio.Future[None]
 
@@ -43,15 +52,20 @@ class Admission:
         self._at_once = at_once
         self._most_waiting = most_waiting
         self._clock = clock
-        self._working = 0
-        self._queue: deque[_Waiting] = deque()
+        self._working: Counter[str] = Counter()
+        self._queues: dict[str, deque[_Waiting]] = {}  # by asker, in the order in which they have their turns
         self._ends: deque[float] = deque(maxlen=MOST_ENDS)
         self.refused = 0
 
     @property
+    def working(self) -> int:
+        """How many questions are worked on."""
+        return self._working.total()
+
+    @property
     def waiting(self) -> int:
         """How many questions wait for their turn."""
-        return len(self._queue)
+        return sum(map(len, self._queues.values()))
 
     @property
     def pace(self) -> float:
@@ -63,66 +77,111 @@ class Admission:
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
         """Wait for a turn; QueueFull as soon as it is clear that the work will not end in so many seconds."""
-        if self._working >= self._at_once or self._queue:
-            with step("admission", {"qa.waiting": len(self._queue)}):
-                await self._wait(self._clock() + seconds)
+        mine = asker()
+        if self._may_begin(mine):
+            self._working[mine] += 1
         else:
-            self._working += 1
+            with step("admission", {"qa.waiting": self.waiting}):
+                await self._wait(mine, self._clock() + seconds)
         try:
             yield
         except BaseException:
-            self._end()
+            self._end(mine)
             raise
-        self._end(self._clock())
+        self._end(mine, self._clock())
 
-    async def _wait(self, until: float) -> None:
-        if len(self._queue) >= self._most_waiting:
-            self.refused += 1
-            raise QueueFull(f"{self._working} questions are being answered and {len(self._queue)} wait, the limit")
-        mine = _Waiting(until, asyncio.get_running_loop().create_future())
-        self._queue.append(mine)
+    def _may_begin(self, mine: str) -> bool:
+        working = self.working
+        if working < self._at_once:
+            return not self._queues
+        is_new = not self._working[mine] and mine not in self._queues
+        return is_new and working < self._at_once + SPARE_TURNS
+
+    async def _wait(self, mine: str, until: float) -> None:
+        if self.waiting >= self._most_waiting:
+            self._make_place(mine)
+        waiting = _Waiting(mine, until, asyncio.get_running_loop().create_future())
+        self._queues.setdefault(mine, deque()).append(waiting)
         self._refuse_late()
         try:
-            await mine.turn
+            await waiting.turn
         except asyncio.CancelledError:
-            if mine in self._queue:
-                self._queue.remove(mine)
-            elif not mine.turn.cancelled() and mine.turn.exception() is None:
-                self._end()  # its turn had come in the same moment
+            if not self._remove(waiting) and not waiting.turn.cancelled() and waiting.turn.exception() is None:
+                self._end(mine)  # its turn had come in the same moment
             raise
 
-    def _end(self, at: float | None = None) -> None:
+    def _make_place(self, mine: str) -> None:
+        """Refuse the newest of whoever has most that wait; QueueFull if that is who comes."""
+        full = f"{self.working} questions are being answered and {self.waiting} wait, the limit"
+        self.refused += 1
+        most = max(self._queues.values(), key=len, default=None)
+        if most is None or len(most) <= len(self._queues.get(mine, ())) + 1:
+            raise QueueFull(full)
+        last = most[-1]
+        self._remove(last)
+        if not last.turn.done():
+            last.turn.set_exception(QueueFull(f"{full}, and others have fewer"))
+
+    def _remove(self, waiting: _Waiting) -> bool:
+        queue = self._queues.get(waiting.asker)
+        if queue is None or waiting not in queue:
+            return False
+        queue.remove(waiting)
+        if not queue:
+            del self._queues[waiting.asker]
+        return True
+
+    def _end(self, mine: str, at: float | None = None) -> None:
         """One is done; `at` is when, None if it says nothing about the pace."""
-        self._working -= 1
-        if at is not None and self._queue:
+        self._working[mine] -= 1
+        if not self._working[mine]:
+            del self._working[mine]
+        if at is not None and self._queues:
             self._ends.append(at)
         self._refuse_late()
-        while self._queue and self._working < self._at_once:
-            turn = self._queue.popleft().turn
-            if not turn.done():  # else its asker has left, and is about to notice
-                self._working += 1
-                turn.set_result(None)
-        if not self._queue:
+        while self._queues and self.working < self._at_once:
+            waiting = self._next()
+            if not waiting.turn.done():  # else its asker has left, and is about to notice
+                self._working[waiting.asker] += 1
+                waiting.turn.set_result(None)
+        if not self._queues:
             self._ends.clear()  # from now on, questions end as they come, not as fast as they can
+
+    def _next(self) -> _Waiting:
+        """Take out the first question of the asker whose turn it is."""
+        mine = min(self._queues, key=lambda each: self._working[each])
+        queue = self._queues.pop(mine)
+        waiting = queue.popleft()
+        if queue:
+            self._queues[mine] = queue  # behind all others
+        return waiting
+
+    def _in_turn(self) -> Iterator[_Waiting]:
+        """All that wait, about in the order in which they will have their turns."""
+        for place in range(max(map(len, self._queues.values()), default=0)):
+            for queue in self._queues.values():
+                if place < len(queue):
+                    yield queue[place]
 
     def _refuse_late(self) -> None:
         """Refuse those that would end too late: each ends when all before it have, those being worked on included."""
-        pace, now = self.pace, self._clock()
+        pace, now, working = self.pace, self._clock(), self.working
         if not pace:
             return
-        stay: deque[_Waiting] = deque()
-        for waiting in self._queue:
+        before = 0
+        for waiting in list(self._in_turn()):
             if waiting.turn.done():
+                self._remove(waiting)
                 continue
-            needed = (self._working + len(stay) + 1) * pace
+            needed = (working + before + 1) * pace
             if now + needed <= waiting.until:
-                stay.append(waiting)
+                before += 1
                 continue
             self.refused += 1
+            self._remove(waiting)
             waiting.turn.set_exception(
                 QueueFull(
-                    f"{self._working} questions are being answered and {len(stay)} wait, which takes {needed:.1f} s:"
+                    f"{working} questions are being answered and {before} wait, which takes {needed:.1f} s:"
                     f" this one has {max(0.0, waiting.until - now):.1f} s left (timeout_ms)"
                 )
             )
-        self._queue = stay

@@ -19,6 +19,8 @@ import hiredis
 from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.tls import ALERT, SPEAKS_TLS, hung_up, meaning
 
+from .on_behalf import CLIENT_NAME
+
 Argument = str | bytes | int | float
 MAX_PENDING = 4096
 _NOT_YET = object()
@@ -63,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._on_push = on_push
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
+        self.name = CLIENT_NAME
         self.closed = False
 
     @classmethod
@@ -87,7 +90,7 @@ class Connection(asyncio.Protocol):
                     hello: list[Argument] = ["HELLO", 3]
                     if login.password is not None:
                         hello += ["AUTH", login.username or "default", login.password]
-                    await connection.execute(*hello, "SETNAME", "qa-cluster")
+                    await connection.execute(*hello, "SETNAME", CLIENT_NAME)
                 except BaseException:
                     connection.close()
                     raise

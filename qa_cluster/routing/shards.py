@@ -26,6 +26,7 @@ from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redir
 from qa_cluster.tracing import current, step
 
 from .connection import MAX_PENDING, Argument, Connection, ConnectionLost, Login
+from .on_behalf import connection_name
 
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
@@ -69,6 +70,7 @@ class ShardPool:
         self._shared: Connection | None = None
         self._opening = asyncio.Lock()
         self._closed = False
+        self._may_name = True
         self._down = ""
         self._under_way: set[asyncio.Future[Connection]] = set()
         self._busy: set[Connection] = set()
@@ -125,6 +127,20 @@ class ShardPool:
             raise reply
         return reply
 
+    async def _run(self, connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+        """Run commands; before, the connection gets the name of those for whom they are, by which shards put turns."""
+        name = connection_name()
+        naming = connection.name != name and self._may_name
+        if naming:
+            connection.name = name
+            commands = [("CLIENT", "SETNAME", name), *commands]
+        replies: list[Any] = []
+        for first in range(0, len(commands), MAX_PENDING):
+            replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
+        if naming and isinstance(replies.pop(0), ReplyError):
+            self._may_name = False  # the service's user has no right to: the shards see one asker
+        return replies
+
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
         """Run commands one after the other on a connection of their own; QueueFull as `execute_blocking`.
 
@@ -146,10 +162,7 @@ class ShardPool:
             self._busy.add(connection)
             if (recorded := current()) is not None:
                 recorded.sent_at = perf_counter()
-            replies: list[Any] = []
-            for first in range(0, len(commands), MAX_PENDING):
-                replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
-            return replies
+            return await self._run(connection, commands)
         except asyncio.CancelledError:
             if connection is not None:
                 connection.close()

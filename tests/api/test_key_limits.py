@@ -55,6 +55,32 @@ async def test_two_services_count_requests_together_and_say_what_is_left(cluster
 
 
 @pytest.mark.hostile
+async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target(), max_requests=4) as (app, client):
+        await with_documents(client)
+        _, flooding = await made(app, "ask")
+        _, other = await made(app, "ask")
+        cluster.triggers["qa.rank"] = never
+
+        def ask(text: str, number: int) -> asyncio.Task[httpx.Response]:
+            wanted = {"question": f"Who is {number}?", **BOOKS}
+            return asyncio.create_task(client.get("/qa", params=wanted, headers=bearer(text)))
+
+        held = [ask(flooding, number) for number in range(4)]
+        await eventually_async(lambda: app.state.metrics.active == 4)
+        assert_problem(await ask(flooding, 4), 503, "overloaded", "4 requests are under way")
+        held += [ask(other, number) for number in range(5, 7)]
+        await eventually_async(lambda: app.state.metrics.active == 6)
+        assert_problem(await ask(other, 7), 503, "overloaded", "4 requests are under way")  # it has its half
+        assert not any(task.done() for task in held)
+        for task in held:
+            task.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+        await eventually_async(lambda: app.state.metrics.active == 0)
+        assert not app._under_way
+
+
+@pytest.mark.hostile
 async def test_a_cached_answer_counts_for_a_key_with_a_limit(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client):
         await with_documents(client)

@@ -20,6 +20,7 @@ from . import (
     blocking,
     engine,
     events,
+    fairness,
     functions,
     ingest,
     large_corpus,
@@ -37,7 +38,7 @@ from .report import ROOT, Report, server_version
 
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
-SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", *ENGINE)
+SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", "fairness", *ENGINE)
 # those that need files of their own
 OTHERS = ("living", "corpus", "recall")
 
@@ -105,6 +106,8 @@ def main() -> None:
         reading_cost.run(report, binary, corpus, options.rounds)
     if "blocking" in scenarios:
         blocking.run(report, binary, corpus, options.rounds)
+    if "fairness" in scenarios:
+        fairness.run(report, binary, corpus, options.rounds)
     for name, measure in ENGINE.items():
         if name in scenarios:
             measure(report, binary, options.rounds)

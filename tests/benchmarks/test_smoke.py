@@ -17,6 +17,7 @@ from . import (
     blocking,
     engine,
     events,
+    fairness,
     functions,
     ingest,
     large_corpus,
@@ -131,6 +132,18 @@ def test_blocking_runs() -> None:
     (table,) = report.tables
     assert [row[:2] for row in table["rows"]] == [[name, workers] for workers in "01" for name in blocking.FUNCTIONS]
     assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[2:])
+
+
+def test_fairness_runs() -> None:
+    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
+    if binary is None:
+        pytest.skip("no server on this machine")
+    report = Report(server_version(binary), "none", "none")
+    fairness.run(report, binary, from_pydoc(count=3), 1, questions=5, connections=20, bulk=20)
+    assert [len(table["rows"]) for table in report.tables] == [6, 6]
+    for table in report.tables:
+        # few questions are over before others have much
+        assert all(float(cell) > 0 for row in table["rows"] for cell in row[1:-1] if cell)
 
 
 def test_living_runs(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from qa_cluster.errors import ClusterError, InvalidInput, QueueFull, ReplyError
 from qa_cluster.keys import slot
 from qa_cluster.routing.connection import Connection, ConnectionLost, Login
+from qa_cluster.routing.on_behalf import bulk_work, work_for
 from qa_cluster.routing.shards import ShardPool, Shards
 from qa_cluster.topology import Address
 from tests.client.scripted_cluster import Node, ScriptedCluster
@@ -20,8 +21,8 @@ KEY = "moving:{zz9}"
 
 
 @asynccontextmanager
-async def connected(cluster: ScriptedCluster, **options: int) -> AsyncIterator[Shards]:
-    shards = Shards([Address("127.0.0.1", node.port) for node in cluster.nodes], Login(), **options)
+async def connected(cluster: ScriptedCluster, login: Login | None = None, **options: int) -> AsyncIterator[Shards]:
+    shards = Shards([Address("127.0.0.1", node.port) for node in cluster.nodes], login or Login(), **options)
     await shards.open()
     try:
         yield shards
@@ -119,6 +120,46 @@ async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: Scripte
         await shards.execute("later:{zz9}", "RPUSH", "later:{zz9}", "a", "b", "c")
         assert sorted([value for _, value in await asyncio.gather(*waiting)]) == [b"a", b"b", b"c"]
         assert shards.pool(shard.address).in_use == 0
+
+
+async def test_a_connection_has_the_name_of_those_for_whom_it_works(cluster: ScriptedCluster) -> None:
+    node, _ = await owner_and_other(cluster)
+
+    async def waiting_names() -> list[bytes]:
+        clients = (await node.commands.execute("CLIENT", "LIST")).splitlines()
+        found = [dict(word.split(b"=", 1) for word in line.split()) for line in clients]
+        return sorted(client[b"name"] for client in found if b"b" in client[b"flags"])  # blocked
+
+    async def pop(shards: Shards, asker: str, *, bulk: bool = False) -> None:
+        work_for(asker)
+        command = ("BLPOP", "named:{zz9}", 30)
+        if bulk:
+            with bulk_work():
+                assert await shards.execute_on(shards.shard_of_key(KEY), *command, blocking=True)
+        else:
+            assert await shards.execute_on(shards.shard_of_key(KEY), *command, blocking=True)
+
+    async def popped(shards: Shards, names: list[bytes], *pops: Coroutine[None, None, None]) -> None:
+        tasks = [asyncio.create_task(each) for each in pops]
+
+        async def all_wait() -> bool:
+            return await waiting_names() == names
+
+        await eventually_async(all_wait)
+        await shards.execute("named:{zz9}", "RPUSH", "named:{zz9}", *["a"] * len(tasks))
+        await asyncio.gather(*tasks)
+
+    async with connected(cluster) as shards:
+        names = [b"bulk:qa-cluster", b"qa-cluster", b"qa-cluster:k1"]
+        await popped(shards, names, pop(shards, ""), pop(shards, "k1"), pop(shards, "", bulk=True))
+        for asker, name in (("k2", b"qa-cluster:k2"), ("", b"qa-cluster")):  # on connections that had another
+            await popped(shards, [name], pop(shards, asker))
+    for each in cluster.nodes:
+        await each.commands.execute("ACL", "SETUSER", "nameless", "on", ">p", "~*", "+@all", "-client|setname")
+    async with connected(cluster, Login("nameless", "p")) as shards:
+        await popped(shards, [b"qa-cluster"], pop(shards, "k1"))
+    for each in cluster.nodes:
+        await each.commands.execute("ACL", "DELUSER", "nameless")
 
 
 async def test_a_command_that_a_server_unblocks_at_its_demotion_is_sent_again(cluster: ScriptedCluster) -> None:

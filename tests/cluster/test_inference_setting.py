@@ -17,6 +17,13 @@ def test_servers_get_the_setting(count: int) -> None:
     assert ("qa.inference-workers", str(count)) in module_options(Settings(inference_workers=count))
 
 
+def test_servers_get_the_settings_of_shared_workers() -> None:
+    given = module_options(Settings(worker_ahead=9, shared_ahead=2, bulk_users="night import"))
+    wanted = {("qa.worker-ahead", "9"), ("qa.shared-ahead", "2"), ("qa.bulk-users", "night import")}
+    assert wanted <= set(given)
+    assert not [name for name, _ in module_options(Settings()) if name == "qa.bulk-users"]
+
+
 @pytest.mark.parametrize(
     ("fields", "shown", "problem"),
     [

@@ -157,6 +157,37 @@ def test_reading_several_sentences_in_order(shards: Shards) -> None:
     assert shards.ask("several", 1, question) == first[2]
 
 
+LONG_RUN = 120
+
+
+def test_a_question_does_not_wait_for_a_run_of_many_sentences(shards: Shards) -> None:
+    houses = (f"The number of house {number} in the long street is {number}." for number in range(LONG_RUN))
+    shards.put("run", " ".join(houses))
+    shards.wait_tokenized("run")
+    names = [sentence_name("run", number) for number in range(LONG_RUN)]
+    replies: list[Any] = []
+
+    def read_all() -> None:
+        replies.extend(read(shards, "What is the number of the house?", *names))
+
+    node = shards.node_of(sentence_name("run", 0))
+    long = threading.Thread(target=read_all)
+    asked: list[str] = []
+    long.start()
+    while long.is_alive():
+        # on the same shard, and each time a new question
+        found = read_on_node(shards, node, f"Which house is number {len(asked)}?", names[len(asked) % LONG_RUN])
+        asked.append(found["answer"])
+    long.join()
+    assert [reply["sentence_index"] for reply in replies] == list(range(LONG_RUN))
+    assert len(asked) > 10, "they passed no more than a few times"
+
+
+def read_on_node(shards: Shards, node: Any, question: str, name: str) -> dict[str, Any]:
+    (reply,) = shards.on(node, "RG.TRIGGER", "qa.read", "", question, name)
+    return dict(json.loads(reply))
+
+
 def test_one_bad_sentence_does_not_spoil_the_others(shards: Shards) -> None:
     shards.put("good", CURIE)
     shards.wait_tokenized("good")

@@ -24,6 +24,7 @@ from qa_cluster.gears.inference.token_batches import (
     cheapest_runs,
     choose_batch,
     padded_rows,
+    row_parts,
     run_batch,
 )
 from tests.gears.files import load_bytes
@@ -122,6 +123,47 @@ async def test_what_arrives_while_a_batch_runs_shares_the_next(
 async def test_requests_of_one_turn_share_a_batch(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
     await asyncio.gather(*[batcher.submit(model, row(20)) for _ in range(4)])
     assert fake.shapes == [(4, 32)]
+
+
+async def test_many_rows_run_in_parts_with_others_in_between(
+    batcher: Batcher, fake: FakeModel, model: ServedModel
+) -> None:
+    fake.gate.clear()
+    ids = np.repeat(np.arange(1000).reshape(-1, 1) % 100, 16, axis=1)
+    many = asyncio.create_task(batcher.run(model, [ids, np.ones_like(ids)]))
+    await asyncio.to_thread(fake.entered.wait, 30)
+    one = asyncio.create_task(batcher.run(model, row(16)))
+    await asyncio.sleep(0.01)
+    fake.gate.set()
+    ((sums,), _) = await one
+    assert (sums.shape, many.done()) == ((1, 16), False)
+    assert fake.shapes[:2] == [(32, 16), (1, 16)]
+    ((sums,), took_us) = await many
+    assert np.array_equal(sums, ids * 16) and took_us > 0
+    assert [shape for shape in fake.shapes if shape != (1, 16)] == [(32, 16)] * 31 + [(8, 16)]
+
+
+async def test_many_rows_that_are_cancelled_begin_no_further_part(
+    batcher: Batcher, fake: FakeModel, model: ServedModel
+) -> None:
+    fake.gate.clear()
+    ids = np.ones((200, 16), INT64)
+    many = asyncio.create_task(batcher.run(model, [ids, ids]))
+    await asyncio.to_thread(fake.entered.wait, 30)
+    many.cancel()
+    fake.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await many
+    await batcher.run(model, row(16))
+    assert fake.shapes == [(32, 16), (1, 16)]
+
+
+def test_rows_are_divided_into_full_batches() -> None:
+    for rows, length, budget in ((1, 5000, 1024), (64, 16, 1024), (65, 16, 1024), (20, 100, 1024), (3, 5000, 16)):
+        parts = row_parts(rows, length, budget)
+        assert [number for part in parts for number in range(part.start, part.stop)] == list(range(rows))
+        assert all((part.stop - part.start) * length <= max(budget, length) for part in parts)
+        assert all(part.stop - part.start in BATCH_SIZES for part in parts[:-1])
 
 
 async def test_poison_fails_alone(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:

@@ -67,7 +67,7 @@ def stream_reader(name: str, match: str) -> list[str]:
     return [name, "StreamReader", "async_local", "", match, "xadd", "", NO_ARGS, ""]
 
 
-def trigger(name: str, word: str, *, in_order: bool = False) -> list[str]:
-    """A CommandReader registration."""
+def trigger(name: str, word: str, *, in_order: bool = False, own: bool = False) -> list[str]:
+    """A CommandReader registration, of a user's function or of qa-cluster's own."""
     args = f"*4\r\n$7\r\ntrigger\r\n${len(word)}\r\n{word}\r\n$7\r\ninorder\r\n:{int(in_order)}\r\n"
-    return [name, "CommandReader", "async_local", "", word, "", "", args, ""]
+    return [name, "CommandReader", "async_local", "", word, "", "", args, '{"own":true}' if own else ""]

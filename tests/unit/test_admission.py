@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from qa_cluster.errors import QueueFull
-from qa_cluster.routing.admission import LEAST_ENDS, Admission
+from qa_cluster.routing.admission import LEAST_ENDS, SPARE_TURNS, Admission
+from qa_cluster.routing.on_behalf import work_for
 
 
 class Work:
@@ -21,16 +22,17 @@ class Work:
         self.release: dict[int, asyncio.Event] = {}
         self.tasks: list[asyncio.Task[None]] = []
 
-    async def _run(self, number: int, seconds: float) -> None:
+    async def _run(self, number: int, seconds: float, asker: str) -> None:
+        work_for(asker)
         async with self.admission.turn(seconds):
             self.begun.append(number)
             await self.release[number].wait()
 
-    async def add(self, count: int, seconds: float) -> None:
+    async def add(self, count: int, seconds: float, asker: str = "") -> None:
         for _ in range(count):
             number = len(self.tasks)
             self.release[number] = asyncio.Event()
-            self.tasks.append(asyncio.create_task(self._run(number, seconds)))
+            self.tasks.append(asyncio.create_task(self._run(number, seconds, asker)))
         await self.settle()
 
     async def settle(self) -> None:
@@ -75,7 +77,7 @@ async def test_turns_come_in_the_order_of_arrival(working: Callable[..., Work]) 
         await work.end_next(1)
     assert work.begun == [0, 1, 2, 3, 4]
     assert all(task.done() for task in work.tasks)
-    assert work.admission._working == 0
+    assert work.admission.working == 0
 
 
 async def test_those_that_would_end_too_late_are_refused_before_their_deadline(working: Callable[..., Work]) -> None:
@@ -92,7 +94,7 @@ async def test_those_that_would_end_too_late_are_refused_before_their_deadline(w
         await work.tasks[99]
     while work.admission.waiting:
         await work.end_next(1)
-    while work.admission._working:
+    while work.admission.working:
         await work.end_next(1)
     assert work.now <= 30
     assert sum(task.exception() is None for task in work.tasks) == 100 - len(work.refused())
@@ -127,7 +129,7 @@ async def test_one_that_leaves_makes_room(working: Callable[..., Work]) -> None:
     assert work.begun == [0, 2]
     work.release[2].set()
     await work.tasks[2]
-    assert work.admission._working == 0
+    assert work.admission.working == 0
 
 
 async def test_one_that_leaves_in_the_moment_of_its_turn_takes_none(working: Callable[..., Work]) -> None:
@@ -136,10 +138,10 @@ async def test_one_that_leaves_in_the_moment_of_its_turn_takes_none(working: Cal
     work.release[0].set()
     work.tasks[1].cancel()  # before the first has noticed that it may end: the turn comes in the same round of the loop
     await work.settle()
-    assert (work.begun, work.admission._working, work.admission.waiting) == ([0, 2], 1, 0)
+    assert (work.begun, work.admission.working, work.admission.waiting) == ([0, 2], 1, 0)
     work.release[2].set()
     await work.settle()
-    assert work.admission._working == 0
+    assert work.admission.working == 0
     assert [task.cancelled() for task in work.tasks] == [False, True, False]
 
 
@@ -156,3 +158,42 @@ async def test_failures_do_not_make_the_pace(working: Callable[..., Work]) -> No
         work.tasks[number].cancel()
         await work.settle()
     assert work.admission.pace == 0
+
+
+async def test_an_asker_with_none_at_work_need_not_wait(working: Callable[..., Work]) -> None:
+    work = working(2)
+    await work.add(5, 100, "many")
+    await work.add(2, 100, "one")
+    assert (work.begun, work.admission.waiting) == ([0, 1, 5], 4)
+    for number in range(SPARE_TURNS):
+        await work.add(1, 100, f"new {number}")
+    assert work.admission.working == 2 + SPARE_TURNS
+    assert work.admission.waiting == 4 + 1
+
+
+async def test_the_asker_with_the_fewest_at_work_goes_next(working: Callable[..., Work]) -> None:
+    work = working(3)
+    await work.add(9, 100, "many")
+    await work.add(3, 100, "one")
+    assert work.begun == [0, 1, 2, 9]
+    await work.end_next(1)  # one was let in beyond, so this end makes no room
+    assert work.begun == [0, 1, 2, 9]
+    for _ in range(2):
+        await work.end_next(1)
+    assert work.begun == [0, 1, 2, 9, 3, 10]
+    while work.admission.working:
+        await work.end_next(1)
+    assert sorted(work.begun) == list(range(12))
+    assert max(work.begun.index(number) for number in (10, 11)) < work.begun.index(5)
+
+
+async def test_when_no_more_may_wait_the_asker_with_most_loses_its_newest(working: Callable[..., Work]) -> None:
+    work = working(1, 4)
+    await work.add(5, 100, "many")
+    for number in range(SPARE_TURNS):
+        await work.add(1, 100, f"new {number}")
+    await work.add(2, 100, "one")
+    assert work.refused() == [3, 4]
+    await work.add(1, 100, "one")
+    assert work.refused() == [3, 4, 5 + SPARE_TURNS + 2]
+    assert (work.admission.waiting, work.admission.refused) == (4, 3)

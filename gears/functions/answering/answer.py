@@ -20,6 +20,7 @@ import orjson
 
 from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
+from qa_cluster.gears.functions.answering import portions
 from qa_cluster.gears.functions.answering.arguments import check_question, within_limit
 from qa_cluster.gears.functions.answering.passage import passage_of, read_passage
 from qa_cluster.gears.functions.answering.timing import CallTimes
@@ -90,6 +91,7 @@ async def on_missing_answer(record: dict[str, Any]) -> None:
         return
     if not question.strip() or naming.is_digest(question):
         return
+    portions.note_short()
     try:
         value = await _read_settled(sentence, within_limit(question), model)
     except Exception as error:  # the client must get the error: if the function only raised it, the reply would be nil
@@ -120,7 +122,8 @@ async def on_read(arguments: list[Any]) -> list[str]:
     """Trigger ``qa.read model question sentence.. [traceparent]``: for each ``<doc>:{tag}:<i>`` its answer or an error.
 
     `model` is empty for the default one, else an id or ``id@revision``; without that model the whole trigger fails. The
-    replies are JSON; with a `traceparent` one more follows, the times of the call.
+    replies are JSON; with a `traceparent` one more follows, the times of the call. More sentences than a question reads
+    at once are read in portions.
     """
     times = CallTimes.begin(arguments)
     if times is not None:
@@ -137,7 +140,14 @@ async def on_read(arguments: list[Any]) -> list[str]:
         raise InputTooLong(
             f"{READ_TRIGGER} got {len(names)} sentences, the limit of one call is {MAX_READ_SENTENCES}: divide them"
         )
-    replies = await asyncio.gather(*_start_all(question, names, model, times), return_exceptions=True)
+    replies: list[str | BaseException] = []
+    if len(names) <= portions.SHORT_SENTENCES:
+        portions.note_short()
+        replies = await asyncio.gather(*_start_all(question, names, model, times), return_exceptions=True)
+    while len(replies) < len(names):
+        async with portions.turn() as portion:
+            part = names[len(replies) : len(replies) + portion.sentences]
+            replies += await asyncio.gather(*_start_all(question, part, model, times), return_exceptions=True)
     answers = [_error_text(reply) if isinstance(reply, BaseException) else reply for reply in replies]
     return answers if times is None else [*answers, orjson.dumps(times.report()).decode()]
 

@@ -1,19 +1,19 @@
 """Reads contexts that come with the question: the trigger `qa.pipeline`, behind `POST /models/{id}`.
 
-Windows go through the same queue as the sentences of questions, but only a few at a time for all requests together: a
-question that comes meanwhile waits for one batch of them, not for a whole article.
+Windows go through the same queue as the sentences of questions, but a portion at a time for all requests together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput, ModelError, NotFound, QueueFull
+from qa_cluster.gears.functions.answering import portions
 from qa_cluster.gears.functions.answering.passage import run_window
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
@@ -25,8 +25,6 @@ from qa_cluster.huggingface.request import SHARD_LIMITS, PipelineRequest, parse_
 from qa_cluster.reading.windows import Window
 from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 
-# About one batch: the most that a question may have to wait for.
-PORTION_TOKENS = 1024
 # The limit of one request and of all together, in code points, each of which takes about 10 to 60 bytes once prepared.
 MAX_CHARS = 16_000_000
 # The same for a request as it comes, in JSON, where a character may be written as six.
@@ -37,11 +35,10 @@ LOOP_CHARS = 8192
 
 @dataclass
 class _Load:
-    """The load of all requests on this shard; the request whose portion is being read holds the lane."""
+    """The load of all requests on this shard."""
 
     requests: int = 0
     chars: int = 0
-    lane: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 async def on_pipeline(arguments: list[Any]) -> str:
@@ -118,24 +115,22 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
 
 async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answer | list[Answer]:
     answers = Answers(pair, parameters)
-    for portion in portions(pair.windows):
-        async with state.of(_Load).lane:  # first come, first served: requests take turns, portion by portion
-            logits = await asyncio.gather(*(run_window(reader, window) for window in portion))
-        for window, ((starts, ends), _) in zip(portion, logits, strict=True):
+    done = 0
+    while done < len(pair.windows):
+        async with portions.turn() as portion:
+            part = first_windows(pair.windows[done:], portion.tokens)
+            logits = await asyncio.gather(*(run_window(reader, window) for window in part))
+        for window, ((starts, ends), _) in zip(part, logits, strict=True):
             answers.add(window, starts, ends)
+        done += len(part)
     return answers.result()
 
 
-def portions(windows: Sequence[Window]) -> Iterator[list[Window]]:
-    """Consecutive windows in groups of at most `PORTION_TOKENS` tokens; a longer window is alone."""
-    portion: list[Window] = []
+def first_windows(windows: Sequence[Window], most_tokens: int) -> Sequence[Window]:
+    """As many of the first windows as have `most_tokens` together, but one at least."""
     tokens = 0
-    for window in windows:
-        length = len(window.input_ids)
-        if portion and tokens + length > PORTION_TOKENS:
-            yield portion
-            portion, tokens = [], 0
-        portion.append(window)
-        tokens += length
-    if portion:
-        yield portion
+    for count, window in enumerate(windows):
+        tokens += len(window.input_ids)
+        if count and tokens > most_tokens:
+            return windows[:count]
+    return windows

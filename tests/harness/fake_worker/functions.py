@@ -4,11 +4,11 @@ Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare 
 
 Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
 (SIGKILL itself), `die-once` and `hang-once` (only at the first attempt), `hang MS`, `sleep MS`, `held NAME` (until the
-server's folder has a file of that name), `garbage`, `raw RESP`, `error TEXT`, `status WORD ARG..` (of QA.DONE). A
-script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else it remote-controls the worker: `{"run":
-[[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease": ms, "pause": ms, "die": 1}` in an
-atomic block; the reply is the JSON of their replies. It appends events on keys `ev:*` to the list `seen`; a hooked miss
-of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
+server's folder has a file of that name), `note TEXT` (appends it to the list `noted`), `garbage`, `raw RESP`, `error
+TEXT`, `status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else
+it remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
+ms, "pause": ms, "die": 1}` in an atomic block; the reply is the JSON of their replies. It appends events on keys `ev:*`
+to the list `seen`; a hooked miss of `hook:<word>:..` replies `answer of <key>`, or does what the word says.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ class Behaviour(Worker):
             time.sleep(float(value or 3600000) / 1000)
         if word == "held":
             wait_for_file(value)
+        if word == "note":
+            self.run_link.call("RPUSH", "noted", value)
         if word == "error":
             return ["ERR", value]
         if word == "status":

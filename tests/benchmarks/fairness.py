@@ -1,0 +1,205 @@
+"""How long one user's questions take beside what others ask: alone, beside a thousand connections, beside bulk work.
+
+A question is one `RG.TRIGGER qa.read` of new text about three stored sentences, as a wave of a question reads them, or
+about one. Each round measures beside each of the others, and alone just before, so that what else the machine does
+concerns both. The others run in a process of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qa_cluster.shard_functions import READ_TRIGGER
+from tests.harness.polling import eventually
+from tests.harness.system import System
+
+from .corpus import Corpus
+from .report import ROOT, Report, median
+from .resp_load import Request, encode, pipeline, run_resp_load
+from .shard_get import sentence_keys
+
+QUESTIONS = 150
+CONNECTIONS = 1000
+BULK_SENTENCES = 1000
+MOST_A_CALL = 250
+AIM = 2.0
+PASSWORD = "fairness"
+FOREVER_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Others:
+    """What goes on beside: so many connections of a user, under a name, each with calls of so many sentences."""
+
+    user: str
+    name: str
+    connections: int
+    sentences: int
+
+
+def besides(connections: int, bulk: int) -> dict[str, Others]:
+    """What the first user's questions are measured beside."""
+    calls = max(1, bulk // MOST_A_CALL)
+    return {
+        f"{connections} connections of another user": Others("bob", "", connections, 1),
+        f"{connections} connections of the same user under another name": Others("alice", "other", connections, 1),
+        f"{connections} connections of another user, calls of 3 sentences": Others("bob", "", connections, 3),
+        f"another user's run of {bulk} sentences": Others("bob", "", calls, bulk // calls),
+        f"the same as bulk work (the name bulk:run), {connections} connections": Others(
+            "bob", "bulk:run", connections, 1
+        ),
+    }
+
+
+def _calls(sentences: Sequence[str], each: int, questions: Iterator[int], prefix: str) -> Iterator[bytes]:
+    """Calls that never end, each with a new question, about the sentences in turn."""
+    names = itertools.cycle(sentences)
+    for number in questions:
+        yield encode("RG.TRIGGER", READ_TRIGGER, "", f"{prefix} {number}?", *itertools.islice(names, each))
+
+
+def flood(port: int, first: int, others: Others, sentences: Sequence[str]) -> None:
+    """Ask without end, as a process of its own: its questions have numbers from `first` on."""
+    calls = _calls(sentences, others.sentences, itertools.count(first), "Which other thing is number")
+    # with each call, for a connection takes whichever comes next
+    greeting = [encode("AUTH", others.user, PASSWORD), encode("CLIENT", "SETNAME", others.name)]
+    requests: Iterator[Request] = ((pipeline([*greeting, call]),) for call in calls)
+    run_resp_load(port, requests, clients=others.connections, max_seconds=FOREVER_SECONDS, strict=False)
+
+
+class Bench:
+    """One shard with documents, and users that may do all."""
+
+    def __init__(self, cluster: System, *, questions: int) -> None:
+        self._cluster = cluster
+        self._numbers = itertools.count()
+        (self._node,) = cluster.nodes
+        self.sentences = [key for _, _, key in sentence_keys(cluster, 1000)]
+        self._questions = questions
+        self._starts = itertools.count(0, 1_000_000)
+        for user in ("alice", "bob"):
+            self._node.execute_command("ACL", "SETUSER", user, "on", f">{PASSWORD}", "~*", "+@all")
+        self._alice = cluster.client(0, username="alice", password=PASSWORD, client_name="questions")
+
+    def asked(self, each: int) -> tuple[float, float, float]:
+        """Milliseconds of a question about `each` sentences: p50, p95, p99."""
+        took = []
+        calls = _calls(self.sentences, each, self._numbers, "What is thing number")
+        connection = self._alice.connection_pool.get_connection()
+        try:
+            for call in itertools.islice(calls, self._questions):
+                started = time.perf_counter()
+                connection.send_packed_command([call])
+                reply = connection.read_response()
+                took.append((time.perf_counter() - started) * 1000)
+                if any(str(answer).startswith("-") for answer in reply):
+                    raise RuntimeError(f"no answer: {reply}")
+        finally:
+            self._alice.connection_pool.release(connection)
+        p50, p95, p99 = np.percentile(took, (50, 95, 99))
+        return float(p50), float(p95), float(p99)
+
+    def _answered(self) -> int:
+        """Calls that the shard has answered, of everybody."""
+        return int(self._node.info("everything")["qa_jobs_trigger"]["ok"])
+
+    def _read(self) -> int:
+        """Sentences that the shard has read, of everybody, as the worker's last beat has it."""
+        return int(self._node.info("everything")["qa_worker_batched_items"])
+
+    @contextmanager
+    def beside(self, others: Others) -> Iterator[Callable[[int], float]]:
+        """The others at work until the block's end; yields what tells how many sentences a second are read for them.
+
+        It has to be told how many there are in each of the questions that were asked meanwhile.
+        """
+        given = {"port": self._cluster.addresses[0][1], "first": next(self._starts), "others": asdict(others)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.fairness"], cwd=ROOT, stdin=subprocess.PIPE, text=True
+        )
+        assert process.stdin is not None
+        before = self._answered()
+        process.stdin.write(json.dumps(given | {"sentences": self.sentences}))
+        process.stdin.close()
+        try:
+            eventually(lambda: self._answered() >= before + min(2, others.connections), 300)
+            began, first = time.perf_counter(), self._read()
+
+            def rate(own: int) -> float:
+                return max(0.0, self._read() - first - own * self._questions) / (time.perf_counter() - began)
+
+            yield rate
+        finally:
+            process.kill()
+            process.wait()
+            eventually(lambda: int(self._node.info("everything")["qa_queued_clients"]) == 0, 300)
+            eventually(lambda: int(self._node.info("everything")["qa_in_flight"]) == 0, 300)
+
+
+def run(
+    report: Report,
+    binary: Path,
+    corpus: Corpus,
+    rounds: int,
+    *,
+    questions: int = QUESTIONS,
+    connections: int = CONNECTIONS,
+    bulk: int = BULK_SENTENCES,
+    settings: Sequence[tuple[str, int]] = (),
+) -> None:
+    """Ask as one user, alone and beside each of the others; `settings` are set on the shard before."""
+    with tempfile.TemporaryDirectory() as folder, System(binary, shards=1) as cluster:
+        cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
+        (node,) = cluster.nodes
+        node.config_set("qa.job-timeout-ms", 600_000)  # the last of the others waits for all of them
+        for name, value in settings:
+            node.config_set(name, value)
+        bench = Bench(cluster, questions=questions)
+        for each in (1, 3):
+            bench.asked(each)  # the first use of a shape compiles it
+            rows = measured(bench, each, besides(connections, bulk), rounds)
+            report.table(
+                f"A user's question about {each} new sentence{'s' * (each > 1)} of one shard, one connection (ms)",
+                ["beside", "p50", "p95", "p99", "p95 / alone", "others, sentences/s"],
+                rows,
+                f"{questions} questions a round, {rounds} rounds; median [least–most]; the ratio: to just before;"
+                f" aim: p95 at most {AIM:g} × alone",
+            )
+
+
+def measured(bench: Bench, each: int, others: dict[str, Others], rounds: int) -> list[list[str]]:
+    """The rows of one table: alone, then beside each of the others."""
+    alone: list[tuple[float, float, float]] = []
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in others}
+    ratios: dict[str, list[float]] = {name: [] for name in others}
+    rates: dict[str, list[float]] = {name: [] for name in others}
+    for _ in range(rounds):
+        for name, wanted in others.items():
+            alone.append(bench.asked(each))
+            with bench.beside(wanted) as rate:
+                found[name].append(bench.asked(each))
+                rates[name].append(rate(each))
+            ratios[name].append(found[name][-1][1] / alone[-1][1])
+
+    def cells(values: list[tuple[float, float, float]]) -> list[str]:
+        return [median([value[which] for value in values], 1) for which in range(3)]
+
+    rows = [["nothing", *cells(alone), "", ""]]
+    rows += [[name, *cells(found[name]), median(ratios[name], 2), median(rates[name], 0)] for name in others]
+    return rows
+
+
+if __name__ == "__main__":
+    wanted = json.load(sys.stdin)
+    flood(wanted["port"], wanted["first"], Others(**wanted["others"]), wanted["sentences"])

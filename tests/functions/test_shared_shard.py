@@ -1,0 +1,99 @@
+"""Two users ask one shard: how many of one's answers come while the other waits for one; with the real worker."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from tests.harness.servers import Server
+
+from .running_shards import Shards, sentence_name
+
+CONNECTIONS = 40
+SENTENCES = 50
+QUESTIONS = 15
+
+
+@pytest.fixture
+def asked(shards: Shards) -> Iterator[tuple[Server, list[str]]]:
+    """A shard on which alice and bob may do everything, and the names of sentences there."""
+    shards.put("shared", " ".join(f"The keeper of house {number} is called Peter." for number in range(SENTENCES)))
+    shards.wait_tokenized("shared")
+    names = [sentence_name("shared", number) for number in range(SENTENCES)]
+    node = shards.node_of(names[0])
+    for user in ("alice", "bob"):
+        shards.on(node, "ACL", "SETUSER", user, "on", ">p", "~*", "+@all")
+    yield node, names
+    for user in ("alice", "bob"):
+        shards.on(node, "ACL", "DELUSER", user)
+
+
+class Flood:
+    """Many connections that ask a new question as soon as they have an answer; `answers` counts these."""
+
+    def __init__(self, node: Server, user: str, name: str, calls: Iterator[tuple[str, ...]]) -> None:
+        self._options: dict[str, Any] = {"username": user, "password": "p", "client_name": name, "socket_timeout": 120}
+        self._node, self._calls = node, calls
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self.answers = 0
+
+    def _ask(self) -> None:
+        with self._node.client(**self._options) as client:
+            while not self._stop.is_set():
+                with self._lock:
+                    call = next(self._calls)
+                replies = client.execute_command("RG.TRIGGER", "qa.read", "", *call)
+                assert not any(isinstance(reply, Exception) for reply in replies), replies
+                with self._lock:
+                    self.answers += 1
+
+    @contextmanager
+    def going_on(self, connections: int) -> Iterator[None]:
+        with ThreadPoolExecutor(connections) as pool, ExitStack() as stack:
+            stack.callback(self._stop.set)
+            asking = [pool.submit(self._ask) for _ in range(connections)]
+            yield
+            assert not any(each.done() for each in asking), "they still ask"
+            self._stop.set()
+            for each in asking:
+                each.result()
+
+
+def calls(names: list[str], each: int, said: str) -> Iterator[tuple[str, ...]]:
+    sentences = itertools.cycle(names)
+    for number in itertools.count():
+        yield (f"{said} {number}?", *itertools.islice(sentences, each))
+
+
+@pytest.mark.parametrize(
+    ("user", "name", "connections"),
+    [("bob", "", CONNECTIONS), ("alice", "other", CONNECTIONS), ("bob", "bulk:run", CONNECTIONS)],
+    ids=["another user", "another name", "bulk work"],
+)
+def test_few_answers_of_many_connections_come_before_that_of_one(
+    shards: Shards, asked: tuple[Server, list[str]], user: str, name: str, connections: int
+) -> None:
+    node, names = asked
+    flood = Flood(node, user, name, calls(names, 1, f"Who keeps house, {user} {name} asks,"))
+    passed = []
+    with (
+        node.client(username="alice", password="p", client_name="one", socket_timeout=120) as client,
+        flood.going_on(connections),
+    ):
+        for number, call in enumerate(calls(names, 1, f"What is his name, beside {user} {name},")):
+            before = flood.answers
+            (reply,) = client.execute_command("RG.TRIGGER", "qa.read", "", *call)
+            assert "Peter" in reply
+            passed.append(flood.answers - before)
+            if number == QUESTIONS:
+                break
+    # the first one finds what the worker has got ahead; without turns, all connections are answered before each
+    assert statistics.median(passed[1:]) <= connections / 8, passed
