@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import signal
 import threading
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.harness.otlp import Receiver, children, facts, milliseconds, receiver
 from tests.harness.polling import eventually
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import UNHURRIED, System, resume
 
 PARENT = "00f067aa0ba902b7"
 TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage built engines. The engines were made of brass."
@@ -93,36 +96,28 @@ def test_cached_answers_show_why_they_are_fast(system: System, collector: Receiv
 
 
 def test_a_busy_shard_shows_in_the_trace_of_a_slow_question(system: System, collector: Receiver) -> None:
-    """Sooner or later a question waits for those of others, and shares a run of the model with them."""
-    stop = threading.Event()
-
-    def busy(number: int) -> None:
-        asked = 0
-        while not stop.is_set():
-            asked += 1
-            ask(system, cache="off", question=f"What is brass, {number} {asked}?", waves="false")
-
-    def shares_a_run() -> bool:
-        trace = secrets.token_hex(16)
-        ask(system, trace, cache="off", question=f"Who built engines, and of what, {trace}?", waves="false")
-        spans = collector.trace(trace, root="GET /qa")
-        (top,) = [span for span in spans.values() if span.name == "GET /qa"]
-        (wave,) = named(spans, top, "wave")
-        parts = [part for call in named(spans, wave, "qa.read") for part in children(spans, call)]
-        assert {"queue", "batch", "model"} <= {part.name for part in parts}
-        runs = [facts(part) for part in parts if part.name == "model"]
-        waited = sum(milliseconds(part) for part in parts if part.name in ("queue", "batch"))
-        return waited > 0 and any(run["qa.batch.items"] > run["qa.batch.own_items"] for run in runs)
-
-    threads = [threading.Thread(target=busy, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
+    """Workers that cannot take a job for a while: the question has waited in their queues, and its trace says so."""
+    workers = [system.worker_pid(node) for node in system.nodes]
+    trace = secrets.token_hex(16)
+    fields = {"cache": "off", "question": "Who built engines, and of what?", "waves": "false"}
+    asked = threading.Thread(target=ask, args=(system, trace), kwargs=fields)
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
     try:
-        assert eventually(shares_a_run, 120)
+        asked.start()
+        eventually(lambda: any(system.info(node)["qa_in_flight"] for node in system.nodes))
+        time.sleep(0.5)
     finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        for pid in workers:
+            resume(pid)
+    asked.join()
+    spans = collector.trace(trace, root="GET /qa")
+    (top,) = [span for span in spans.values() if span.name == "GET /qa"]
+    (wave,) = named(spans, top, "wave")
+    calls = named(spans, wave, "qa.read")
+    waits = [milliseconds(queue) for call in calls for queue in named(spans, call, "queue")]
+    assert len(waits) == len(calls) > 0 and max(waits) > 300
+    assert all(named(spans, call, "model") for call in calls)
 
 
 def test_the_service_answers_while_the_receiver_is_gone(system: System, collector: Receiver) -> None:
