@@ -155,7 +155,8 @@ class Batcher:
         checked = model.check(arrays)
         parts = [slice(None)]
         if batching is None and model.is_token_model:
-            parts = row_parts(*checked[0].shape, self._max_tokens)
+            rows, length = checked[0].shape
+            parts = row_parts(rows, length, self._max_tokens)
         results, took_us = [], 0
         for part in parts:
             of_part = checked if len(parts) == 1 else [array[part] for array in checked]
