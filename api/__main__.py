@@ -96,7 +96,9 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
     )
 
 
-def application(settings: Settings, options: ServiceOptions, certificate: Certificate | None) -> Application | Traced:
+def application(
+    settings: Settings, options: ServiceOptions, certificate: Certificate | None = None
+) -> Application | Traced:
     """The service, with the listener of its administration and with traces, if they are wanted."""
     app = Application(options)
     if settings.admin_port:
