@@ -35,6 +35,7 @@ struct Job {
     Order *order; /* of a class with in_order, else NULL; `lane` is its queue until the job may go */
     int kind;
     int attempt;
+    int suspect; /* waits among those whose worker has died */
     RedisModuleBlockedClient *client;
     QueuePlace place;     /* whose turn it takes */
     long long timeout_ms; /* 0: none */
@@ -65,6 +66,11 @@ typedef struct Tombstone {
  * as the worker has room for them. The last two are those of users' functions, with a client and without. */
 enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_FUNCTIONS, LANE_BACKGROUND, LANE_COUNT };
 
+/* One of the jobs that a worker had when it died may have killed it. They come before others, and one after the other,
+ * or the one that kills would take the others along a second time. A long one keeps the next waiting for so long only.
+ */
+enum { APART_MS = 1000 };
+
 enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
 
 /* A user that has asked nothing for so long does not limit the others any more. A job that is larger than MAX_HOLD
@@ -76,6 +82,9 @@ static const char *const KINDS[JOB_KINDS] = {"script",     "trigger",     "event
 static JobKindStats stats[JOB_KINDS];
 
 static Queue *lanes[LANE_COUNT];
+static Queue *suspects;
+static size_t suspect_clients; /* those of them that have one */
+static const Job *tried;       /* the suspect that was handed out last, as long as it runs */
 static int lane_turn;
 static uint64_t next_id = 1;
 static RedisModuleDict *by_id;     /* job id -> Job, queued or running */
@@ -94,6 +103,7 @@ int jobs_on_load(RedisModuleCtx *ctx) {
         int of_clients = i == LANE_EARLY || i == LANE_CLIENTS || i == LANE_FUNCTIONS;
         lanes[i] = queue_new(allocator, of_clients ? QUEUE_LEVELS : 1);
     }
+    suspects = queue_new(allocator, 1);
     by_id = RedisModule_CreateDict(NULL);
     by_client = RedisModule_CreateDict(NULL);
     tombstones = RedisModule_CreateDict(NULL);
@@ -145,7 +155,7 @@ const JobKindStats *jobs_kind_stats(int index, const char **kind) {
 static size_t queued_functions(void) { return queue_length(lanes[LANE_FUNCTIONS]) + order_kept(); }
 
 size_t jobs_queued_clients(void) {
-    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + queued_functions();
+    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + suspect_clients + queued_functions();
 }
 
 size_t jobs_queued_bulk(void) {
@@ -158,7 +168,10 @@ enum { LEVEL_OF_USERS = 2 };
 size_t jobs_users(void) { return queue_flows(lanes[LANE_CLIENTS], LEVEL_OF_USERS); }
 size_t jobs_ahead(void) { return queue_out(lanes[LANE_CLIENTS]); }
 unsigned long long jobs_pushed_out(void) { return pushed_out; }
-size_t jobs_queued_events(void) { return queue_length(lanes[LANE_EVENTS]) + queue_length(lanes[LANE_BACKGROUND]); }
+size_t jobs_queued_events(void) {
+    return queue_length(lanes[LANE_EVENTS]) + queue_length(lanes[LANE_BACKGROUND]) + queue_length(suspects) -
+           suspect_clients;
+}
 size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
 size_t jobs_running(void) { return running_count; }
 
@@ -223,11 +236,17 @@ static void unlink_running(Job *job) {
     if (job->next_running) job->next_running->previous_running = job->previous_running;
     job->next_running = job->previous_running = NULL;
     running_count--;
+    if (tried == job) tried = NULL;
 }
 
 static void disarm(Job *job) {
     if (job->deadline_us) RedisModule_StopTimer(server_ctx(), job->timer, NULL);
     job->deadline_us = 0;
+}
+
+static void unqueue(Job *job) {
+    queue_remove(job->suspect ? suspects : job->lane, &job->node);
+    suspect_clients -= job->suspect && job->client;
 }
 
 /* A job that was in this lane and the first of its order has ended: the next one may go. */
@@ -251,10 +270,12 @@ static void release(Queue *lane, QueueHold *hold) {
 static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     disarm(job);
     if (job->state == JOB_QUEUED) {
-        queue_remove(job->lane, &job->node);
+        unqueue(job);
     } else {
+        int was_tried = tried == job;
         unlink_running(job);
         release(job->lane, &job->node.hold);
+        if (was_tried && queue_length(suspects)) worker->wake();
     }
     RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
     job->state = JOB_ENDED;
@@ -537,15 +558,41 @@ static void set_limits(void) {
     queue_tick(lanes[LANE_FUNCTIONS], now_ms);
 }
 
+/* May the next of those whose worker has died be handed out? It may be of any lane, so each must have room. */
+static int may_try(int ready, const JobsRoom *room) {
+    if (!ready || room->all <= 0 || room->functions <= 0 || room->background <= 0 || !queue_length(suspects)) return 0;
+    return !tried || RedisModule_MonotonicMicroseconds() - tried->started_us >= APART_MS * 1000;
+}
+
 int jobs_available(int ready, const JobsRoom *room) {
     set_limits();
+    if (may_try(ready, room)) return 1;
     for (int i = 0; i < LANE_COUNT; i++)
         if (has_room(i, ready, room) && queue_ready(lanes[i])) return 1;
     return 0;
 }
 
+static void on_apart(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    (void)data;
+    worker->wake();
+}
+
+static Job *try_next(JobsRoom *room) {
+    Job *job = (Job *)queue_pop(suspects);
+    job->suspect = 0;
+    suspect_clients -= job->client != NULL;
+    tried = job;
+    room->all--;
+    room->functions -= job->lane == lanes[LANE_FUNCTIONS];
+    room->background -= job->lane == lanes[LANE_BACKGROUND];
+    if (queue_length(suspects)) RedisModule_CreateTimer(server_ctx(), APART_MS, on_apart, NULL);
+    return job;
+}
+
 static Job *take(int ready, JobsRoom *room) {
     QueueNode *node = queue_pop(lanes[LANE_NOTICES]);
+    if (!node && may_try(ready, room)) return try_next(room);
     enum { TAKING_TURNS = LANE_COUNT - LANE_EARLY };
     for (int i = 0; i < TAKING_TURNS && !node; i++) {
         int lane = LANE_EARLY + (lane_turn + i) % TAKING_TURNS;
@@ -640,6 +687,13 @@ static void free_tombstones(void) {
     }
 }
 
+static void suspect(Job *job) {
+    static const QueuePlace LINE = {{0}};
+    job->suspect = 1;
+    suspect_clients += job->client != NULL;
+    queue_push_front(suspects, &job->node, &LINE);
+}
+
 /* Takes the oldest last: each goes to the front of the queue, so the oldest ends up first. */
 void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
     free_tombstones();
@@ -656,7 +710,8 @@ void jobs_worker_lost(RedisModuleCtx *ctx, int innocent) {
         job->state = JOB_QUEUED;
         job->started_us = 0;
         queue_release(job->lane, &job->node.hold);
-        queue_push_front(job->lane, &job->node, &job->place);
+        if (innocent || job->lane == lanes[LANE_EARLY]) queue_push_front(job->lane, &job->node, &job->place);
+        else suspect(job);
     }
     worker->wake();
 }

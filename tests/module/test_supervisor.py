@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import redis
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Pending, Server
+from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import fake_worker
 
 
@@ -41,6 +42,48 @@ def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
         assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
     assert server.field("worker_restarts") == 3
     assert server.field("jobs_trigger")["lost"] == 1
+
+
+def begin(stack: ExitStack, server: Server, *words: str) -> list[Pending]:
+    """Calls whose jobs the worker has all begun, the first one first; it dies then."""
+    calls = []
+    for number, word in enumerate(words, start=1):
+        calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", "do", *word.split())))
+        eventually(lambda number=number: server.field("in_flight") == number)  # type: ignore[misc]
+    execute(server, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
+    server.signal_worker(signal.SIGKILL)
+    return calls
+
+
+def test_job_that_kills_two_workers_takes_no_other_along(server: Server) -> None:
+    with ExitStack() as stack:
+        killer, *others = begin(stack, server, "die-later", *["hang-once"] * 12)
+        assert killer.reply() == b"-WORKERLOST worker died twice on this job\r\n"
+        for other in others:
+            assert other.reply() == b"*3\r\n$9\r\nhang-once\r\n$0\r\n\r\n$1\r\n2\r\n"
+    assert server.field("jobs_trigger")["lost"] == 1
+    assert server.fields("in_flight", "queued_clients") == (0, 0)
+
+
+def test_long_job_whose_worker_has_died_does_not_keep_the_others_waiting(server: Server) -> None:
+    with ExitStack() as stack:
+        long, *others = begin(stack, server, "held long", "hang-once", "hang-once")
+        for other in others:
+            assert other.reply() == b"*3\r\n$9\r\nhang-once\r\n$0\r\n\r\n$1\r\n2\r\n"
+        assert server.field("in_flight") == 1
+        server.let_go("long")
+        assert long.reply() == b"*3\r\n$4\r\nheld\r\n$4\r\nlong\r\n$1\r\n2\r\n"
+
+
+def test_client_that_leaves_while_its_job_waits_to_be_tried_again(server: Server) -> None:
+    with ExitStack() as stack:
+        first, second = begin(stack, server, "held first", "held second")
+        eventually(lambda: server.fields("in_flight", "queued_clients") == (1, 1))
+        second.hang_up()
+        eventually(lambda: server.fields("in_flight", "queued_clients") == (1, 0))
+        server.let_go("first")
+        assert first.reply().startswith(b"*3\r\n$4\r\nheld")
+    assert execute(server, "RG.TRIGGER", "echo", "x") == ["x"]
 
 
 def test_silent_worker_is_killed(server_binary: Path) -> None:

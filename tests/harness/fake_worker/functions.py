@@ -3,7 +3,8 @@
 Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
 Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
-(SIGKILL itself), `die-once` and `hang-once` (only at the first attempt), `hang MS`, `sleep MS`, `held NAME` (until the
+(SIGKILL itself), `die-once` and `hang-once` (only at the first attempt), `die-later` (hangs at the first attempt and
+dies at others), `hang MS`, `sleep MS`, `held NAME` (until the
 server's folder has a file of that name), `note TEXT` (appends it to the list `noted`), `garbage`, `raw RESP`, `error
 TEXT`, `status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else
 it remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
@@ -88,9 +89,9 @@ class Behaviour(Worker):
 
     def behave(self, attempt: int, word: str = "", value: str = "", *rest: str) -> list[Word]:
         """Does what the word says."""
-        if word == "die" or (word == "die-once" and attempt == 1):
+        if word == "die" or (word == "die-once" and attempt == 1) or (word == "die-later" and attempt > 1):
             die()
-        if word in ("hang", "sleep") or (word == "hang-once" and attempt == 1):
+        if word in ("hang", "sleep") or (word in ("hang-once", "die-later") and attempt == 1):
             time.sleep(float(value or 3600000) / 1000)
         if word == "held":
             wait_for_file(value)
