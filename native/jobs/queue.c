@@ -400,13 +400,12 @@ QueueNode *queue_rival(Queue *queue, const QueuePlace *place) {
     for (int i = 0; i < queue->levels && flow; i++) {
         QueueFlow *longest = longest_child(queue, flow), *own = find(queue, flow, place->keys[i]);
         if (!longest) return NULL;
-        if (longest == own) {
-            flow = own;
-            continue;
-        }
         QueueFlow newcomer = {.key = place->keys[i], .level = i + 1};
         uint64_t with_it = (own ? own->queued : 0) + 1;
-        if (longest->queued * weight(queue, &newcomer) <= with_it * weight(queue, longest)) return NULL;
+        if (longest == own || longest->queued * weight(queue, &newcomer) <= with_it * weight(queue, longest)) {
+            flow = own; /* it has its share: perhaps one below it has more than the newcomer */
+            continue;
+        }
         while (longest->level < queue->levels) longest = longest_child(queue, longest);
         return longest->tail;
     }

@@ -292,6 +292,20 @@ static void test_rival_has_most(void) {
     queue_free(queue);
 }
 
+/* Users that have the same: within each, one connection must not keep the others out. */
+static void test_rival_below_a_flow_that_has_its_share(void) {
+    Queue *queue = clients_queue(100, 1, 10);
+    Item items[2][4] = {0};
+    for (uint64_t user = 0; user < 2; user++)
+        for (int i = 0; i < 4; i++) send(queue, &items[user][i], 0, user, 0, (uint64_t)(i > 2), 1);
+    for (uint64_t user = 0; user < 2; user++) {
+        CHECK(queue_rival(queue, &(QueuePlace){{0, user, 0, 1}}) == &items[user][2].node);
+        CHECK(!queue_rival(queue, &(QueuePlace){{0, user, 0, 0}}));
+    }
+    for (Item *item; (item = pop(queue));) queue_release(queue, &item->node.hold);
+    queue_free(queue);
+}
+
 /* Compares with a plain count per key: the queue loses nothing, returns nothing twice, keeps the order within a flow,
  * and serves no flow twice in a row while another one waits. */
 static void test_random_operations(unsigned seed) {
@@ -416,6 +430,7 @@ int main(void) {
     test_one_that_costs_nothing_out_never_waits();
     test_idle_flows_are_few();
     test_rival_has_most();
+    test_rival_below_a_flow_that_has_its_share();
     for (unsigned seed = 1; seed <= 3; seed++) test_random_operations(seed);
     for (unsigned seed = 1; seed <= 5; seed++) test_random_operations_with_limits(seed);
     return 0;
