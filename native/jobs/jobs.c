@@ -462,10 +462,20 @@ static void refuse(RedisModuleCtx *ctx, const JobClass *class, void *data, const
     RedisModule_ReplyWithError(ctx, error);
 }
 
+/* Those that orders keep fill the queue, too. They go one after the other, whoever has sent them, so an order counts as
+ * a user does. */
+static QueueNode *kept_rival(const JobClass *class, void *data, Queue *lane, const QueuePlace *place) {
+    size_t own = queue_flow_length(lane, place, LEVEL_OF_USERS);
+    if (class->in_order) own += order_kept_of(class->registration(data));
+    return order_rival(own);
+}
+
 /* The queue is full: the newest job of whoever has most in it makes place for one of a user that has less. Else a user
  * that fills the queue would keep the others out of it. */
-static int make_place(RedisModuleCtx *ctx, Queue *lane, const QueuePlace *place, size_t queued) {
+static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, Queue *lane, const QueuePlace *place,
+                      size_t queued) {
     Job *rival = (Job *)queue_rival(lane, place);
+    if (!rival && class->of_user) rival = (Job *)kept_rival(class, data, lane, place);
     if (!rival || !rival->client) return 0;
     char error[160];
     snprintf(error, sizeof error,
@@ -490,7 +500,7 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     int lane = class->before_ready ? LANE_EARLY : class->of_user ? LANE_FUNCTIONS : LANE_CLIENTS;
     QueuePlace place = flows_of_caller(ctx);
     size_t queued = class->of_user ? queued_functions() : jobs_queued_clients() - queued_functions();
-    if ((long long)queued >= config.max_queue && !make_place(ctx, lanes[lane], &place, queued)) {
+    if ((long long)queued >= config.max_queue && !make_place(ctx, class, data, lanes[lane], &place, queued)) {
         snprintf(error, sizeof error, "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), try again later",
                  queued, config.max_queue);
         refuse(ctx, class, data, error);

@@ -54,3 +54,22 @@ size_t order_kept(void) {
     RedisModule_DictIteratorStop(iterator);
     return count;
 }
+
+size_t order_kept_of(RedisModuleString *name) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    Order *order = orders ? RedisModule_DictGetC(orders, (void *)text, length, NULL) : NULL;
+    return order ? queue_length(order->kept) : 0;
+}
+
+QueueNode *order_rival(size_t besides) {
+    if (!orders) return NULL;
+    Queue *longest = NULL;
+    RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(orders, "^", NULL, 0);
+    Order *order;
+    while (RedisModule_DictNextC(iterator, NULL, (void **)&order))
+        if (!longest || queue_length(order->kept) > queue_length(longest)) longest = order->kept;
+    RedisModule_DictIteratorStop(iterator);
+    /* the newest of all that are there, for a place that nobody has */
+    return longest && queue_length(longest) > besides + 1 ? queue_rival(longest, &(QueuePlace){{1}}) : NULL;
+}

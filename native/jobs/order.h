@@ -25,4 +25,11 @@ QueueNode *order_next(Order *order);
 /* How many are kept, in all orders. */
 size_t order_kept(void);
 
+/* How many are kept in the order of this name. */
+size_t order_kept_of(RedisModuleString *name);
+
+/* The newest of the order that keeps most, if that has more than `besides` by more than one; else NULL. The caller
+ * takes it out of that order's queue. */
+QueueNode *order_rival(size_t besides);
+
 #endif

@@ -422,6 +422,12 @@ size_t queue_class_length(const Queue *queue, uint64_t class) {
     return 0;
 }
 
+size_t queue_flow_length(Queue *queue, const QueuePlace *place, int level) {
+    QueueFlow *flow = queue->root;
+    for (int i = 0; i < level && flow; i++) flow = find(queue, flow, place->keys[i]);
+    return flow ? flow->queued : 0;
+}
+
 size_t queue_flows(const Queue *queue, int level) { return queue->counts[level]; }
 
 size_t queue_out(const Queue *queue) { return queue->root->out; }

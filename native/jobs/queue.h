@@ -84,6 +84,8 @@ QueueNode *queue_rival(Queue *queue, const QueuePlace *place);
 size_t queue_length(const Queue *queue);
 /* How many items wait in the class. */
 size_t queue_class_length(const Queue *queue, uint64_t class);
+/* How many items wait in the flow of this place on a level, from 1. */
+size_t queue_flow_length(Queue *queue, const QueuePlace *place, int level);
 /* How many flows there are on a level, from 1; also those that have nothing any more, but count as neighbours. */
 size_t queue_flows(const Queue *queue, int level);
 size_t queue_out(const Queue *queue);

@@ -279,6 +279,7 @@ static void test_rival_has_most(void) {
     CHECK(queue_rival(queue, &new_user) == &a[2].node);   /* of the longest name its longest connection's newest */
     CHECK(queue_rival(queue, &other_name) == &a[2].node); /* within the user */
     CHECK(!queue_rival(queue, &same_name));
+    CHECK(queue_flow_length(queue, &same_name, 1) == queue_length(queue) && !queue_flow_length(queue, &new_user, 2));
     for (int i = 0; i < 2; i++) send(queue, &b[i], 0, 8, 0, 0, 1);
     CHECK(queue_rival(queue, &(QueuePlace){{0, 8, 0, 3}}) == &a[2].node);
     CHECK(!queue_rival(queue, &(QueuePlace){{QUEUE_BULK, 8, 0, 3}})); /* 8 of the others weigh as much as one of bulk */

@@ -247,6 +247,33 @@ def test_a_full_queue_takes_from_whoever_has_most(server_binary: Path) -> None:
         assert all(b"RG.GETRESULTS" in asker.reply() for asker in (*hers[:2], *his))
 
 
+def test_a_full_queue_takes_from_the_order_that_keeps_most(server_binary: Path) -> None:
+    """Calls that wait for the one before them fill the queue of functions, but are in none of its flows."""
+    with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
+        server.wait_ready()
+        register(server, "users", trigger("id-order", "order", in_order=True), trigger("id-call", CALL))
+        for user in ("alice", "bob"):
+            execute(server, "ACL", "SETUSER", user, "on", ">p", "~*", "+@all")
+
+        def send(user: str, word: str) -> Asker:
+            return stack.enter_context(Asker(server, user, "", "RG.TRIGGER", word, "held", "go"))
+
+        hers = []
+        for number in range(5):  # one runs
+            hers.append(send("alice", "order"))
+            eventually(lambda number=number: sum(server.fields("in_flight", "queued_clients")) == number + 1)
+        plain = b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"
+        assert send("alice", "order").reply().strip() == plain
+        his = send("bob", CALL)
+        refusal = (
+            b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), and others have fewer in it, try again later"
+        )
+        assert hers[4].reply().strip() == refusal
+        server.let_go("go")
+        assert all(asker.reply().startswith(b"*") for asker in (*hers[:4], his))
+        eventually(lambda: ahead(server) == (0, 0, 0))
+
+
 def test_a_hooked_read_that_gives_way_gets_the_error(server_binary: Path) -> None:
     with prepared(server_binary, max_queue=4, worker_silence_ms=600_000) as server, ExitStack() as stack:
         server.wait_ready()
