@@ -169,7 +169,8 @@ class Traced:
             start_time=epoch_ns + round(begun * 1e9),
         )
         if not span.is_recording():
-            await self._app(scope, receive, send)
+            with recording(None):  # a pipelined request begins within the one before it, which may be recorded
+                await self._app(scope, receive, send)
             return
 
         answered = False

@@ -62,8 +62,8 @@ def current() -> Step | None:
 
 
 @contextmanager
-def recording(step: Step) -> Iterator[None]:
-    """Record the steps of the block, and of the tasks that it starts, as parts of this one."""
+def recording(step: Step | None) -> Iterator[None]:
+    """Record the steps of the block, and of the tasks that it starts, as parts of this one; None: do not."""
     token = _current.set(step)
     try:
         yield

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -22,6 +23,7 @@ from qa_cluster.api.lifespan import ServiceOptions
 from qa_cluster.api.tracing import traced
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ReplyError
+from qa_cluster.tracing import recording
 from tests.client.scripted_cluster import Node, ScriptedCluster
 from tests.harness.otlp import Receiver, children, facts, milliseconds, receiver
 from tests.harness.polling import eventually_async
@@ -132,6 +134,17 @@ async def test_what_is_not_sampled_yields_nothing(cluster: ScriptedCluster, coll
         await spans_of(collector)
     assert {span.trace_id.hex() for span in collector.spans} == {TRACE, *_own(collector)}
     assert "11" * 16 not in {span.trace_id.hex() for span in collector.spans}
+
+
+async def test_what_is_not_sampled_is_no_part_of_the_request_before_it(
+    cluster: ScriptedCluster, collector: Receiver
+) -> None:
+    """The server begins to answer a pipelined request in the context of the one before it."""
+    before = Mock()
+    async with tracing(cluster, collector.url) as client:
+        with recording(before):
+            await ask(client, {"traceparent": f"00-{TRACE}-{PARENT}-00"}, cache="off")
+    assert before.mock_calls == []
 
 
 def _own(collector: Receiver) -> set[str]:
