@@ -4,6 +4,9 @@ The shard's queue puts users in turn, but what it has handed out is one piece of
 article. So that is done a portion at a time, all such work together in one lane. A portion is about two batches, or,
 while short questions come, one sentence: a run that has begun cannot be interrupted, and who asks one question after
 the other always meets one that has just begun.
+
+Where several runs go on at the same time (`qa.inference-workers`, `qa.threads-per-queue`) so many portions do, or the
+others would have nothing to do; one while short questions come.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from qa_cluster.gears.functions.state import state
+from qa_cluster.gears.scripting import api as rg
 from qa_cluster.waves import WAVES
 
 SHORT_SENTENCES = max(WAVES)
@@ -34,10 +38,22 @@ ALONE = Portion(32, 1024)
 SHARED = Portion(1, 128)
 
 
+def _runs() -> asyncio.Semaphore:
+    """One for each run that goes on at the same time, as the module counts them for what the worker has ahead."""
+    found = [rg.server_setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
+    threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
+    return asyncio.Semaphore(threads * workers)
+
+
 @dataclass
 class _Lane:
-    """Who holds `turn` reads a portion; `short_at` is when the last short question came."""
+    """Who holds one of `runs`, and beside short questions `turn`, reads a portion.
 
+    Attributes:
+        short_at: when the last short question came.
+    """
+
+    runs: asyncio.Semaphore = field(default_factory=_runs)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     short_at: float = -SHARED_SECONDS
 
@@ -55,5 +71,10 @@ def size() -> Portion:
 @asynccontextmanager
 async def turn() -> AsyncIterator[Portion]:
     """Wait for a turn, first come, first served, and take a portion."""
-    async with state.of(_Lane).turn:
-        yield size()
+    lane = state.of(_Lane)
+    async with lane.runs:
+        if (portion := size()) is ALONE:
+            yield portion
+            return
+        async with lane.turn:
+            yield size()
