@@ -69,7 +69,7 @@ enum { LANE_NOTICES, LANE_EARLY, LANE_CLIENTS, LANE_EVENTS, LANE_FUNCTIONS, LANE
 /* One of the jobs that a worker had when it died may have killed it. They come before others, and one after the other,
  * or the one that kills would take the others along a second time. A long one keeps the next waiting for so long only.
  */
-enum { APART_MS = 1000 };
+enum { APART_MS = 200 };
 
 enum { MAX_ERROR = 64 * 1024, MAX_LATE_MS = 86400000 };
 
@@ -593,6 +593,7 @@ static Job *try_next(JobsRoom *room) {
     job->suspect = 0;
     suspect_clients -= job->client != NULL;
     tried = job;
+    queue_hold(job->lane, &job->node, &job->place);
     room->all--;
     room->functions -= job->lane == lanes[LANE_FUNCTIONS];
     room->background -= job->lane == lanes[LANE_BACKGROUND];

@@ -386,6 +386,15 @@ QueueNode *queue_pop(Queue *queue) {
     return node;
 }
 
+void queue_hold(Queue *queue, QueueNode *node, const QueuePlace *place) {
+    if (!node->hold.cost || !queue->limits.whole) return;
+    QueueFlow *leaf = node->flow = flow_at(queue, place);
+    take_out(node);
+    node->flow = NULL;
+    for (QueueFlow *flow = leaf; flow; flow = flow->parent) flow->queued--;
+    drop_empty(queue, leaf, 0);
+}
+
 /* ---- A full queue ---- */
 
 static QueueFlow *longest_child(const Queue *queue, const QueueFlow *flow) {

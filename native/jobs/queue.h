@@ -74,6 +74,8 @@ void queue_push_front(Queue *queue, QueueNode *node, const QueuePlace *place);
 int queue_ready(Queue *queue);
 /* NULL when it is empty or the limits allow no more. The item is out until its hold is released. */
 QueueNode *queue_pop(Queue *queue);
+/* The item, which is in no queue, is out from now on, as if it had been popped from here; whatever the limits say. */
+void queue_hold(Queue *queue, QueueNode *node, const QueuePlace *place);
 void queue_release(Queue *queue, QueueHold *hold);
 void queue_remove(Queue *queue, QueueNode *node);
 

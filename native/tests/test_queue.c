@@ -243,6 +243,28 @@ static void test_bulk_has_neighbours_while_there_are_others(void) {
     queue_free(queue);
 }
 
+static void test_one_that_went_another_way_counts_as_out(void) {
+    Queue *queue = clients_queue(2, 1, 10);
+    Item held[3] = {0}, waits = {0};
+    for (int i = 0; i < 3; i++) {
+        send(queue, &held[i], 0, 7, 0, (uint64_t)i, 1);
+        queue_remove(queue, &held[i].node);
+        queue_hold(queue, &held[i].node, &held[i].place);
+        CHECK(!held[i].node.flow && queue_out(queue) == (size_t)i + 1 && !queue_length(queue));
+    }
+    CHECK(queue_flows(queue, QUEUE_LEVELS) == 0);
+    send(queue, &waits, 0, 8, 0, 9, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK(!queue_ready(queue)); /* more than the whole is out */
+        queue_release(queue, &held[i].node.hold);
+    }
+    CHECK(pop(queue) == &waits);
+    queue_release(queue, &waits.node.hold);
+    queue_release(queue, &held[2].node.hold);
+    CHECK(!queue_out(queue));
+    queue_free(queue);
+}
+
 static void test_one_that_costs_nothing_out_never_waits(void) {
     Queue *queue = clients_queue(1, 1, 10);
     Item large = {0}, free_one = {0}, second = {0};
@@ -428,6 +450,7 @@ int main(void) {
     test_a_flow_with_neighbours_has_little_out();
     test_small_items_together_are_as_large_as_a_neighbours();
     test_bulk_has_neighbours_while_there_are_others();
+    test_one_that_went_another_way_counts_as_out();
     test_one_that_costs_nothing_out_never_waits();
     test_idle_flows_are_few();
     test_rival_has_most();
