@@ -183,7 +183,8 @@ class Application:
         requests would keep all others out.
         """
         most = self.state.options.max_requests
-        if self._under_way[asker] >= max(1, most // len({*self._under_way, asker})):
+        askers = len(self._under_way) + (asker not in self._under_way)
+        if self._under_way[asker] >= max(1, most // askers):
             self._check_crowd(scope, most)
         self._under_way[asker] += 1
         work_for(asker)
