@@ -25,11 +25,11 @@ from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.passwords import hide_typed_passwords
 
 from .admin import AdminApplication, AdminListener
+from .admission.hosts import Hosts, is_loopback
 from .app import Application
 from .certificate import Certificate
 from .connections import ConnectionLimits, bounded
-from .hosts import Hosts, is_loopback
-from .lifespan import ServiceOptions
+from .service.lifespan import ServiceOptions
 
 if TYPE_CHECKING:
     from .tracing import Traced

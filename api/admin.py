@@ -21,14 +21,14 @@ from starlette.routing import Router
 
 from qa_cluster.errors import ConfigError
 
+from .admission.hosts import Hosts
+from .admission.resources import UNBOUNDED_PATHS
 from .app import Application
 from .certificate import Certificate
 from .connections import ConnectionLimits, bounded
-from .error_map import problem
-from .hosts import Hosts
-from .http import Receive, Scope, Send, send_response
-from .resources import UNBOUNDED_PATHS
-from .responding import Responder, as_problem
+from .http.error_map import problem
+from .http.messages import Receive, Scope, Send, send_response
+from .http.responding import Responder, as_problem
 
 BACKLOG = 128
 STOP_SECONDS = 2

@@ -19,14 +19,10 @@ from starlette.routing import Router
 from qa_cluster.errors import QueueFull
 from qa_cluster.routing.on_behalf import work_for
 
-from .auditing import note
-from .error_map import problem
-from .guard import Guard
-from .hosts import Hosts
-from .http import ClientGone, Receive, Scope, Send, header, send_response
-from .lifespan import ServiceOptions, ServiceState
-from .metering import Meter
-from .resources import (
+from .admission.auditing import note
+from .admission.guard import Guard
+from .admission.hosts import Hosts
+from .admission.resources import (
     COLLECTION,
     COLLECTIONS,
     COUNT,
@@ -39,14 +35,18 @@ from .resources import (
     Resource,
     resource_of,
 )
-from .responding import Responder, as_problem
-from .routes_collections import CollectionRoute
-from .routes_documents import DocumentListRoute, DocumentRoute
-from .routes_models import ModelRoute
-from .routes_page import page_routes
-from .routes_qa import QuestionRoute
-from .routes_search import SearchRoute
-from .routes_status import StatusPages
+from .http.error_map import problem
+from .http.messages import ClientGone, Receive, Scope, Send, header, send_response
+from .http.metering import Meter
+from .http.responding import Responder, as_problem
+from .routes.collections import CollectionRoute
+from .routes.documents import DocumentListRoute, DocumentRoute
+from .routes.models import ModelRoute
+from .routes.page import page_routes
+from .routes.qa import QuestionRoute
+from .routes.search import SearchRoute
+from .routes.status import StatusPages
+from .service.lifespan import ServiceOptions, ServiceState
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})

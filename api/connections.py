@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from qa_cluster.errors import QueueFull
 
-from .error_map import HttpProblem, RawHeaders, problem
+from .http.error_map import HttpProblem, RawHeaders, problem
 
 MAX_HEAD_BYTES = 64 * 1024
 # So much is read at once: requests that a client sends without waiting for answers take a hundred times their size.

@@ -30,9 +30,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from qa_cluster.errors import QAError, ReplyError
 from qa_cluster.tracing import Fact, Step, recording
 
-from .http import Receive, Scope, Send
-from .lifespan import ServiceState
-from .resources import UNBOUNDED_PATHS, resource_of
+from .admission.resources import UNBOUNDED_PATHS, resource_of
+from .http.messages import Receive, Scope, Send
+from .service.lifespan import ServiceState
 from .span_queue import SpanQueue
 
 TRACES_PATH = "/v1/traces"

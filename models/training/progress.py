@@ -2,13 +2,22 @@
 
 import time
 from collections import deque
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 LINE_SECONDS = 30.0
 _RECENT_STEPS = 200
+
+
+class _Step(NamedTuple):
+    """A report: when it came, how many steps are done; a report may be of many steps."""
+
+    at: float
+    done: int
+    loss: float | None
+    examples: int
 
 
 class Watcher(Protocol):
@@ -39,7 +48,7 @@ class ConsoleWatcher:
         self._bars = Progress(*columns, console=console, disable=not console.is_terminal)
         self._task: TaskID | None = None
         self._name = ""
-        self._recent: deque[tuple[float, float | None, int]] = deque(maxlen=_RECENT_STEPS)
+        self._recent: deque[_Step] = deque(maxlen=_RECENT_STEPS)
         self._line_at = 0.0
 
     def __enter__(self) -> "ConsoleWatcher":
@@ -65,7 +74,7 @@ class ConsoleWatcher:
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
         """Advance the bar, or print a line now and then if there is no terminal."""
         now = time.monotonic()
-        self._recent.append((now, loss, examples))
+        self._recent.append(_Step(now, done, loss, examples))
         if self._task is None:
             return
         figures = self._figures(total - done)
@@ -75,13 +84,14 @@ class ConsoleWatcher:
             self.say(", ".join(filter(None, (f"{self._name}: step {done} of {total}", figures))))
 
     def _figures(self, steps_left: int) -> str:
-        losses = [loss for _, loss, _ in self._recent if loss is not None]
+        losses = [step.loss for step in self._recent if step.loss is not None]
         shown = [f"loss {sum(losses) / len(losses):.3f}"] if losses else []
-        seconds = self._recent[-1][0] - self._recent[0][0]
-        if seconds > 0:
-            examples = sum(number for _, _, number in list(self._recent)[1:])
+        first, last = self._recent[0], self._recent[-1]
+        seconds, steps = last.at - first.at, last.done - first.done
+        if seconds > 0 and steps > 0:
+            examples = sum(step.examples for step in list(self._recent)[1:])
             if examples:
                 shown.append(f"{examples / seconds:.0f} examples/s")
-            left = round(steps_left * seconds / (len(self._recent) - 1))
+            left = round(steps_left * seconds / steps)
             shown.append(f"{left // 3600}:{left // 60 % 60:02}:{left % 60:02} left")
         return ", ".join(shown)

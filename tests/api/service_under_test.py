@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from qa_cluster.api.app import Application
-from qa_cluster.api.lifespan import ServiceOptions
+from qa_cluster.api.service.lifespan import ServiceOptions
 from qa_cluster.asking.connecting import Target
 from tests.client.scripted_cluster import ScriptedCluster, never
 from tests.harness.polling import eventually_async

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, suppress
 import httpx
 import pytest
 
-from qa_cluster.api import routes_status
-from qa_cluster.api.hosts import Hosts
+from qa_cluster.api.admission.hosts import Hosts
+from qa_cluster.api.routes import status
 from qa_cluster.asking.engine import Engine
 from qa_cluster.topology import Shard
 from tests.api.service_under_test import assert_problem, serving
@@ -207,8 +207,8 @@ async def test_the_shards_are_asked_for_metrics_once_a_second(
         asked += 1
         return b"qa_worker_state:ready"
 
-    monkeypatch.setattr(routes_status, "_info", info)
-    monkeypatch.setattr(routes_status, "KEEP_SECONDS", 1000)
+    monkeypatch.setattr(status, "_info", info)
+    monkeypatch.setattr(status, "KEEP_SECONDS", 1000)
     async with serving(cluster) as client:
         texts = await asyncio.gather(*(client.get("/metrics") for _ in range(30)))
         assert all("qa_shard_up" in text.text for text in texts)

@@ -7,7 +7,7 @@ import time
 import httpx
 import pytest
 
-from qa_cluster.api.resources import OPEN_PATHS
+from qa_cluster.api.admission.resources import OPEN_PATHS
 from qa_cluster.client import AccessDenied, AsyncClient, Client, InvalidInput
 from qa_cluster.errors import ClusterError
 from tests.api.keyed_requests import BOOKS, OPEN, OTHER, QUESTION, ROUTES, WHOLE, bearer, made, send, with_documents
@@ -132,7 +132,7 @@ async def test_a_key_ends_when_its_time_is_up(cluster: ScriptedCluster, monkeypa
         now = int(time.time())
         _, text = await made(app, "ask", expires_in_seconds=3600, now=now)
         await near(client, text)
-        monkeypatch.setattr("qa_cluster.api.guard.time", lambda: now + 3601.0)
+        monkeypatch.setattr("qa_cluster.api.admission.guard.time", lambda: now + 3601.0)
         assert_problem(await client.get("/qa", params=ASKED, headers=bearer(text)), 401, "unauthorized", "expired")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from qa_cluster.access.records import new_key
 from qa_cluster.api.__main__ import service_options
-from qa_cluster.api.hosts import is_loopback
+from qa_cluster.api.admission.hosts import is_loopback
 from qa_cluster.config import Settings
 from tests.api.keyed_requests import bearer
 from tests.api.service_under_test import assert_problem

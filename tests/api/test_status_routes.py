@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from qa_cluster.api.routes_page import PAGE_PATHS
+from qa_cluster.api.routes.page import PAGE_PATHS
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.routing.connection import Login

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from qa_cluster.api.telemetry import shard_samples
+from qa_cluster.api.service.telemetry import shard_samples
 
 
 def buckets(text: str) -> dict[str, float]:

@@ -19,7 +19,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from qa_cluster.api import span_queue
 from qa_cluster.api.__main__ import with_traces
 from qa_cluster.api.app import Application
-from qa_cluster.api.lifespan import ServiceOptions
+from qa_cluster.api.service.lifespan import ServiceOptions
 from qa_cluster.api.tracing import traced
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ReplyError

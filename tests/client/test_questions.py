@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import pytest
 
-from qa_cluster.api.schemas import ask_fields, search_fields
+from qa_cluster.api.description.schemas import ask_fields, search_fields
 from qa_cluster.asking.questions import (
     SAME_ANSWER,
     AskArguments,

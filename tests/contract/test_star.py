@@ -23,6 +23,7 @@ GEARS = "qa_cluster.gears"
 FUNCTIONS = f"{GEARS}.functions"
 API = f"{GEARS}.scripting.api"
 CLUSTER = "qa_cluster.cluster"
+SERVICE = "qa_cluster.api"
 
 # Which others each room may know. A room is a folder with all below it, or a file with a place of its own.
 CORE_ROOMS = {
@@ -53,6 +54,8 @@ FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
 CLUSTER_ROOMS = dict(
     in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "backup", "evaluation", "commands", "cli")
 )
+_ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
+API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
 
 # In a checkout, qa_cluster also finds what is beside its folder: itself again, and files that no installed package has.
 SECOND_COPIES = {f"qa_cluster.{name}": frozenset[str]() for name in ("qa_cluster", "tests", "setup")}
@@ -101,8 +104,9 @@ def test_no_file_imports_itself_in_a_circle(folder: str) -> None:
         ("gears", GEARS_ROOMS),
         ("gears", FUNCTION_ROOMS | {API: frozenset()}),
         ("cluster", CLUSTER_ROOMS),
+        ("api", API_ROOMS),
     ],
-    ids=["core", "gears", "functions", "cluster"],
+    ids=["core", "gears", "functions", "cluster", "api"],
 )
 def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     assert wrong_directions(tree_of(folder), rooms) == []
@@ -145,8 +149,13 @@ def crowded(tree: Tree, rooms: dict[str, frozenset[str]]) -> dict[str, int]:
 
 @pytest.mark.parametrize(
     ("folder", "rooms"),
-    [("qa_cluster", CORE_ROOMS), ("gears", GEARS_ROOMS | FUNCTION_ROOMS), ("cluster", CLUSTER_ROOMS)],
-    ids=["core", "gears", "cluster"],
+    [
+        ("qa_cluster", CORE_ROOMS),
+        ("gears", GEARS_ROOMS | FUNCTION_ROOMS),
+        ("cluster", CLUSTER_ROOMS),
+        ("api", API_ROOMS),
+    ],
+    ids=["core", "gears", "cluster", "api"],
 )
 def test_every_folder_is_a_room_that_can_be_taken_in_at_a_glance(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     tree = tree_of(folder)

@@ -34,7 +34,7 @@ from qa_cluster.metadata_limits import check_integer, may_hold_long_number
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
-from .error_map import HttpProblem
+from ..http.error_map import HttpProblem
 
 MAX_TITLE_CHARS = 1000
 MAX_METADATA_BYTES = 65536

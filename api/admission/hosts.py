@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from ipaddress import ip_address
 
-from .error_map import HttpProblem
-from .http import Scope
+from ..http.error_map import HttpProblem
+from ..http.messages import Scope
 
 ANY = "*"
 LOOPBACK = "localhost"

@@ -5,10 +5,10 @@ Nothing is cached: a search runs no model, and it shows the documents as they ar
 
 from __future__ import annotations
 
-from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response, while_connected
-from .lifespan import ServiceState
-from .schemas import parse_body, parse_query, search_fields, search_options
+from ..description.schemas import parse_body, parse_query, search_fields, search_options
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response, while_connected
+from ..service.lifespan import ServiceState
 
 
 class SearchRoute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from qa_cluster.access.audit import AuditLog
 from qa_cluster.access.records import ApiKey
 
-from .http import Scope
+from ..http.messages import Scope
 from .resources import Resource
 
 MAX_PATH = 2048

@@ -18,10 +18,21 @@ from qa_cluster.asking.questions import AskOptions
 from qa_cluster.tracing import current
 from qa_cluster.types import Timings
 
-from .error_map import HttpProblem, RawHeaders
-from .http import JSON, ClientGone, Receive, Scope, Send, header, permit, read_body, require_json, send_response
-from .lifespan import ServiceState
-from .schemas import ask_fields, ask_options, parse_body, parse_query
+from ..description.schemas import ask_fields, ask_options, parse_body, parse_query
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import (
+    JSON,
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    header,
+    permit,
+    read_body,
+    require_json,
+    send_response,
+)
+from ..service.lifespan import ServiceState
 
 MAX_ALIASES = 20_000
 MAX_ALIAS_BYTES = 2048

@@ -29,7 +29,7 @@ _EXAMPLES = '<template id="examples"></template>'
 
 def page_routes(examples: Sequence[str]) -> list[Route]:
     """The routes; `examples` are questions that the page offers to begin with."""
-    folder = files(__package__) / "page"
+    folder = files("qa_cluster.api") / "page"
     texts = {path: (folder / name).read_text("utf-8") for path, name in PAGE_PATHS.items()}
     items = "".join(f"<li>{escape(question)}</li>" for question in examples)
     texts["/"] = texts["/"].replace(_EXAMPLES, _EXAMPLES.replace("><", f">{items}<"))

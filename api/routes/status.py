@@ -17,11 +17,11 @@ from qa_cluster.errors import QAError
 from qa_cluster.exposition import CONTENT_TYPE, sample
 from qa_cluster.topology import Shard
 
-from .lifespan import ServiceState
-from .openapi import describe, docs_page
-from .readiness import KEEP_SECONDS, Readiness
-from .routes_page import PAGE_HEADERS
-from .telemetry import parse_info, shard_samples
+from ..description.openapi import describe, docs_page
+from ..service.lifespan import ServiceState
+from ..service.readiness import KEEP_SECONDS, Readiness
+from ..service.telemetry import parse_info, shard_samples
+from .page import PAGE_HEADERS
 
 
 def _json(content: object, status: int = 200) -> Response:

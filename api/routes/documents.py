@@ -14,11 +14,7 @@ from qa_cluster.errors import InvalidInput, QAError, RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import WriteResult
 
-from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, about, condition, header, permit, read_body, require_json, send_response
-from .lifespan import ServiceState
-from .metering import reserve_sentences, settle_sentences
-from .schemas import (
+from ..description.schemas import (
     count_parameters,
     document_fields,
     document_parameters,
@@ -28,6 +24,22 @@ from .schemas import (
     removal_parameters,
     write_parameters,
 )
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import (
+    JSON,
+    Receive,
+    Scope,
+    Send,
+    about,
+    condition,
+    header,
+    permit,
+    read_body,
+    require_json,
+    send_response,
+)
+from ..http.metering import reserve_sentences, settle_sentences
+from ..service.lifespan import ServiceState
 
 PREFIX = b"/documents/"
 LIST_PATH = PREFIX.removesuffix(b"/")

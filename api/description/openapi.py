@@ -10,7 +10,7 @@ from qa_cluster.asking.questions import AskLimits
 from qa_cluster.config import PARTIAL
 from qa_cluster.huggingface.request import PipelineLimits
 
-from . import openapi_collections, openapi_documents, openapi_models, openapi_search
+from . import collections, documents, models, search
 from .schemas import (
     Field,
     ask_fields,
@@ -66,8 +66,8 @@ _MENTION = _object(
         "start": _INTEGER,
         "end": _INTEGER,
         "shard": _STRING,
-        "section": openapi_search.SECTION,
-        "source": openapi_search.SOURCE,
+        "section": search.SECTION,
+        "source": search.SOURCE,
     }
 )
 _ANSWER = _object(
@@ -90,8 +90,8 @@ _ANSWER = _object(
         "context_end": _INTEGER,
         "shard": {**_STRING, "description": "the shard that read it"},
         "metadata": {"type": "object"},
-        "section": openapi_search.SECTION,
-        "source": openapi_search.SOURCE,
+        "section": search.SECTION,
+        "source": search.SOURCE,
         "also_in": {"type": "array", "items": _MENTION, "description": "other places with the same answer, best first"},
         "highlights": {"type": "array", "items": _SPAN},
     }
@@ -108,7 +108,7 @@ _RESULT = _object(
         "no_answer_score": {**_NUMBER, "description": "probability that none of the answers is right"},
         "answers": {"type": "array", "items": _ANSWER},
         "cache": _object({"status": _STRING, "tier": _STRING, "age_s": _INTEGER, "ttl_s": _INTEGER}),
-        "index": openapi_search.INDEX,
+        "index": search.INDEX,
         "usage": _object(
             {
                 "candidates": _INTEGER,
@@ -227,20 +227,20 @@ def _operation(
 
 _SCHEMAS = {
     "Result": _RESULT,
-    "Search": openapi_search.RESULT,
+    "Search": search.RESULT,
     "Document": _DOCUMENT,
-    "Documents": openapi_documents.DOCUMENTS,
-    "DocumentCounts": openapi_documents.COUNTS,
-    "Removal": openapi_documents.REMOVAL,
-    "Collection": openapi_collections.COLLECTION,
-    "Collections": openapi_collections.COLLECTIONS,
-    "Created": openapi_collections.CREATED,
+    "Documents": documents.DOCUMENTS,
+    "DocumentCounts": documents.COUNTS,
+    "Removal": documents.REMOVAL,
+    "Collection": collections.COLLECTION,
+    "Collections": collections.COLLECTIONS,
+    "Created": collections.CREATED,
     "Write": _WRITE,
     "Models": _MODELS,
     "Alive": _ALIVE,
     "Readiness": _READINESS,
-    "PipelineAnswer": openapi_models.ANSWER,
-    "PipelineResult": openapi_models.RESULT,
+    "PipelineAnswer": models.ANSWER,
+    "PipelineResult": models.RESULT,
     "Problem": _PROBLEM_SCHEMA,
 }
 _KEY = {
@@ -377,7 +377,7 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
             ),
         },
         "/collections/{name}": {
-            "parameters": [openapi_collections.NAME],
+            "parameters": [collections.NAME],
             "get": _operation(
                 "Count what a collection holds",
                 {"200": ("its documents and sentences", "Collection")},
@@ -400,13 +400,13 @@ def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
             "get": _operation("List the models", {"200": ("the models, the default first", "Models")}, ["503", "504"])
         },
         "/models/{id}": {
-            "parameters": [openapi_models.model_id()],
+            "parameters": [models.model_id()],
             "post": _operation(
                 "Read answers out of given contexts (Hugging Face's question-answering task)",
                 {"200": ("the answers", "PipelineResult")},
                 ["400", "404", "413", "415", "422", "503", "504"],
                 parameters=_parameters(pipeline_parameters(limits)),
-                requestBody=openapi_models.request_body(pipeline),
+                requestBody=models.request_body(pipeline),
             ),
         },
     }

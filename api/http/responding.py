@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from qa_cluster.errors import DeadlineExceeded
 
 from .error_map import HttpProblem
-from .http import Scope, Send
+from .messages import Scope, Send
 from .metering import Meter
 
 

@@ -14,7 +14,7 @@ from qa_cluster.access.records import ApiKey
 from qa_cluster.sentence_limit import most_sentences
 
 from .error_map import HttpProblem, RawHeaders
-from .http import Scope
+from .messages import Scope
 
 # Texts longer than this are looked at on a thread.
 _LOOP_CHARS = 100_000

@@ -10,10 +10,10 @@ import orjson
 
 from qa_cluster.errors import InvalidInput
 
-from .error_map import HttpProblem, RawHeaders
-from .http import JSON, Receive, Scope, Send, about, permit, read_body, require_json, send_response
-from .lifespan import ServiceState
-from .schemas import collection_fields, collection_removal_parameters, parse_body, parse_query
+from ..description.schemas import collection_fields, collection_removal_parameters, parse_body, parse_query
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import JSON, Receive, Scope, Send, about, permit, read_body, require_json, send_response
+from ..service.lifespan import ServiceState
 
 LIST_PATH = "/collections"
 PREFIX = "/collections/"

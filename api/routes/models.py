@@ -15,10 +15,10 @@ from qa_cluster.asking.questions import MAX_MODEL_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, parse_request
 
-from .error_map import HttpProblem
-from .http import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
-from .lifespan import ServiceState
-from .schemas import load_json, parse_query, pipeline_parameters
+from ..description.schemas import load_json, parse_query, pipeline_parameters
+from ..http.error_map import HttpProblem
+from ..http.messages import JSON, Receive, Scope, Send, read_body, require_json, send_response, while_connected
+from ..service.lifespan import ServiceState
 
 PREFIX = b"/models/"
 DEFAULT = "default"

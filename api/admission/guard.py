@@ -16,9 +16,9 @@ from qa_cluster.access.records import ADMIN, ASK, ApiKey, find
 from qa_cluster.access.store import KeyList
 from qa_cluster.errors import QAError
 
-from .error_map import HttpProblem
-from .http import EVERYBODY, Scope
-from .lifespan import ServiceState
+from ..http.error_map import HttpProblem
+from ..http.messages import EVERYBODY, Scope
+from ..service.lifespan import ServiceState
 from .resources import METRICS, Resource
 
 _REALM = 'Bearer realm="qa-cluster"'

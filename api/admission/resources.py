@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from qa_cluster.access.records import ADMIN, ASK, SCOPES, SEARCH, WRITE
 
-from .http import Scope
-from .routes_collections import LIST_PATH as COLLECTIONS_PATH
-from .routes_collections import PREFIX as COLLECTIONS_PREFIX
-from .routes_documents import LIST_PATH, PREFIX, counts
-from .routes_models import PREFIX as MODELS_PREFIX
-from .routes_page import PAGE_PATHS
+from ..http.messages import Scope
+from ..routes.collections import LIST_PATH as COLLECTIONS_PATH
+from ..routes.collections import PREFIX as COLLECTIONS_PREFIX
+from ..routes.documents import LIST_PATH, PREFIX, counts
+from ..routes.models import PREFIX as MODELS_PREFIX
+from ..routes.page import PAGE_PATHS
 
 _READ = ("GET", "HEAD")
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from qa_cluster.access.records import SCOPES, ApiKey
 
+from ..service.lifespan import ServiceOptions
 from .error_map import HttpProblem, RawHeaders
-from .lifespan import ServiceOptions
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

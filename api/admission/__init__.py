@@ -1,0 +1,1 @@
+"""This room decides who may use which route, from which host, and what the audit log says of it."""

@@ -1,0 +1,1 @@
+"""This room has the routes, one file for each kind of thing."""
