@@ -226,6 +226,7 @@ class MdocReader:
     def _of_words(self, macro: str, first: int, own: list[str], marks: list[str]) -> list[str]:
         """A macro with words of its own, of which number `first` is the first that is no punctuation."""
         after = first + 1
+        end = max(place for place, word in enumerate(own) if word not in _CLOSING) + 1  # punctuation follows
         if macro == "Nm":
             self._command = self._command or own[first]
         elif macro == "Fl":
@@ -233,9 +234,10 @@ class MdocReader:
         elif macro == "Xr" and len(own) > after and own[after] not in _CLOSING:
             return [*marks[:after], f"{JOIN}({own[after]})", *marks[after + 1 :]]
         elif macro == "Fn":
-            return [f"{own[first]}({', '.join(own[after:])})"]
+            return [*marks[:first], f"{own[first]}({', '.join(own[after:end])})", *marks[end:]]
         elif macro in _WRITTEN:
-            return [_WRITTEN[macro].format(own[first], " ".join(own[after:])).strip()]
+            written = _WRITTEN[macro].format(own[first], " ".join(own[after:end])).strip()
+            return [*marks[:first], written, *marks[end:]]
         elif macro in _SYSTEMS:
             return [_SYSTEMS[macro], *marks]
         return marks

@@ -150,6 +150,22 @@ def test_a_page_of_mdoc() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        (".Fn acct .", "acct()."),
+        ('.Fn acct "const char *file" ,', "acct(const char *file),"),
+        (".Fn ( acct )", "(acct())"),
+        (".In sys/acct.h .", "<sys/acct.h>."),
+        (".Lk https://example.org .", "<https://example.org>."),
+        (".Bx 4.4 ,", "4.4BSD,"),
+    ],
+)
+def test_punctuation_after_a_macro_is_none_of_its_words(line: str, read: str) -> None:
+    page = man.read(f".Dd May 1, 2020\n.Dt A 2\n.Sh NAME\n.Nm a\n.Sh TEXT\nSee\n{line}\n", "a.2")
+    assert f"See {read}" in page.text
+
+
+@pytest.mark.parametrize(
     ("written", "read"),
     [
         (r"\fB\-\-foo\fP", "--foo"),
