@@ -1,8 +1,9 @@
-"""Passages that were written for this project, each with its questions: `models/training/written/*.jsonl.gz`.
+"""Passages, each with the questions that were written for it: `models/training/written/*.jsonl.gz`.
 
 A line has `domain`, `title` and `section` (the passage's place in its document), `text` and `questions`. A question has
 an `answer` (words of the text, of which the first occurrence counts, or null if the passage does not answer it), a
-`kind` and a `style`. Every such file must pass the check in `faults`.
+`kind` and a `style`. Other fields, such as the `package` that a passage is taken from, do not count. Every such file
+must pass the check in `faults`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from qa_cluster.reading.tokenization import is_unicode
 
 from .labelled import NO_ANSWER, Labelled
 
-DOMAINS = frozenset({"encyclopedic", "software", "law", "biomedicine", "news", "support"})
+DOMAINS = frozenset({"encyclopedic", "software", "law", "biomedicine", "news", "support", "manuals"})
 STYLES = frozenset({"full", "casual", "keyword"})
 KINDS = frozenset(
     {
