@@ -11,6 +11,7 @@ from typing import Any
 import typer
 
 from .help_text import help_of
+from .plain_values import PlainCommand, sparing_pydantic
 
 # For programs that parse their own options, including --help.
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
@@ -31,7 +32,8 @@ class Late:
             found.info.name = name
             return typer.main.get_command(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-        alone.command(name, help=help_of(found), context_settings=dict(self.context_settings))(found)
+        settings = dict(self.context_settings)
+        alone.command(name, cls=PlainCommand, help=help_of(found), context_settings=settings)(found)
         return typer.main.get_command(alone)
 
 
@@ -68,5 +70,8 @@ def group_of(table: Mapping[str, Late]) -> type[typer.core.TyperGroup]:
     class Group(typer.core.TyperGroup):
         def __init__(self, **attributes: Any) -> None:
             super().__init__(**attributes | {"commands": _Commands(table)})
+
+        def get_params(self, ctx: Any) -> list[Any]:
+            return sparing_pydantic(super().get_params(ctx))
 
     return Group

@@ -245,6 +245,34 @@ def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["config", "--set", "shards=5"], 0),
+        (["status", "--json"], 3),
+        (["down"], 0),
+        (["model", "list"], 3),
+        (["search", "words", "--top-k", "3"], 3),
+        (["ask", "Who?", "--coverage", "full", "--collection", "books"], 3),
+        (["ask", "--help"], 0),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_texts_and_what_is_not_given_need_no_pydantic(tmp_path: Path, arguments: list[str], code: int) -> None:
+    """Its import would take a quarter of a short command's time; numbers and names are still checked with it."""
+    script = (
+        "import sys\n"
+        "from qa_cluster.cluster.cli import main\n"
+        "try: main()\n"
+        "finally: print('pydantic.main' in sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", script, "--data-dir", str(tmp_path / "none"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    checked = "--top-k" in arguments or "--coverage" in arguments
+    assert done.stderr.splitlines()[-1] == str(checked)
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         (ConfigError("x"), 2),
