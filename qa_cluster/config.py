@@ -121,6 +121,10 @@ class Settings:
         minimum=0,
         maximum=64,
     )
+    model_cache_dir: str = _of(
+        "",
+        "folder of compiled models, by which workers start again sooner; empty: compiled-models in data_dir; off: none",
+    )
     reader: str = _of("", "folder of the reader that shards without one get; empty: the bundled one")
     max_batch_tokens: int = _of(
         1024,

@@ -24,7 +24,7 @@ from ..nodes.all_shards import OnStep
 from ..nodes.connect import NotRunning
 from . import ports
 from .certificates import make_certificates, server_tls, tls_folder
-from .module_options import module_options, server_options
+from .module_options import model_cache_default, module_options, server_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, need_tls, running, wait_ready
 from .state import ClusterState, bus_key_file, data_folder, locked, make_password, read_state, write_state
@@ -128,8 +128,10 @@ class LocalCluster:
         settings = self.settings
         options = [*server_options(settings), *self._options]
         names = {name for name, _ in self._options}
-        if "loadmodule" in names and "qa.bus-key-file" not in names:
-            options.append(("qa.bus-key-file", str(bus_key_file(self.data_dir))))
+        if "loadmodule" in names:
+            options += model_cache_default(settings, self.data_dir)
+            if "qa.bus-key-file" not in names:
+                options.append(("qa.bus-key-file", str(bus_key_file(self.data_dir))))
         return [
             ServerSpec(
                 self.data_dir / f"node-{index}",

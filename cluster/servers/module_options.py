@@ -15,6 +15,9 @@ from .native import find_module
 from .processes import python_module
 
 WORKER_MODULE = "qa_cluster.gears.worker"
+MODEL_CACHE_SETTING = "qa.model-cache-dir"
+_MODEL_CACHE_FOLDER = "compiled-models"
+_OFF = "off"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "error": "warning"}
 
@@ -40,6 +43,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         *([("qa.bus-key-file", str(key_file))] if key_file is not None else []),
         ("qa.worker-command", " ".join(map(_word, worker))),
         *([("qa.worker-environment", _names(settings))] if settings.worker_environment else []),
+        *_model_cache(settings),
         (ANSWER_KEYS_SETTING, settings.answer_keys),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
         ("qa.inference-workers", str(settings.inference_workers)),
@@ -49,6 +53,17 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         ("qa.shared-ahead", str(settings.shared_ahead)),
         *([("qa.bulk-users", settings.bulk_users)] if settings.bulk_users else []),
     )
+
+
+def model_cache_default(settings: Settings, data_dir: Path) -> tuple[tuple[str, str], ...]:
+    """The configuration line that names the folder of compiled models in `data_dir`, unless the settings name one."""
+    return () if settings.model_cache_dir else ((MODEL_CACHE_SETTING, str(data_dir / _MODEL_CACHE_FOLDER)),)
+
+
+def _model_cache(settings: Settings) -> tuple[tuple[str, str], ...]:
+    if settings.model_cache_dir in ("", _OFF):
+        return ()
+    return ((MODEL_CACHE_SETTING, str(Path(settings.model_cache_dir).expanduser().absolute())),)
 
 
 def _names(settings: Settings) -> str:

@@ -15,7 +15,7 @@ from qa_cluster.passwords import without_passwords
 from qa_cluster.tls import judge
 
 from . import ports
-from .module_options import module_options, server_options
+from .module_options import model_cache_default, module_options, server_options
 from .server_process import ServerSpec, ServerTls, find_program, need_tls, write_config
 from .state import data_folder
 
@@ -54,6 +54,7 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
             *([("cluster-announce-ip", resolved(announce))] if announce else []),
             *server_options(settings),
             *module_options(settings),
+            *model_cache_default(settings, data_folder(settings)),
         ),
         password=settings.cluster_password,
         host=host,

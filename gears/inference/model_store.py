@@ -185,7 +185,8 @@ class ModelStore:
             model = ServedModel(ref, self._loaded(backend, name, parts, limits), name)
             if model.is_token_model:
                 for rows, length in _FIRST_SHAPES:
-                    self._warm(model, rows, length)
+                    if rows == 1 or rows * length <= self._max_tokens:  # a longer row runs alone
+                        self._warm(model, rows, length)
         except Exception as error:  # runtimes have no exception type of their own for lack of memory
             if is_exhaustion(error):
                 raise too_large("model", size, RUNTIME_COPIES) from error

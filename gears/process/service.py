@@ -278,6 +278,7 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
             max(1, info.number("qa.inter-op-parallelism", 1)),
             info.number("qa.model-timeout-ms", 5000),
             info.number("qa.backend-memory-mb", 0),
+            info.settings.get("qa.model-cache-dir", ""),
         )
 
     return ModelStore(host, devices, limits=limits, max_batch_tokens=max_tokens, workers=workers)

@@ -147,19 +147,25 @@ static int set_command(const char *name, RedisModuleString *value, void *data, R
     return REDISMODULE_OK;
 }
 
-static RedisModuleString *shown_key_file;
+/* A path, which may be anything: what cannot be used is reported where it is used. */
+typedef struct Path {
+    char **kept;
+    RedisModuleString *shown;
+} Path;
 
-static RedisModuleString *get_key_file(const char *name, void *data) {
+static Path key_file = {&config.bus_key_file, NULL};
+static Path model_cache = {&config.model_cache_dir, NULL};
+
+static RedisModuleString *get_path(const char *name, void *data) {
     (void)name;
-    (void)data;
-    return shown_key_file;
+    return ((const Path *)data)->shown;
 }
 
-static int set_key_file(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+static int set_path(const char *name, RedisModuleString *value, void *data, RedisModuleString **error) {
+    Path *path = data;
     (void)name;
-    (void)data;
     (void)error;
-    keep_text(&config.bus_key_file, &shown_key_file, RedisModule_StringPtrLen(value, NULL));
+    keep_text(path->kept, &path->shown, RedisModule_StringPtrLen(value, NULL));
     return REDISMODULE_OK;
 }
 
@@ -327,17 +333,20 @@ int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     extra = RedisModule_CreateDict(NULL);
     config.worker_command = RedisModule_Strdup("");
     config.bus_key_file = RedisModule_Strdup("");
+    config.model_cache_dir = RedisModule_Strdup("");
     config.worker_environment = RedisModule_Strdup("");
     config.answer_keys = RedisModule_Strdup("text");
     config.bulk_users = RedisModule_Strdup("");
     config.backends_path = default_backends_path();
     config.model_chunk_size = 511LL << 20;
-    /* The first three are immutable: a client that could change them could run programs as the server's user, or give
-     * functions the server's passwords. */
+    /* The first four are immutable: a client that could change them could run programs as the server's user, make
+     * workers read or write files where it likes, or give functions the server's passwords. */
     if (RedisModule_RegisterStringConfig(ctx, "worker-command", "", REDISMODULE_CONFIG_IMMUTABLE, get_command,
                                          set_command, NULL, NULL) != REDISMODULE_OK ||
-        RedisModule_RegisterStringConfig(ctx, "bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, get_key_file,
-                                         set_key_file, NULL, NULL) != REDISMODULE_OK ||
+        RedisModule_RegisterStringConfig(ctx, "bus-key-file", "", REDISMODULE_CONFIG_IMMUTABLE, get_path, set_path,
+                                         NULL, &key_file) != REDISMODULE_OK ||
+        RedisModule_RegisterStringConfig(ctx, "model-cache-dir", "", REDISMODULE_CONFIG_IMMUTABLE, get_path, set_path,
+                                         NULL, &model_cache) != REDISMODULE_OK ||
         RedisModule_RegisterStringConfig(ctx, "worker-environment", "", REDISMODULE_CONFIG_IMMUTABLE, get_environment,
                                          set_environment, NULL, NULL) != REDISMODULE_OK ||
         RedisModule_RegisterStringConfig(ctx, "answer-keys", "text", REDISMODULE_CONFIG_DEFAULT, get_answer_keys,
@@ -377,13 +386,15 @@ int config_reply_pairs(RedisModuleCtx *ctx) {
     RedisModule_ReplyWithCString(ctx, config.worker_command);
     RedisModule_ReplyWithCString(ctx, "qa.answer-keys");
     RedisModule_ReplyWithCString(ctx, config.answer_keys);
+    RedisModule_ReplyWithCString(ctx, "qa.model-cache-dir");
+    RedisModule_ReplyWithCString(ctx, config.model_cache_dir);
     for (int i = 0; i < SETTING_COUNT; i++) {
         char name[64] = "qa.";
         strncat(name, SETTINGS[i].name, sizeof name - 4);
         RedisModule_ReplyWithCString(ctx, name);
         RedisModule_ReplyWithLongLong(ctx, *SETTINGS[i].value);
     }
-    return 4 + 2 * SETTING_COUNT;
+    return 6 + 2 * SETTING_COUNT;
 }
 
 static void reply_value(RedisModuleCtx *ctx, const char *value) {

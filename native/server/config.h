@@ -11,6 +11,7 @@
 typedef struct Config {
     char *worker_command;
     char *bus_key_file;       /* empty: none */
+    char *model_cache_dir;    /* empty: none */
     char *worker_environment; /* names of variables, divided by commas */
     char *answer_keys;        /* "text" or "digest" */
     char *bulk_users;         /* names of users, spaces between them */

@@ -1,12 +1,18 @@
-"""The settings `worker_environment` and `answer_keys`: servers get them as the module takes them."""
+"""`worker_environment`, `answer_keys`, `model_cache_dir`: servers get them as the module takes them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from qa_cluster.cluster.servers import single
+from qa_cluster.cluster.servers.local import LocalCluster
 from qa_cluster.cluster.servers.module_options import module_options
+from qa_cluster.cluster.servers.state import ClusterState
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError
+from tests.harness.ports import free_port
 
 
 @pytest.mark.parametrize(("given", "written"), [("HTTPS_PROXY", "HTTPS_PROXY"), (" A, B_1 ,c", "A,B_1,c")])
@@ -33,3 +39,20 @@ def test_keys_of_answers(kind: str) -> None:
 def test_another_kind_of_keys_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"answer_keys.*must be one of text, digest"):
         load(flags={"answer_keys": "sha1"}, environment={})
+
+
+@pytest.mark.parametrize(
+    ("setting", "written"), [("", "{data}/compiled-models"), ("{data}/else", "{data}/else"), ("off", None)]
+)
+def test_folder_of_compiled_models(tmp_path: Path, setting: str, written: str | None) -> None:
+    settings = Settings(data_dir=tmp_path, model_cache_dir=setting.format(data=tmp_path))
+    state = ClusterState(1, 0, (7000,), "server", created=True)
+    (shard,) = LocalCluster(settings, options=module_options(settings)).specs(state)
+    alone = single.prepare(settings, "127.0.0.1", free_port())
+    wanted = [written.format(data=tmp_path)] if written is not None else []
+    for spec in (shard, alone):
+        assert [value for name, value in spec.options if name == "qa.model-cache-dir"] == wanted
+
+
+def test_servers_of_ones_own_have_no_folder_unless_it_is_named(tmp_path: Path) -> None:
+    assert "qa.model-cache-dir" not in dict(module_options(Settings(data_dir=tmp_path)))

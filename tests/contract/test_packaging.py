@@ -20,7 +20,7 @@ import pytest
 
 from qa_cluster.cluster.servers.ports import free_node_ports
 from tests.harness.polling import eventually
-from tests.harness.workers import FEW_TOKENS
+from tests.harness.workers import COMPILED, FEW_TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "qa_cluster/models"} | {
@@ -67,6 +67,7 @@ class Installed:
         self.package = site / "qa_cluster"
         self._options = ["--data-dir", str(folder / "data"), "--set", "shards=1", "--set", "worker_threads=1"]
         self._options += ["--set", f"max_batch_tokens={FEW_TOKENS}"]
+        self._options += ["--set", f"model_cache_dir={COMPILED}"]
 
     def start(self, *command: str, folder: Path = ROOT) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -27,6 +27,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE, server_environment
+from tests.harness.workers import COMPILED
 
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0  # longer than the 10 s for which a server that ends waits for its replicas
@@ -131,6 +132,7 @@ class Server:
             values["qa.worker-command"] = worker
         if module is not None:
             values["qa.bus-key-file"] = bus_key_file()
+            values["qa.model-cache-dir"] = COMPILED
         values.update(settings or {})
         lines = [f"{name} {quote(value)}" for name, value in values.items()]
         if module is not None:

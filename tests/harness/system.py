@@ -24,11 +24,12 @@ from qa_cluster.config import Settings
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE, server_environment
-from tests.harness.workers import FEW_TOKENS
+from tests.harness.workers import COMPILED, FEW_TOKENS
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 START_SECONDS = 180.0
-SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS)}  # settings of a system whose load does not matter
+# settings of a system whose load does not matter
+SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS), "QA_MODEL_CACHE_DIR": str(COMPILED)}
 UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question is late on a busy machine
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 

@@ -5,10 +5,16 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from tests.harness.programs import ROOT
+
 FAKE_WORKER = Path(__file__).with_name("fake_worker")
 
-FEW_TOKENS = 128
-"""`qa.max-batch-tokens` for tests not about batches: the bundled reader is warm after 20 small runs, not 47."""
+FEW_TOKENS = 64
+"""`qa.max-batch-tokens` for tests not about batches: the bundled reader is warm after a few small runs, not 47."""
+
+COMPILED = ROOT / "build" / "compiled-models"
+"""`qa.model-cache-dir` of all workers that the tests start: the bundled reader is compiled once on a machine."""
+COMPILED.parent.mkdir(exist_ok=True)
 
 WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 """The real worker, as a user's server starts it."""

@@ -48,12 +48,16 @@ def is_token_model(model: CompiledModel) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLimits:
-    """The limits of a runtime: its threads, its memory, and the time of a run if runs can be stopped (0: no limit)."""
+    """The limits of a runtime: its threads, its memory, and the time of a run if runs can be stopped (0: no limit).
+
+    `compiled_folder` is where it keeps models that it has compiled; empty: nowhere.
+    """
 
     threads: int = 1
     inter_op_threads: int = 1
     run_timeout_ms: int = 0
     memory_mb: int = 0
+    compiled_folder: str = ""
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:

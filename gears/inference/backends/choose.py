@@ -53,7 +53,7 @@ def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits
         try:
             from .openvino import OpenVinoModel
 
-            return OpenVinoModel(file, limits.threads)
+            return OpenVinoModel(file, limits.threads, limits.compiled_folder)
         except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime shows whether the model is bad
             logger.info("OpenVINO does not take the model, trying ONNX Runtime: %s", _one_line(error))
     from .onnx import OnnxModel

@@ -3,13 +3,22 @@
 A run that fails in the middle, because shapes do not fit each other, leaves OpenVINO's graph in a state in which later
 runs read memory of others. So only two kinds of models run here: those with fixed shapes throughout, and token models,
 whose inputs have one shape, up to a length that is found out when the model is loaded.
+
+With a folder for compiled models (`compiled_files.py`) a model is checked and compiled once for each kind of processor:
+its file there has what OpenVINO has made of it, and what the checks have found.
 """
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import platform
 import threading
 from collections.abc import Sequence
 from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino
@@ -21,7 +30,9 @@ from qa_cluster.reading.precisions import openvino_settings, precision_of
 from ..model_file import ModelFile
 from ..tensors import Array
 from .base import Port, is_token_model
+from .compiled_files import SMALLEST_MODEL_BYTES, CompiledFiles
 
+logger = logging.getLogger(__name__)
 _UNSUPPORTED = frozenset({"string", "dynamic", "undefined"})
 _ANY_LENGTH = 1 << 20
 _USUAL_LENGTH = 512
@@ -78,29 +89,107 @@ def _port(port: openvino.ConstOutput | openvino.Output, position: int) -> Port:
     return Port(name, np.dtype(port.get_element_type().to_dtype()), dims)
 
 
-class OpenVinoModel:
-    """A compiled model with one request, which one thread uses at a time."""
+def _settings(threads: int, precision: str | None) -> dict[str, Any]:
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": "1",
+        "INFERENCE_NUM_THREADS": threads,
+        **openvino_settings(precision),
+        # with pinning, every worker of the host would use the same first cores
+        "ENABLE_CPU_PINNING": False,
+    }
 
-    def __init__(self, file: ModelFile, threads: int) -> None:
+
+@cache
+def _processor() -> str:
+    """What the kernels that OpenVINO chooses depend on: a folder may come to another machine."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    # the features are called flags on x86 and Features on ARM
+    told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    return "\n".join([platform.machine(), _core().get_property("CPU", "FULL_DEVICE_NAME"), *told])
+
+
+def _name(file: ModelFile, threads: int) -> str:
+    """The name of the file with this model compiled: all that its content depends on."""
+    digest = hashlib.blake2b(digest_size=20)
+    for part in (openvino.get_version(), _processor(), str(threads)):
+        digest.update(f"{len(part)} {part}".encode())
+    with open(file.path, "rb") as content:
+        while part_of_it := content.read(1 << 20):
+            digest.update(part_of_it)
+    return digest.hexdigest()
+
+
+class OpenVinoModel:
+    """A compiled model with one request, which one thread uses at a time.
+
+    `folder` is where compiled models are kept; empty: nowhere.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    def __init__(self, file: ModelFile, threads: int, folder: str = "") -> None:
+        files = CompiledFiles(folder) if folder and file.size >= SMALLEST_MODEL_BYTES else None
+        name = _name(file, threads) if files is not None else ""
+        if files is None or not self._take(files, name, threads):
+            precision = self._compile(file, threads)
+            if files is not None:
+                self._keep(files, name, _settings(threads, precision), precision)
+        self._request = self._compiled.create_infer_request()
+        self._lock = threading.Lock()
+
+    def _compile(self, file: ModelFile, threads: int) -> str | None:
+        """Check and compile the model; its precision. RuntimeError says why it cannot run here."""
         model = _read(file)
         if any(op.get_type_name() == "Loop" for op in model.get_ops()):
             raise RuntimeError("a loop may never end, and only runs of ONNX Runtime can be stopped")
-        self.inputs = tuple(_port(port, i) for i, port in enumerate(model.inputs))
-        self.outputs = tuple(_port(port, i) for i, port in enumerate(model.outputs))
+        self._find_ports(model)
         self._longest = _longest(model) if is_token_model(self) else None
         if self._longest is None and model.is_dynamic():
             raise RuntimeError("only ONNX Runtime checks shapes that are not fixed")
-        settings = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
-            "INFERENCE_NUM_THREADS": threads,
-            **openvino_settings(precision_of(model)),
-            # with pinning, every worker of the host would use the same first cores
-            "ENABLE_CPU_PINNING": False,
-        }
-        self._compiled = _core().compile_model(model, "CPU", settings)
-        self._request = self._compiled.create_infer_request()
-        self._lock = threading.Lock()
+        precision = precision_of(model)
+        self._compiled = _core().compile_model(model, "CPU", _settings(threads, precision))
+        return precision
+
+    def _find_ports(self, model: openvino.Model | openvino.CompiledModel) -> None:
+        self.inputs = tuple(_port(port, i) for i, port in enumerate(model.inputs))
+        self.outputs = tuple(_port(port, i) for i, port in enumerate(model.outputs))
+
+    def _take(self, files: CompiledFiles, name: str, threads: int) -> bool:
+        """Whether the model has come from a file, ready to run."""
+        found = files.read(name)
+        if found is None:
+            return False
+        facts, compiled = found
+        settings = _settings(threads, facts["precision"])
+        if facts["settings"] != settings:
+            files.remove(name, "it was made with other settings")
+            return False
+        try:
+            self._compiled = _core().import_model(compiled, "CPU", settings)
+            self._find_ports(self._compiled)
+        except RuntimeError as error:
+            files.remove(name, " ".join(str(error).split())[:200])
+            return False
+        self._longest = facts["longest"]
+        logger.info("compiled model %s is taken from its file", name)
+        return True
+
+    def _keep(self, files: CompiledFiles, name: str, settings: dict[str, Any], precision: str | None) -> None:
+        if files.has(name):  # several shards of a host begin at the same time
+            return
+        ports = self.inputs, self.outputs
+        exported = self._compiled.export_model()
+        compiled = exported.getvalue() if isinstance(exported, BytesIO) else bytes(exported)
+        self._find_ports(self._compiled)
+        same = ports == (self.inputs, self.outputs)
+        self.inputs, self.outputs = ports
+        if same:
+            files.keep(name, {"precision": precision, "settings": settings, "longest": self._longest}, compiled)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the model once; it copies inputs and outputs, so that no array refers to the request's memory later.

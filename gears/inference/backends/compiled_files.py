@@ -1,0 +1,132 @@
+"""Compiled models in files of a folder (`qa.model-cache-dir`), so that a worker that starts again has them sooner.
+
+A file is named by all that its content depends on, so what is there is never wrong, only missing. It is an aid: one
+that is damaged or cannot be read or written costs no more than the compilation that it would have saved. A worker does
+not use a folder in which another user may write: its runtime would take that user's code for its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import struct
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from qa_cluster.ownership import objection
+
+logger = logging.getLogger(__name__)
+SMALLEST_MODEL_BYTES = 1 << 20
+"""Smaller models are compiled faster than their file is found."""
+MAX_FOLDER_BYTES = 1 << 30
+"""When the folder has more, the files go that were not used for longest."""
+MAX_FILE_BYTES = MAX_FOLDER_BYTES // 4
+
+_SUFFIX = ".compiled"
+_PART = ".part"
+_PART_SECONDS = 3600.0  # a file that is still being written after this time is of a worker that has died
+_HEAD = struct.Struct("<8sII")  # what it is, length of the facts, CRC-32 of all that follows
+_MAGIC = b"qa-comp1"
+
+
+class CompiledFiles:
+    """The files in a folder. Any number of processes may use it at once; none of the methods raises OSError."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def read(self, name: str) -> tuple[dict[str, Any], bytes] | None:
+        """Facts and compiled model of a name; None if there is no such file, or it is damaged."""
+        path = self._path(name)
+        try:
+            if reason := objection(self._folder):
+                logger.warning("models are compiled anew: %s %s", self._folder, reason)
+                return None
+            with path.open("rb") as file:
+                found = _content(file)
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("models are compiled anew: %s cannot be read: %s", path, error)
+            return None
+        if found is None:
+            self.remove(name, "it is damaged")
+        return found
+
+    def keep(self, name: str, facts: Mapping[str, Any], compiled: bytes) -> None:
+        """Write a file, unless there is one already or it would be too large; its readers see all of it or nothing."""
+        packed = json.dumps(facts, separators=(",", ":")).encode()
+        size = _HEAD.size + len(packed) + len(compiled)
+        if size > MAX_FILE_BYTES or self.has(name):
+            return
+        part = self._folder / f"{secrets.token_hex(8)}{_PART}"
+        try:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if reason := objection(self._folder):
+                logger.warning("compiled models are not kept: %s %s", self._folder, reason)
+                return
+            with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(_HEAD.pack(_MAGIC, len(packed), zlib.crc32(compiled, zlib.crc32(packed))))
+                file.write(packed)
+                file.write(compiled)
+            part.replace(self._path(name))
+        except OSError as error:
+            logger.warning("compiled models are not kept: %s: %s", self._folder, error)
+            _unlink(part)
+            return
+        self._make_room()
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return self._path(name).exists()
+
+    def remove(self, name: str, reason: str) -> None:
+        """Remove a file that is of no use."""
+        logger.warning("%s is removed, and the model compiled anew: %s", self._path(name), reason)
+        _unlink(self._path(name))
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}{_SUFFIX}"
+
+    def _make_room(self) -> None:
+        """Remove files that were not used for longest until the folder's have `MAX_FOLDER_BYTES`, and old parts."""
+        found = []
+        for path in self._folder.iterdir():
+            with contextlib.suppress(OSError):  # another process may remove it at the same time
+                status = path.stat(follow_symlinks=False)
+                if path.suffix == _SUFFIX:
+                    found.append((status.st_mtime, status.st_size, path))
+                elif path.suffix == _PART and time.time() - status.st_mtime > _PART_SECONDS:
+                    _unlink(path)
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= MAX_FOLDER_BYTES:
+                return
+            _unlink(path)
+            total -= size
+
+
+def _content(file: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
+    """What a file has; None if it is not what was written."""
+    head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size:
+        return None
+    magic, length, checked = _HEAD.unpack(head)
+    packed, compiled = file.read(length), file.read()
+    if magic != _MAGIC or zlib.crc32(compiled, zlib.crc32(packed)) != checked:
+        return None
+    return json.loads(packed), compiled
+
+
+def _unlink(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("%s cannot be removed: %s", path, error)
