@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -50,6 +51,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(left_out)]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Spares garbage collections the tests themselves, which are no garbage until the end."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

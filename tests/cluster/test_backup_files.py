@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +16,7 @@ from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.backup.manifest import FORMAT, MANIFEST_FILE, BackupManifest, NoBackup
 from qa_cluster.documents import MAX_TEXT_LENGTH, check_document
 from qa_cluster.errors import ConfigError
+from tests.harness.commands import run_here
 
 DOCUMENTS = "documents/abc.jsonl.gz"
 NAMES = ("ada", "bob", "cyd")
@@ -70,16 +68,9 @@ def backup(tmp_path: Path) -> Path:
 
 
 def qa(*arguments: str, code: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "qa_cluster.cluster.cli", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "1000"},
-    )
+    done = run_here(arguments)
     assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout if code == 0 else done.stderr
+    return " ".join((done.stdout if code == 0 else done.stderr).replace("│", " ").split())
 
 
 def test_a_finished_backup_is_whole_and_nobody_elses(backup: Path) -> None:

@@ -10,8 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,11 @@ import httpx
 import pytest
 import redis
 
-from qa_cluster.cluster.cli import main
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.keys import layout_key
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
+from tests.harness.commands import run_here
 from tests.harness.polling import eventually
 from tests.harness.system import UNHURRIED
 from tests.harness.workers import FEW_TOKENS
@@ -53,18 +51,7 @@ class Qa:
         return subprocess.Popen([*QA, *arguments], cwd=self.folder, env=environment(self.server), text=True, **pipes)
 
     def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        with (
-            pytest.MonkeyPatch.context() as patched,
-            redirect_stdout(StringIO()) as output,
-            redirect_stderr(StringIO()) as errors,
-        ):
-            patched.chdir(self.folder)
-            patched.setattr(sys, "argv", ["qa-cluster", *arguments])
-            for name, value in environment(self.server).items():
-                patched.setenv(name, value)
-            with pytest.raises(SystemExit) as ended:
-                main()
-        done = subprocess.CompletedProcess(arguments, int(ended.value.code or 0), output.getvalue(), errors.getvalue())
+        done = run_here(arguments, self.folder, environment(self.server))
         assert done.returncode == code, done.stdout + done.stderr
         return done
 

@@ -32,6 +32,7 @@ from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
+from tests.harness.commands import run_here
 from tests.harness.processes import descendants
 from tests.harness.system import UNHURRIED
 
@@ -78,19 +79,27 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [*QA, *arguments],
-        cwd=folder,
-        env={
-            **os.environ,
-            **{"QA_SERVER": server, "QA_WORKER_THREADS": "1", **CLUSTER, "TMPDIR": str(folder), "NO_COLOR": "1"},
-            **settings,
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
+    """The command: `eval` as a process of its own, which takes part in what is measured, the others in this one."""
+    given = {
+        "QA_SERVER": server,
+        "QA_WORKER_THREADS": "1",
+        **CLUSTER,
+        "TMPDIR": str(folder),
+        "NO_COLOR": "1",
+        **settings,
+    }
+    if arguments[0] != "eval":
+        done = run_here(arguments, folder, given)
+    else:
+        done = subprocess.run(
+            [*QA, *arguments],
+            cwd=folder,
+            env={**os.environ, **given},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from qa_cluster.keys import PARTITIONS_KEY
 from tests.client.scripted_cluster import plain_server
+from tests.harness.commands import run_here
 
 Keys = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -24,16 +24,7 @@ def keys() -> Iterator[Keys]:
             client.set(PARTITIONS_KEY, 4)
 
         def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-            done = subprocess.run(
-                [
-                    *(sys.executable, "-m", "qa_cluster.cluster.cli"),
-                    *("--cluster-url", f"redis://127.0.0.1:{server.port}", "keys", *arguments),
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=120,
-            )
+            done = run_here(("--cluster-url", f"redis://127.0.0.1:{server.port}", "keys", *arguments))
             assert done.returncode == code, done.stdout + done.stderr
             return done
 

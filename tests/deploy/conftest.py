@@ -17,8 +17,9 @@ TOOLS = Path(os.environ.get("QA_TEST_DEPLOY", ROOT / ".venv-deploy" / "bin"))
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests of this folder."""
+    here = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if str(item.path).startswith(here):
             item.add_marker(pytest.mark.deploy)
 
 

@@ -17,6 +17,9 @@ import redis
 T = TypeVar("T")
 Ignored = type[Exception] | tuple[type[Exception], ...]
 SECONDS = 120.0
+_SHARE = 2.0  # of a check's time
+_GROWTH = 0.05  # of the time waited so far
+_LONGEST_PAUSE = 0.2
 
 
 def eventually(
@@ -25,10 +28,16 @@ def eventually(
     pause: float = 0.02,
     ignore: Ignored = redis.ConnectionError,
 ) -> T:
-    """Returns the first true result of `check`; the failure names the last value or error."""
-    deadline = time.monotonic() + seconds
+    """Returns the first true result of `check`; the failure names the last value or error.
+
+    The pause between two checks is longer where a check takes long, or the wait does: processor time is what the tests
+    that run beside this one lack.
+    """
+    begun = time.monotonic()
+    deadline = begun + seconds
     last: object = None
     while True:
+        looked = time.monotonic()
         try:
             value = check()
         except ignore as error:
@@ -37,9 +46,10 @@ def eventually(
             if value:
                 return value
             last = value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"not so within {seconds} s, last seen: {last!r}")
-        time.sleep(pause)
+        time.sleep(max(pause, min(_LONGEST_PAUSE, max(_SHARE * (now - looked), _GROWTH * (now - begun)))))
 
 
 async def eventually_async(

@@ -118,6 +118,7 @@ class Server:
         self.port = free_port()
         self.log = self.directory / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._asking: Any = None
         values: dict[str, object] = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -200,12 +201,14 @@ class Server:
             return dict(client.info(section))
 
     def field(self, name: str) -> Any:
-        """One field of the module's INFO section, without the prefix."""
-        return self.info()[f"qa_{name}"]
+        """One field of the module's INFO sections, without the prefix."""
+        return self.fields(name)[0]
 
     def fields(self, *names: str) -> tuple[Any, ...]:
-        """Several fields of one moment."""
-        info = self.info()
+        """Several fields of one moment, asked on a connection that stays: tests wait for these most of all."""
+        if self._asking is None:
+            self._asking = self.client()
+        info = self._asking.info("modules")
         return tuple(info[f"qa_{name}"] for name in names)
 
     def signal_worker(self, number: int) -> int:
@@ -227,6 +230,9 @@ class Server:
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Ends it; its directory stays."""
+        if self._asking is not None:
+            self._asking.close()
+            self._asking = None
         if self.process is None:
             return
         if self.process.poll() is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -21,6 +23,7 @@ import redis
 
 from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.config import Settings
+from tests.harness.commands import run_here
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE, server_environment
@@ -37,8 +40,14 @@ SHARDS = 3  # as many as `qa-cluster up` starts by default
 class System:
     """A local cluster and, once it is asked for, its REST service; a context manager."""
 
-    def __init__(self, binary: Path, *, shards: int = SHARDS, up: Sequence[str] = (), **settings: str) -> None:
-        """`up` are options of `qa-cluster up`, `settings` variables of the environment."""
+    def __init__(
+        self, binary: Path, *, shards: int = SHARDS, up: Sequence[str] = (), apart: bool = False, **settings: str
+    ) -> None:
+        """`up` are options of `qa-cluster up`, `settings` variables of the environment.
+
+        `apart` makes each command a process of its own, for tests that look at these.
+        """
+        self._apart = apart
         self._up = up
         self.folder = Path(tempfile.mkdtemp(prefix="qa-system-"))
         self.binary = binary
@@ -50,6 +59,7 @@ class System:
             "QA_REPLICAS": "0",
             "QA_SERVER": str(binary),
             "QA_MODULE_PATH": str(MODULE),
+            "QA_MODEL_CACHE_DIR": str(COMPILED),
             **settings,
         }
         self.service: subprocess.Popen[bytes] | None = None
@@ -59,10 +69,13 @@ class System:
         self._clients: list[redis.Redis] = []
 
     def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs `qa-cluster` on it."""
-        done = subprocess.run(
-            [TOOL, *arguments], env=self.environment, capture_output=True, text=True, cwd=self.folder, check=False
-        )
+        """Runs `qa-cluster` on it, in this process if that can be."""
+        if self._apart or threading.current_thread() is not threading.main_thread() or asyncio._get_running_loop():
+            done = subprocess.run(
+                [TOOL, *arguments], env=self.environment, capture_output=True, text=True, cwd=self.folder, check=False
+            )
+        else:
+            done = run_here(arguments, self.folder, self.environment)
         if check and done.returncode:
             raise AssertionError(f"qa-cluster {arguments}: {done.stdout}{done.stderr}\n{self.logs()}")
         return done
