@@ -156,9 +156,13 @@ def run(
     questions: int = QUESTIONS,
     connections: int = CONNECTIONS,
     bulk: int = BULK_SENTENCES,
+    sentences: Sequence[int] = (1, 3),
     settings: Sequence[tuple[str, int]] = (),
 ) -> None:
-    """Ask as one user, alone and beside each of the others; `settings` are set on the shard before."""
+    """Ask as one user about so many sentences each, alone and beside each of the others.
+
+    `settings` are set on the shard before.
+    """
     with tempfile.TemporaryDirectory() as folder, System(binary, shards=1) as cluster:
         cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
         (node,) = cluster.nodes
@@ -166,7 +170,7 @@ def run(
         for name, value in settings:
             node.config_set(name, value)
         bench = Bench(cluster, questions=questions)
-        for each in (1, 3):
+        for each in sentences:
             bench.asked(each)  # the first use of a shape compiles it
             rows = measured(bench, each, besides(connections, bulk), rounds)
             report.table(

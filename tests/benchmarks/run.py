@@ -81,6 +81,7 @@ def main() -> None:
     options, parser = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     scenarios = set(options.scenarios or SCENARIOS)
+    System.all_apart = True  # the time of a command is measured with its start
     binary = find_binary(options.server)
     if binary is None:
         parser.error(f"there is no {options.server} server on this machine")

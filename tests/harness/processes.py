@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -10,32 +11,51 @@ INFERENCE_WORKER = "qa_cluster.gears.inference.workers.child"
 
 def descendants(root: int) -> dict[int, str]:
     """Command lines of all live descendants of `root` (Linux; empty elsewhere)."""
-    parents: dict[int, int] = {}
-    names: dict[int, str] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (entry / "stat").read_text()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        except OSError:
-            continue  # it has just ended
-        fields = stat.rpartition(")")[2].split()
-        if fields[0] != "Z":
-            parents[int(entry.name)] = int(fields[1])
-            names[int(entry.name)] = command
-    found: dict[int, str] = {}
-    level = {root}
-    while level:
-        level = {pid for pid, parent in parents.items() if parent in level and pid not in found}
-        found.update({pid: names[pid] for pid in level})
-    return found
+    return _named(_below(root, _children()))
 
 
 def inference_workers(root: int) -> list[int]:
     """The live inference workers below `root`, in the order of their ids."""
-    found = {pid for pid, command in descendants(root).items() if INFERENCE_WORKER in command}
-    # what one of them starts has its command line, until it has its own; it may also have ended by now
-    below = {pid for one in found for pid in descendants(one)}
-    return sorted((found - below) & descendants(root).keys())
+    children = _children()
+    found = {pid for pid, command in _named(_below(root, children)).items() if INFERENCE_WORKER in command}
+    # what one of them starts has its command line, until it has its own
+    below = {pid for one in found for pid in _below(one, children)}
+    return sorted(found - below)
+
+
+def _children() -> dict[int, list[int]]:
+    """The live children of every process."""
+    children: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = Path(entry.path, "stat").read_text()
+        except OSError:
+            continue  # it has just ended
+        state, parent = stat.rpartition(")")[2].split(maxsplit=2)[:2]
+        if state != "Z":
+            children.setdefault(int(parent), []).append(int(entry.name))
+    return children
+
+
+def _below(root: int, children: dict[int, list[int]]) -> list[int]:
+    found: list[int] = []
+    level = [root]
+    while level:
+        level = [child for pid in level for child in children.get(pid, ())]
+        found += level
+    return found
+
+
+def _named(pids: list[int]) -> dict[int, str]:
+    """The command line of each of them that is still there."""
+    named = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has just ended
+            command = Path("/proc", str(pid), "cmdline").read_bytes()
+            named[pid] = command.replace(b"\0", b" ").decode(errors="replace").strip()
+    return named
 
 
 def started_with(variable: str) -> list[int]:

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -38,7 +38,13 @@ SHARDS = 3  # as many as `qa-cluster up` starts by default
 
 
 class System:
-    """A local cluster and, once it is asked for, its REST service; a context manager."""
+    """A local cluster and, once it is asked for, its REST service; a context manager.
+
+    `usual` are settings of all, which its own settings replace; `all_apart` is `apart` for all.
+    """
+
+    usual: Mapping[str, str] = {}
+    all_apart = False
 
     def __init__(
         self, binary: Path, *, shards: int = SHARDS, up: Sequence[str] = (), apart: bool = False, **settings: str
@@ -47,7 +53,7 @@ class System:
 
         `apart` makes each command a process of its own, for tests that look at these.
         """
-        self._apart = apart
+        self._apart = apart or self.all_apart
         self._up = up
         self.folder = Path(tempfile.mkdtemp(prefix="qa-system-"))
         self.binary = binary
@@ -60,6 +66,7 @@ class System:
             "QA_SERVER": str(binary),
             "QA_MODULE_PATH": str(MODULE),
             "QA_MODEL_CACHE_DIR": str(COMPILED),
+            **self.usual,
             **settings,
         }
         self.service: subprocess.Popen[bytes] | None = None

@@ -17,6 +17,8 @@ from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.errors import QAError
 
 PARTITIONS = 12
+BREATH_SECONDS = 0.01
+"""The pause of a client after each answer: the load is there all the time, and the cores are not its alone."""
 FACTS = {
     "lovelace": ("Ada Lovelace wrote the first program in 1843.", "When was the first program written?"),
     "everest": ("Mount Everest is 8849 metres high.", "How high is Mount Everest?"),
@@ -81,6 +83,7 @@ class Load:
         with ClusterClient(self.url) as client:
             while not self._stop.is_set():
                 for name, (_, question) in FACTS.items():
+                    time.sleep(BREATH_SECONDS)
                     sent = time.monotonic()
                     try:
                         best = client.ask(question, cache=cache, timeout_ms=20_000).best
@@ -100,6 +103,7 @@ class Load:
             number = 0
             while not self._stop.is_set():
                 for name, (_, question) in FACTS.items():
+                    time.sleep(BREATH_SECONDS)
                     number += 1
                     tag = keys.partition_of(name, PARTITIONS)
                     asked = question if number % 2 else f"{question} ({number})"

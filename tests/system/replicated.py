@@ -13,7 +13,7 @@ from tests.functions.running_shards import PARTITIONS, Shards
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
-from tests.harness.workers import WORKER
+from tests.harness.workers import FEW_TOKENS, WORKER
 
 SETTINGS = {
     "cluster-enabled": "yes",
@@ -21,6 +21,7 @@ SETTINGS = {
     "cluster-require-full-coverage": "no",
     "appendonly": "yes",
     "repl-backlog-size": "16kb",
+    "qa.max-batch-tokens": FEW_TOKENS,
 }
 
 

@@ -27,6 +27,8 @@ from qa_cluster.keys import SentenceRef
 from tests.functions.running_shards import tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 
+from .load import BREATH_SECONDS
+
 DOCUMENTS = 6
 QUESTION = "Who discovered radium in {}?"
 # It is generous, because the machine may do much else. A busy one also takes longer for a change.
@@ -69,6 +71,7 @@ class Watchers:
                     self.errors.append(f"ask: no answer: {result}")
                 else:
                     self.took(f"ask {result.cache.status}", sent, result.model.revision, result.best.answer)
+                time.sleep(BREATH_SECONDS)
 
     def through_a_stock_client(self) -> None:
         port = self.shards.nodes[0].port
@@ -90,6 +93,7 @@ class Watchers:
                     continue
                 found = json.loads(value) if value is not None else {"model": {"revision": ""}, "answer": None}
                 self.took("GET", sent, found["model"]["revision"], found["answer"])
+                time.sleep(BREATH_SECONDS)
 
     def change(self, work: Callable[[], object], to: str) -> None:
         """Change the default: meanwhile either may answer, after the report only the new one."""

@@ -16,7 +16,7 @@ from qa_cluster.keys import SLOTS
 from tests.functions.running_shards import Shards, running
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
-from tests.harness.workers import WORKER
+from tests.harness.workers import FEW_TOKENS, WORKER
 
 from .load import Load
 
@@ -117,7 +117,7 @@ def test_a_fourth_shard_gets_its_share_under_load(
         pytest.skip("CLUSTER MIGRATESLOTS is Valkey's")
     load = Load(url(shards))
     load.store_facts()
-    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
+    settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000, "qa.max-batch-tokens": FEW_TOKENS}
     with Server(server_binary, settings, worker=WORKER) as fourth:
         joined(shards, fourth)
         work = [partial(load.ask, "use"), partial(load.ask, "off"), partial(load.ask, "off"), load.get, load.write]
