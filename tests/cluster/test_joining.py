@@ -24,40 +24,67 @@ from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 
 PASSWORD = "a password"
+NO_WORKER = "/bin/true"
 
 
 class Nodes:
-    """Servers that `qa-cluster node` runs, each in a folder of its own. Those that read nothing need no worker."""
+    """Servers that `qa-cluster node` runs, each in a folder of its own. Those that read nothing need no worker.
+
+    This process makes what the command makes, and starts the server; the first one is run by the command itself.
+    """
 
     def __init__(self, folder: Path, server: str, count: int) -> None:
         self.folder, self.server = folder, server
         self.ports = [free_port() for _ in range(count)]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 
+    def start(self, index: int) -> None:
+        with (self.folder / f"{index}.log").open("ab") as log:
+            self.processes[index] = subprocess.Popen(
+                self.command(index) if index == 0 else self.server_command(index),
+                env={**os.environ, "QA_CLUSTER_PASSWORD": PASSWORD},
+                stdout=log,
+                stderr=log,
+            )
+
     def command(self, index: int) -> list[str]:
         options = ["--data-dir", str(self.folder / str(index)), "--set", f"server={self.server}"]
-        options += ["--set", "worker_python=/bin/true", "--set", "start_timeout_ms=60000"]
+        options += ["--set", f"worker_python={NO_WORKER}", "--set", "start_timeout_ms=60000"]
         port = str(self.ports[index])
         node = ["node", "--port", port, "--announce", "127.0.0.1"]
         return [sys.executable, "-m", "qa_cluster.cluster.cli", *options, *node]
 
-    def start(self, index: int) -> None:
-        environment = {**os.environ, "QA_CLUSTER_PASSWORD": PASSWORD}
-        with (self.folder / f"{index}.log").open("ab") as log:
-            self.processes[index] = subprocess.Popen(self.command(index), env=environment, stdout=log, stderr=log)
+    def server_command(self, index: int) -> list[str]:
+        settings = replace(
+            Settings(),
+            data_dir=self.folder / str(index),
+            server=self.server,
+            worker_python=NO_WORKER,
+            cluster_password=PASSWORD,
+        )
+        spec = single.prepare(settings, "127.0.0.1", self.ports[index], "127.0.0.1")
+        spec.socket_path.unlink(missing_ok=True)
+        return [spec.program, str(spec.config_path)]
 
     def launch(self, index: int) -> None:
         """Start a new server and wait until it answers, on another port if its own is taken meanwhile."""
-        self.start(index)
+        self._start_anywhere(index)
 
         def answers() -> bool:
             if self.processes[index].poll() is not None:
                 self.ports[index] = free_port()
-                self.start(index)
+                self._start_anywhere(index)
             with self.client(index) as client:
                 return bool(client.info("server")["process_id"] == self.processes[index].pid)
 
         eventually(answers, 60, ignore=redis.RedisError)
+
+    def _start_anywhere(self, index: int) -> None:
+        while True:
+            try:
+                return self.start(index)
+            except ConfigError:  # another process has taken the port meanwhile
+                self.ports[index] = free_port()
 
     def kill(self, index: int) -> None:
         self.processes[index].kill()

@@ -18,7 +18,7 @@ from .running_shards import Shards, running
 @pytest.fixture(scope="module")
 def lone_server(shared_binary: Path) -> Iterator[Server]:
     """A server with the module whose worker does nothing."""
-    with Server(shared_binary, {"enable-debug-command": "yes"}, worker=fake_worker("jobs")) as server:
+    with Server(shared_binary, {"enable-debug-command": "yes"}, worker=fake_worker("functions", "--bare")) as server:
         yield server
 
 

@@ -52,6 +52,7 @@ def test_answers_are_those_of_shards_without(shards: Shards, with_workers: Shard
             assert one["score"] == pytest.approx(other["score"], abs=0.05)
 
 
+@pytest.mark.one_server("the worker keeps them running; the other test has both")
 def test_one_that_is_killed_while_it_reads_costs_no_question(with_workers: Shards) -> None:
     node = with_workers.nodes[0]
     with_workers.put("killed", TEXT)

@@ -6,6 +6,8 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from qa_cluster import keys
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.functions.running_shards import SECONDS, sentence_name
@@ -44,6 +46,7 @@ def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary:
         assert shards.compilations(replica) == before
 
 
+@pytest.mark.one_server("functions make the copies; test_answers and test_ingest run on both")
 def test_a_shard_without_slots_follows_the_others_and_takes_each_reader_once(
     server_binary: Path, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
     eventually(lambda: shard.field("worker_functions_running") == 0)
 
 
+@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_killed_in_the_middle_of_requests_all_are_answered(shard: Server) -> None:
     store(shard, "double", double_model())
     before = shard.field("inference_restarts")
@@ -124,6 +125,7 @@ def test_killed_in_the_middle_of_requests_all_are_answered(shard: Server) -> Non
     assert shard.field("inference_restarts") == before + 3
 
 
+@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_all_killed_again_and_again_the_shard_goes_on(shard: Server) -> None:
     store(shard, "double", double_model())
     with shard.client() as client:
@@ -136,6 +138,7 @@ def test_all_killed_again_and_again_the_shard_goes_on(shard: Server) -> None:
         all_up(shard)
 
 
+@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_a_run_of_which_two_die_fails_and_the_worker_stays(shard: Server) -> None:
     store(shard, "loop", loop_model())
     for name, kind, value in (("n", "INT64", np.array([1 << 60])), ("x", "FLOAT", np.ones(1, "<f4"))):
@@ -154,6 +157,7 @@ def test_a_run_of_which_two_die_fails_and_the_worker_stays(shard: Server) -> Non
     assert "WORKERLOST 2 inference workers died during this run" in str(asked.exception())
 
 
+@pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_one_that_hangs_is_replaced_and_requests_are_answered(server_binary: Path) -> None:
     settings = {**SETTINGS, "qa.worker-silence-ms": 2000}
     with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:

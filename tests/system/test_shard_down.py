@@ -166,6 +166,7 @@ def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: 
     assert hinted not in flat(system.cli("status", check=False).stderr)
 
 
+@pytest.mark.one_server("what the service and the commands do; the other tests here have both")
 def test_refusals_and_cached_answers_come_long_before_what_waits(system: System) -> None:
     """By ratio: a question that waits for a stopped shard would take until its time limit."""
     ask(system, next(iter(FACTS)))
@@ -191,6 +192,7 @@ def test_the_command_line_answers_refuses_and_exits_as_documented(system: System
         stores_nothing_and_is_not_ready(system, address)
 
 
+@pytest.mark.one_server("what the service and the commands do; the other tests here have both")
 def test_the_command_line_does_without_a_shard_that_says_nothing(system: System) -> None:
     """Each process finds out for itself, which takes it the silence of some seconds."""
     lost = (slot(PARTITIONS_KEY) * 3 // 16384 + 1) % 3
