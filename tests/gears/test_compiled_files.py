@@ -130,6 +130,24 @@ def test_what_openvino_does_not_take_is_made_anew(
     assert "is removed, and the model compiled anew" in caplog.text
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), MemoryError("no memory")])
+def test_a_model_that_cannot_be_written_out_runs_all_the_same(
+    tmp_path: Path,
+    compiled: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    def refuse(_: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr("openvino.CompiledModel.export_model", refuse)
+    model = load(tmp_path / "kept")
+    assert (score(model), [port.name for port in model.outputs]) == ([[[5.0, 6.0, 0.0]]], ["score"])
+    assert "the compiled model is not kept: no memory" in caplog.text
+    assert not (tmp_path / "kept").exists()
+
+
 def test_other_settings_make_another_model(
     tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,14 +53,14 @@ class CompiledFiles:
             os.utime(path)
         except FileNotFoundError:
             return None
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             logger.warning("models are compiled anew: %s cannot be read: %s", path, error)
             return None
         if found is None:
             self.remove(name, "it is damaged")
         return found
 
-    def keep(self, name: str, facts: Mapping[str, Any], compiled: bytes) -> None:
+    def keep(self, name: str, facts: Mapping[str, Any], compiled: bytes | memoryview) -> None:
         """Write a file, unless there is one already or it would be too large; its readers see all of it or nothing."""
         packed = json.dumps(facts, separators=(",", ":")).encode()
         size = _HEAD.size + len(packed) + len(compiled)

@@ -89,6 +89,12 @@ def _port(port: openvino.ConstOutput | openvino.Output, position: int) -> Port:
     return Port(name, np.dtype(port.get_element_type().to_dtype()), dims)
 
 
+def _ports(model: openvino.Model | openvino.CompiledModel) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+    """The inputs and the outputs."""
+    inputs, outputs = (tuple(_port(port, i) for i, port in enumerate(each)) for each in (model.inputs, model.outputs))
+    return inputs, outputs
+
+
 def _settings(threads: int, precision: str | None) -> dict[str, Any]:
     return {
         "PERFORMANCE_HINT": "LATENCY",
@@ -147,17 +153,13 @@ class OpenVinoModel:
         model = _read(file)
         if any(op.get_type_name() == "Loop" for op in model.get_ops()):
             raise RuntimeError("a loop may never end, and only runs of ONNX Runtime can be stopped")
-        self._find_ports(model)
+        self.inputs, self.outputs = _ports(model)
         self._longest = _longest(model) if is_token_model(self) else None
         if self._longest is None and model.is_dynamic():
             raise RuntimeError("only ONNX Runtime checks shapes that are not fixed")
         precision = precision_of(model)
         self._compiled = _core().compile_model(model, "CPU", _settings(threads, precision))
         return precision
-
-    def _find_ports(self, model: openvino.Model | openvino.CompiledModel) -> None:
-        self.inputs = tuple(_port(port, i) for i, port in enumerate(model.inputs))
-        self.outputs = tuple(_port(port, i) for i, port in enumerate(model.outputs))
 
     def _take(self, files: CompiledFiles, name: str, threads: int) -> bool:
         """Whether the model has come from a file, ready to run."""
@@ -171,8 +173,8 @@ class OpenVinoModel:
             return False
         try:
             self._compiled = _core().import_model(compiled, "CPU", settings)
-            self._find_ports(self._compiled)
-        except RuntimeError as error:
+            self.inputs, self.outputs = _ports(self._compiled)
+        except (RuntimeError, MemoryError) as error:
             files.remove(name, " ".join(str(error).split())[:200])
             return False
         self._longest = facts["longest"]
@@ -182,14 +184,15 @@ class OpenVinoModel:
     def _keep(self, files: CompiledFiles, name: str, settings: dict[str, Any], precision: str | None) -> None:
         if files.has(name):  # several shards of a host begin at the same time
             return
-        ports = self.inputs, self.outputs
-        exported = self._compiled.export_model()
-        compiled = exported.getvalue() if isinstance(exported, BytesIO) else bytes(exported)
-        self._find_ports(self._compiled)
-        same = ports == (self.inputs, self.outputs)
-        self.inputs, self.outputs = ports
+        try:
+            exported = self._compiled.export_model()
+            same = _ports(self._compiled) == (self.inputs, self.outputs)
+        except (RuntimeError, MemoryError) as error:  # it is compiled all the same
+            logger.warning("the compiled model is not kept: %s", error)
+            return
         if same:
-            files.keep(name, {"precision": precision, "settings": settings, "longest": self._longest}, compiled)
+            facts = {"precision": precision, "settings": settings, "longest": self._longest}
+            files.keep(name, facts, exported.getbuffer() if isinstance(exported, BytesIO) else exported)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the model once; it copies inputs and outputs, so that no array refers to the request's memory later.
