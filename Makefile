@@ -57,7 +57,7 @@ lint: $(VENV)/.test  ## ruff, and clang-format for native/
 types: $(VENV)/.test  ## mypy, strict
 	@rm -rf build/types && mkdir -p build/types/qa_cluster
 	@ln -s $(CURDIR)/qa_cluster/* $(foreach folder,gears models api cluster,$(CURDIR)/$(folder)) build/types/qa_cluster/
-	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml -p qa_cluster
+	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p qa_cluster
 
 check: lint types check-native  ## lint, types and the native unit tests under sanitizers
 
