@@ -186,6 +186,7 @@ class Server:
         """A new redis.Redis (whose execute_command has no types)."""
         options.setdefault("socket_timeout", 30)
         options.setdefault("decode_responses", True)
+        options.setdefault("driver_info", None)  # to find out its own version takes redis-py most of a client's time
         return redis.Redis(unix_socket_path=str(self.socket), **options)
 
     @property

@@ -111,6 +111,7 @@ class System:
         """A redis.Redis of one shard, which closes at the end (its execute_command has no types)."""
         host, port = self.addresses[index]
         values: dict[str, Any] = {"decode_responses": True, "encoding_errors": "backslashreplace", "socket_timeout": 30}
+        values["driver_info"] = None  # to find out its own version takes redis-py most of a client's time
         self._clients.append(redis.Redis(host=host, port=port, **(values | options)))
         return self._clients[-1]
 
