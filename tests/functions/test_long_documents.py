@@ -17,7 +17,7 @@ from tests.harness.servers import Server
 from .running_shards import Shards, tag
 
 SECONDS = 120.0
-WORDS = 120_000
+WORDS = 80_000
 
 
 def different_words(count: int, letter: str) -> str:
