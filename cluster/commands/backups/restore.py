@@ -11,6 +11,7 @@ import typer
 from qa_cluster.errors import InvalidInput
 
 from ...backup.document_restoring import FAIL, POLICIES
+from ...backup.folder import reading
 from ...backup.manifest import DamagedBackup, NoBackup
 from ...backup.restoring import Outcome, Restoring
 from ...terminal import console
@@ -76,17 +77,18 @@ def restore(  # noqa: PLR0917 - one parameter is one option
     audit = audit_of(context)
     settings = load_settings(context).settings
     chosen = None if collection is None else frozenset(collection)
-    try:
-        restoring = Restoring(settings, folder, chosen=chosen, policy=on_conflict)
-    except DamagedBackup:
-        raise
-    except (NoBackup, InvalidInput) as error:
-        raise typer.BadParameter(str(error)) from error
-    restoring.check()
-    if check:
-        _report_check(restoring, json)
-        return
-    outcome = _run(restoring, audit, {"folder": str(folder), "collections": collection})
+    with reading(folder):
+        try:
+            restoring = Restoring(settings, folder, chosen=chosen, policy=on_conflict)
+        except DamagedBackup:
+            raise
+        except (NoBackup, InvalidInput) as error:
+            raise typer.BadParameter(str(error)) from error
+        restoring.check()
+        if check:
+            _report_check(restoring, json)
+            return
+        outcome = _run(restoring, audit, {"folder": str(folder), "collections": collection})
     if json:
         console.say_json(_summary(outcome))
     else:
