@@ -78,7 +78,7 @@ class RestoreLock:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._over.set()
-        self._renewing.join()
+        self._renewing.join(RENEW_SECONDS)  # it may wait for a server that does not answer
         with suppress(redis.exceptions.RedisError):  # it goes by itself
             self._client.eval(_REMOVE, 1, RESTORING_KEY, self._own)
         self._client.close()
