@@ -101,8 +101,10 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
             return client
         except redis.exceptions.AuthenticationError as error:
             client.close()
-            where = "setting 'cluster_password' (QA_CLUSTER_PASSWORD), user and password in 'cluster_url'"
-            raise ClusterError(f"{address} refused the login: {str(error).rstrip('.')} ({where})") from error
+            raise ClusterError(
+                f"{address} refused the login: {str(error).rstrip('.')}; see setting 'cluster_password'"
+                " (QA_CLUSTER_PASSWORD), or the user and password in 'cluster_url'"
+            ) from error
         except TlsRefused as error:
             client.close()
             problems.append(str(error))
