@@ -39,7 +39,7 @@ BACKLOG = 1024
 KEYS_SECONDS = 10.0
 # OpenTelemetry's own variables that name a receiver of traces.
 _RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_CANNOT_LISTEN = 3  # as uvicorn has it
+_CANNOT_START = 3  # as uvicorn has it
 
 _log = logging.getLogger(__name__)
 
@@ -145,13 +145,13 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
-    """Run the server until a signal ends it; return the exit status, 3 if it could not listen."""
+    """Run the server until a signal ends it; return the exit status, 3 if it could not start or listen."""
     try:
         with asyncio.Runner(loop_factory=lambda: _Loop(handshake_seconds)) as runner:
             runner.run(server.serve())
     except KeyboardInterrupt:
         pass  # uvicorn has ended in order, and raises the signal again
-    return 0 if server.started else _CANNOT_LISTEN
+    return 0 if server.started else _CANNOT_START
 
 
 class _Loop(uvloop.Loop):
@@ -206,6 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
         port=settings.http_port,
         http=bounded(connection_limits(settings)),
         ws="none",
+        lifespan="on",  # by default, uvicorn goes on without an application that fails when it starts
         access_log=given.access_log,
         server_header=False,
         log_level=settings.log_level,

@@ -109,9 +109,14 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                if self.beside is not None:
-                    await self.beside.start()
-                await self.state.start()
+                try:
+                    if self.beside is not None:
+                        await self.beside.start()
+                    await self.state.start()
+                except Exception as error:  # the process ends with this message
+                    text = f"the service cannot start: {type(error).__name__}: {error}"
+                    await send({"type": "lifespan.startup.failed", "message": text})
+                    raise
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.state.stop()

@@ -149,7 +149,7 @@ class Traced:
             return
 
         async def ending(message: MutableMapping[str, Any]) -> None:
-            if message["type"] == "lifespan.shutdown.complete":
+            if message["type"] in ("lifespan.shutdown.complete", "lifespan.startup.failed"):
                 await asyncio.to_thread(self._provider.shutdown)
             await send(message)
 

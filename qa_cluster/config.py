@@ -407,8 +407,8 @@ def stored_password(file: Path) -> str:
 def client_tls_files(data_dir: Path) -> dict[str, Path]:
     """The files of a client of the local cluster by their settings; empty if that cluster has no TLS."""
     folder = data_dir.absolute() / TLS_FOLDER
-    files = {name: folder / file for name, file in CLIENT_TLS_FILES.items()}
-    return files if files["cluster_tls_ca"].is_file() else {}
+    # a file that is gone is an error where it is needed: the cluster has TLS all the same
+    return {name: folder / file for name, file in CLIENT_TLS_FILES.items()} if folder.is_dir() else {}
 
 
 def _need_own(path: Path) -> None:

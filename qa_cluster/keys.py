@@ -20,6 +20,7 @@ from .errors import InvalidInput
 SLOTS = 16384
 MAX_PARTITIONS = SLOTS
 PARTITIONS_KEY = "qa:partitions"
+RESTORING_KEY = "qa:restoring"
 PARAGRAPHS_PREFIX = "paragraphs:"
 DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"

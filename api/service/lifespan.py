@@ -71,10 +71,16 @@ class ServiceState:
         return self.engine_or_none
 
     async def start(self) -> None:
-        """Start to open the engine in the background, and wait for the first try."""
+        """Start to open the engine in the background, and wait for the first try.
+
+        A cluster that is not there is tried again; any other error of the first try is raised.
+        """
         tried = asyncio.Event()
         self._opening = asyncio.create_task(self._open(tried), name="engine")
         await tried.wait()
+        if self._opening.done() and (error := self._opening.exception()) is not None:
+            _log.error("this was not foreseen", exc_info=error)
+            raise error
 
     async def stop(self) -> None:
         """Close everything."""
@@ -97,6 +103,11 @@ class ServiceState:
                 if str(error) != str(self._problem):
                     _log.warning("not connected: %s", error)
                 self._problem = error
+            except Exception as error:
+                if not tried.is_set():
+                    raise
+                _log.exception("not connected, for a reason that was not foreseen")
+                self._problem = ClusterError(f"the service could not connect: {type(error).__name__}: {error}")
             finally:
                 tried.set()
             if self.engine_or_none is None:

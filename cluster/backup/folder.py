@@ -3,7 +3,8 @@
 Until then its files are in a folder beside it whose name begins with a dot. A command that was killed leaves that
 behind; the next backup of the same name removes it. The process that writes it holds a lock on it. An earlier backup
 is set aside under such a name, too, between the two renames that put another one in its place; if that was interrupted,
-it gets its name back.
+it gets its name back. A backup that is being restored is locked, too, and takes no other's place meanwhile: a restore
+would go on with files of the other one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from .manifest import MANIFEST_FILE, BackupManifest, DamagedBackup, FileEntry, N
 _PIECE = 1 << 20
 _FOLDER_MODE = 0o700
 _UNFINISHED, _REPLACED = "unfinished", "replaced"
+_IN_USE = "{!r} is being restored just now: name another folder, or repeat the command when that has ended"
 
 
 class BackupFolder:
@@ -113,6 +115,33 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
         shutil.rmtree(path, ignore_errors=True)
 
 
+@contextmanager
+def reading(backup: Path) -> Iterator[None]:
+    """Keep others from replacing a backup; ConfigError if it is being replaced just now."""
+    with _locked(backup, fcntl.LOCK_SH) as free:
+        if not free:
+            raise ConfigError(f"the backup {str(backup)!r} is being replaced by another one: repeat the command")
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[bool]:
+    """A lock on a folder; whether nobody else's stands against it. File systems without locks have none."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, how | fcntl.LOCK_NB)
+            here, there = os.fstat(handle), folder.stat()
+            free = (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)  # it was not renamed meanwhile
+        except (BlockingIOError, FileNotFoundError):
+            free = False
+        except OSError:
+            free = True
+        yield free
+    finally:
+        os.close(handle)
+
+
 def check_target(place: Path, *, force: bool) -> None:
     """Raise ConfigError unless a backup may be written to this folder."""
     if not place.parent.is_dir():
@@ -137,21 +166,27 @@ def check_target(place: Path, *, force: bool) -> None:
                 f"{str(place)!r} has a {MANIFEST_FILE} that is not that of a backup; --force replaces earlier backups"
                 " only: name another folder"
             ) from error
+    with _locked(place, fcntl.LOCK_EX) as free:
+        if not free:
+            raise ConfigError(_IN_USE.format(str(place)))
 
 
 def _take_place(path: Path, place: Path) -> None:
-    former = None
-    if place.exists():
+    if not place.exists():
+        path.rename(place)
+        _sync(place.parent)
+        return
+    with _locked(place, fcntl.LOCK_EX) as free:
+        if not free:
+            raise ConfigError(_IN_USE.format(str(place)))
         former = Path(tempfile.mkdtemp(prefix=_hidden(place, _REPLACED), dir=place.parent))
         place.rename(former)
-    try:
-        path.rename(place)
-    except BaseException:
-        if former is not None:
+        try:
+            path.rename(place)
+        except BaseException:
             former.rename(place)
-        raise
-    _sync(place.parent)
-    if former is not None:
+            raise
+        _sync(place.parent)
         shutil.rmtree(former, ignore_errors=True)
 
 

@@ -95,15 +95,23 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
     if reply not in (b"OK", "OK"):
         return f"its script replied {str(reply)[:300]}"
     made = sessions_on(client).get(stored.id)
-    ids: Sequence[str] = made[1] if made is not None else ()
-    if len(ids) != len(stored.paused):
+    count = len(made[1]) if made is not None else 0
+    if made is None or count != len(stored.paused):
         return (
-            f"its script has registered {len(ids)} functions, there were {len(stored.paused)}: some were unregistered,"
+            f"its script has registered {count} functions, there were {len(stored.paused)}: some were unregistered,"
             " or added by functions"
         )
-    if pausing := [name for name, paused in zip(ids, stored.paused, strict=True) if paused]:
-        command(client, "RG.PAUSEREGISTRATIONS", *pausing)
+    pause(client, stored, *made)
     return ""
+
+
+def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions, ids: Sequence[str]) -> None:
+    """Pause what is paused in the backup and runs in the cluster, where `present` has the registrations `ids`."""
+    if len(ids) != len(stored.paused):  # some were unregistered since: nobody knows which is which
+        return
+    pairs = zip(ids, stored.paused, present.paused, strict=True)
+    if pausing := [name for name, wanted, paused in pairs if wanted and not paused]:
+        command(client, "RG.PAUSEREGISTRATIONS", *pausing)
 
 
 def _plain(value: Any) -> Any:

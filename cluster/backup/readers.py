@@ -64,6 +64,7 @@ class ReaderRestoring:
         self._place = place
         self._backup = backup
         self._readers = readers
+        self.loaded = 0
 
     def differing(self) -> list[str]:
         """The readers that are on the shards under the same name, but with other numbers in their manifests."""
@@ -74,22 +75,20 @@ class ReaderRestoring:
             if stored.name in there and there[stored.name] != stored_manifest(self._backup, stored)
         ]
 
-    def run(self, *, replace: bool, default: bool) -> tuple[int, int]:
-        """Load the readers that are missing and, with `replace`, those that differ; how many, and how many were there.
+    def run(self, *, replace: bool, default: bool) -> None:
+        """Load the readers that are missing and, with `replace`, those that differ; `loaded` counts them.
 
         With `default`, the one that was the default becomes it again; the present one stays loaded.
         """
         there = self._manifests()
         differing = self.differing() if replace else []
-        loaded = 0
         for stored in self._readers:
             if stored.name not in there or stored.name in differing:
                 reader_loading.load(self._place, self._files(stored), beside=True)
-                loaded += 1
+                self.loaded += 1
         wanted = next((stored.name for stored in self._readers if stored.default), "")
         if default and wanted and not self._is_default(wanted):
             reader_loading.use(self._place, wanted)
-        return loaded, len(self._readers) - loaded
 
     def _is_default(self, name: str) -> bool:
         return all(any(e.default and e.name == name for e in entries) for entries in listing(self._place).values())

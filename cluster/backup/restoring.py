@@ -7,6 +7,7 @@ that events of the documents do not run them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import orjson
 import redis
 
 from qa_cluster.access.records import ApiKey
+from qa_cluster.access.store import MAX_KEYS
 from qa_cluster.cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import InvalidInput, RequestError, from_reply
@@ -33,6 +35,7 @@ from .functions import StoredFunctions
 from .lines import read_lines
 from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, DamagedBackup
 from .readers import ReaderRestoring, stored_manifest
+from .restore_lock import RestoreLock
 
 READERS_SECONDS = 300.0
 _NAMED = 5
@@ -102,18 +105,25 @@ class Restoring:
             self._keys = self._read(API_KEYS_FILE, lambda line: ApiKey.from_json(orjson.dumps(line)))
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
 
-    def run(self) -> Outcome:
-        """Restore, after `check`. Conflict says what differs, with the policy `fail`; then nothing was written."""
+    def run(self, on_begin: Callable[[], None] = lambda: None) -> Outcome:
+        """Restore, after `check`. Conflict says what differs, with the policy `fail`; then nothing was written.
+
+        `on_begin` is called before the first write. What an error has left undone is missing in `outcome`.
+        """
         self._settings = with_cluster(self._settings)
         check_storable(self._settings)
-        if self._policy == FAIL:
-            self._refuse_conflicts()
-        if self._chosen is None:
-            asyncio.run(self._restore_keys())
-            self._restore_readers()
-        asyncio.run(self._restore_documents())
-        if self._chosen is None:
-            self._restore_functions()
+        with RestoreLock(self._settings, self._on_step) as lock:
+            if self._policy == FAIL:
+                self._refuse_conflicts()
+            asyncio.run(self._check_room())
+            on_begin()
+            if self._chosen is None:
+                asyncio.run(self._restore_keys())
+                self._restore_readers()
+            asyncio.run(self._restore_documents(lock))
+            if self._chosen is None:
+                self._restore_functions()
+            lock.check()
         return self.outcome
 
     def _read(self, name: str, parse: Any) -> list[Any]:
@@ -155,6 +165,20 @@ class Restoring:
             keys = [f"API key {key.id}" for key in self._keys if key.id in there and not _fits(key, there[key.id])]
             return keys + [f"document {name}" for name in await self._documents(client).differing()]
 
+    async def _check_room(self) -> None:
+        """Conflict if the keys of both are more than a cluster may have."""
+        if self._chosen is not None or not self._keys:
+            return
+        async with AsyncClusterClient(self._settings) as client:
+            ours = {key.id for key in self._keys}
+            theirs = {key.id for key in await client.engine.api_keys.all() if key.revoked is None} - ours
+            if len(ours) + len(theirs) > MAX_KEYS:
+                raise Conflict(
+                    f"nothing was restored: the backup has {console.counted(len(ours), 'API key')}, the cluster"
+                    f" {len(theirs)} others that are valid, and the limit is {MAX_KEYS}: revoke some with"
+                    " `qa-cluster keys revoke`"
+                )
+
     # ---- the parts
 
     async def _restore_keys(self) -> None:
@@ -163,13 +187,16 @@ class Restoring:
         async with AsyncClusterClient(self._settings) as client:
             store = client.engine.api_keys
             there = {key.id: key for key in await store.all()}
+            incomplete = await store.incomplete()
+            ours = {key.id for key in self._keys}
             for key in self._keys:
                 present = there.get(key.id)
                 if present is None:
-                    await store.add(key)
+                    await store.add(key, keep=ours)
                     self.outcome.api_keys += 1
                 elif _fits(key, present):
-                    continue
+                    if key.id in incomplete:
+                        await store.complete(present)
                 elif self._policy == REPLACE:
                     await store.replace(key)
                     self.outcome.api_keys += 1
@@ -183,21 +210,33 @@ class Restoring:
     def _restore_readers(self) -> None:
         if not self.manifest.readers:
             return
+        readers = self._readers()
         if self._policy == SKIP:
-            self.outcome.kept += [f"reader {name}" for name in self._readers().differing()]
-        loaded, _ = self._readers().run(replace=self._policy == REPLACE, default=self._policy != SKIP)
-        self.outcome.models = loaded
+            self.outcome.kept += [f"reader {name}" for name in readers.differing()]
+        try:
+            readers.run(replace=self._policy == REPLACE, default=self._policy != SKIP)
+        finally:
+            self.outcome.models = readers.loaded
 
-    async def _restore_documents(self) -> None:
+    async def _restore_documents(self, lock: RestoreLock) -> None:
         async with AsyncClusterClient(self._settings) as client:
             for name in self.manifest.collections:
                 if self._chosen is None or name in self._chosen:
                     self.outcome.collections += await client.create_collection(name)
             total = self.manifest.counts["documents"] if self._chosen is None else None
             with console.progress("restoring documents", total) as advance:
-                self.outcome.documents = await self._documents(client, advance).run(self._policy)
 
-    def _documents(self, client: AsyncClusterClient, advance: Any = lambda done: None) -> DocumentRestoring:
+                def on_progress(done: int) -> None:
+                    lock.check()
+                    advance(done)
+
+                restoring = self._documents(client, on_progress)
+                self.outcome.documents = restoring.restored  # also what there is of it after an error
+                await restoring.run(self._policy)
+
+    def _documents(
+        self, client: AsyncClusterClient, advance: Callable[[int], None] = lambda done: None
+    ) -> DocumentRestoring:
         return DocumentRestoring(
             client.engine,
             [self._backup / name for name in self.manifest.document_files],
@@ -227,6 +266,8 @@ class Restoring:
                 for stored in self._sessions:
                     present = there.get(stored.id)
                     if present is not None and stored.same_as(present[0]):
+                        if self._policy != SKIP:  # an interrupted restore may not have come to this
+                            functions.pause(client, stored, *present)
                         continue
                     if present is not None and self._policy != REPLACE:
                         self.outcome.kept.append(f"functions {stored.id}")

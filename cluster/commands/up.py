@@ -11,7 +11,7 @@ from qa_cluster.errors import ConfigError
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers
-from ..provision.inspection import inspect_cluster
+from ..provision.inspection import taking_over
 from ..provision.provisioning import complete
 from ..servers.local import start_servers, with_password, with_tls
 from ..terminal import console
@@ -100,7 +100,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
         console.notice(_interrupted(settings, bool(url)))
         raise
     console.say(f"the cluster is up: {url}")
-    if not bare and (text := inspect_cluster(settings, url).taking_over):
+    if not bare and (text := taking_over(settings, url)):
         console.notice(text)
     if generate_password:
         console.say(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from dataclasses import replace
 from socket import socket
@@ -20,6 +21,9 @@ from qa_cluster.topology import Address
 from .node import Node, nodes_of, primaries
 
 _ADMIN_TIMEOUT_SECONDS = 120.0
+# redis-py's words for a connection that was ended, and for one that was not made
+_ENDED = re.compile(r"Error while reading from \S+ : \(\d+, ['\"](.*)['\"]\)")
+_REFUSED = re.compile(r"Error \d+ connecting to \S+\. (.*?)\.?$")
 
 # A primary and a client for it.
 ShardClient = tuple[Node, redis.Redis]
@@ -97,15 +101,27 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
             return client
         except redis.exceptions.AuthenticationError as error:
             client.close()
-            raise ClusterError(f"{address} refused the login: {error}") from error
+            raise ClusterError(
+                f"{address} refused the login: {str(error).rstrip('.')}; see setting 'cluster_password'"
+                " (QA_CLUSTER_PASSWORD), or the user and password in 'cluster_url'"
+            ) from error
         except TlsRefused as error:
             client.close()
             problems.append(str(error))
         except redis.exceptions.RedisError as error:
             client.close()
-            hangs_up = isinstance(error, redis.exceptions.ConnectionError) and "Error while reading" in str(error)
-            problems.append(f"{address}: {hung_up(error, tls=False) if hangs_up else meaning(error) or error}")
+            problems.append(f"{address}: {unreached(error, tls=_place(settings, url).login.tls is not None)}")
     raise NotRunning(f"no server of the cluster answers: {'; '.join(problems)}")
+
+
+def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
+    """Why a server could not be reached, in words without its address."""
+    if found := meaning(error):
+        return found
+    if ended := _ENDED.match(str(error)):
+        return hung_up(ConnectionError(ended[1]), tls=tls)
+    refused = _REFUSED.match(str(error))
+    return refused[1] if refused else str(error)
 
 
 def _answers(client: redis.Redis) -> None:

@@ -24,10 +24,9 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, QAError
 from qa_cluster.passwords import without_passwords
 from qa_cluster.routing.cluster_place import place_of
-from qa_cluster.tls import meaning
 from qa_cluster.topology import Address
 
-from ..nodes.connect import server_client
+from ..nodes.connect import server_client, unreached
 from ..nodes.polling import POLL_SECONDS
 from ..servers import ports, server_process, single
 from ..servers.module_options import module_options
@@ -89,16 +88,16 @@ def check_host(plan: HostPlan) -> Iterator[Check]:
         if what == _TRIAL and missing:
             yield Check(what, False, "not tried: it needs what is missing above")
             continue
-        made = _made(what, look)
+        made = _made(what, look, tls=settings.cluster_url.startswith("rediss:"))
         missing = missing or (what in _FOR_TRIAL and not made.ok)
         yield made
 
 
-def _made(what: str, look: Callable[[], str]) -> Check:
+def _made(what: str, look: Callable[[], str], *, tls: bool) -> Check:
     try:
         return Check(what, True, look())
     except redis.exceptions.RedisError as error:
-        return Check(what, False, meaning(error) or str(error))
+        return Check(what, False, unreached(error, tls=tls))
     except (QAError, OSError) as error:
         return Check(what, False, str(error))
 

@@ -20,7 +20,7 @@ from qa_cluster.shard_functions import READER_TRIGGER
 from qa_cluster.topology import Address
 
 from ..nodes.all_shards import at_once
-from ..nodes.connect import ShardClient, seed_client, server_client
+from ..nodes.connect import ShardClient, seed_client, server_client, shards_of
 from ..nodes.formation import UNREACHABLE, incomplete
 from ..nodes.node import Node, command, nodes_of, primaries
 from ..readers.shard_readers import model_mark
@@ -96,12 +96,7 @@ class ClusterReport:
     @property
     def taking_over(self) -> str:
         """That documents of an earlier version are being indexed anew, in words; empty if none are."""
-        if not (partitions := sum(shard.earlier for shard in self.shards)):
-            return ""
-        return (
-            f"documents of an earlier version are being indexed anew ({partitions} of {self.partitions} partitions are"
-            " left): until then some are not found; `qa-cluster documents count` shows how many"
-        )
+        return _in_words(sum(shard.earlier for shard in self.shards), self.partitions)
 
     def all_problems(self) -> list[str]:
         """All problems, each as one line; those of a shard begin with its address."""
@@ -149,6 +144,27 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
     version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
     address = found[0].address if found else url
     return ClusterReport(address, version, partitions, shards, down, tuple(problems), tuple(_hints(connected)))
+
+
+def taking_over(settings: Settings, url: str) -> str:
+    """`ClusterReport.taking_over` without a whole inspection: one request to each shard; empty if one cannot tell."""
+    try:
+        with ExitStack() as stack:
+            shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
+            partitions = _partitions(shards)
+            tags = keys.partition_tags(partitions) if partitions else ()
+            return _in_words(sum(at_once(shards, lambda node, client: _earlier(client, _own(node, tags)))), partitions)
+    except (ClusterError, redis.exceptions.RedisError):  # it is no more than a notice
+        return ""
+
+
+def _in_words(earlier: int, partitions: int | None) -> str:
+    if not earlier:
+        return ""
+    return (
+        f"documents of an earlier version are being indexed anew ({earlier} of {partitions} partitions are"
+        " left): until then some are not found; `qa-cluster documents count` shows how many"
+    )
 
 
 def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
@@ -283,22 +299,34 @@ def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, fac
     tags: Sequence[str] = keys.partition_tags(partitions) if partitions else ()
     if partitions is None:
         tags = _tags_in_use(client)
-    here = [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
+    here = _own(node, tags)
+    facts["earlier"] = _earlier(client, here)
     with client.pipeline(transaction=False) as pipeline:
         for tag in here:
             pipeline.hkeys(keys.collections_key(tag))
-            pipeline.hget(keys.layout_key(tag), "analyzer")
-            pipeline.exists(keys.index_key(tag), f"stats:{{{tag}}}")  # of versions without the module's index
         pipeline.hgetall(keys.progress_key(node.tag))
-        *found, progress = pipeline.execute()
-    lists, analyzers, holding = found[::3], found[1::3], found[2::3]
-    facts["earlier"] = sum(
-        _text(analyzer) != ANALYZER_VERSION and held > 0 for analyzer, held in zip(analyzers, holding, strict=True)
-    )
+        *lists, progress = pipeline.execute()
     named = {keys.DEFAULT_COLLECTION, *(str(_text(name)) for names in lists for name in names)}
     facts["collections"] = {name: _held(client, here, name) for name in sorted(named)}
     facts["documents"], facts["sentences"] = map(sum, zip(*facts["collections"].values(), strict=True))
     facts["progress"] = pairs(progress)
+
+
+def _own(node: Node, tags: Sequence[str]) -> list[str]:
+    """The partitions of these whose slots a shard has."""
+    return [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
+
+
+def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
+    """How many of these partitions have documents that an earlier version has indexed."""
+    with client.pipeline(transaction=False) as pipeline:
+        for tag in tags:
+            pipeline.hget(keys.layout_key(tag), "analyzer")
+            pipeline.exists(keys.index_key(tag), f"stats:{{{tag}}}")  # of versions without the module's index
+        found = pipeline.execute()
+    return sum(
+        _text(analyzer) != ANALYZER_VERSION and held > 0 for analyzer, held in zip(found[::2], found[1::2], strict=True)
+    )
 
 
 def _held(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[int, int]:

@@ -49,9 +49,9 @@ def tls_folder(data_dir: Path) -> Path:
 
 
 def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
-    """The files of the local cluster's servers; None if it has no TLS."""
+    """The files of the local cluster's servers, whether they are there or not; None if it has no TLS."""
     folder = tls_folder(data_dir)
-    if not (folder / CLIENT_TLS_FILES["cluster_tls_ca"]).is_file():
+    if not folder.is_dir():
         return None
     return ServerTls(
         ca=folder / CLIENT_TLS_FILES["cluster_tls_ca"],
@@ -59,6 +59,22 @@ def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
         key=folder / "server.key",
         clients=settings.server_tls_clients,
     )
+
+
+def need_files(data_dir: Path, settings: Settings) -> None:
+    """Raise ConfigError if files of the local cluster's TLS are gone: it must not go on without TLS."""
+    tls = server_tls(data_dir, settings)
+    if tls is None:
+        return
+    folder = tls_folder(data_dir)
+    own = [folder / file for file in CLIENT_TLS_FILES.values()]
+    ours = [file for file in own if str(file) in (settings.cluster_tls_cert, settings.cluster_tls_key)]
+    if missing := [file.name for file in (tls.ca, tls.cert, tls.key, *ours) if not file.is_file()]:
+        raise ConfigError(
+            f"the folder {str(folder)!r} lacks {', '.join(missing)}, without which the local cluster cannot speak TLS:"
+            " put it back, or stop the cluster with `qa-cluster down`, remove the folder, and let `qa-cluster up --tls`"
+            " make new certificates"
+        )
 
 
 def make_certificates(data_dir: Path) -> None:

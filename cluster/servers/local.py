@@ -23,7 +23,7 @@ from ..nodes import formation
 from ..nodes.all_shards import OnStep
 from ..nodes.connect import NotRunning
 from . import ports
-from .certificates import make_certificates, server_tls, tls_folder
+from .certificates import make_certificates, need_files, server_tls, tls_folder
 from .module_options import model_cache_default, module_options, server_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, need_tls, running, wait_ready
@@ -64,6 +64,7 @@ class LocalCluster:
     def up(self) -> UpReport:
         """Create the cluster, or start those of its servers that do not run, and wait until it is whole."""
         deadline = time.monotonic() + self.settings.start_timeout_ms / 1000
+        need_files(self.data_dir, self.settings)
         with locked(self.data_dir):
             state = read_state(self.data_dir)
             created = state is None or not state.created
@@ -77,7 +78,8 @@ class LocalCluster:
                 need_tls(state.program)
             launched: list[ProcessRef] = []
             try:
-                self._step(f"starting {len(missing)} of {len(specs)} servers")
+                some = f"starting {len(missing)} of {len(specs)} servers"
+                self._step(some if missing else f"servers that run already: {len(specs)}")
                 for spec in missing:
                     launched.append(launch(spec))
                 for spec, process in zip(missing, launched, strict=True):
@@ -278,11 +280,6 @@ def with_tls(settings: Settings) -> Settings:
                     " the next `qa-cluster up --tls` starts it with TLS"
                 )
             make_certificates(folder)
-    if server_tls(folder, settings) is None:
-        raise ConfigError(
-            f"the folder {str(tls_folder(folder))!r} has no ca.crt: remove it, and the next `qa-cluster up --tls` makes"
-            " new certificates"
-        )
     own = settings.cluster_tls_ca and settings.cluster_tls_ca != str(client_tls_files(folder).get("cluster_tls_ca"))
     files = {} if own else {name: str(file) for name, file in client_tls_files(folder).items()}
     return replace(settings, **files)  # type: ignore[arg-type]

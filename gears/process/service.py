@@ -182,6 +182,7 @@ class WorkerService:
         peers.on("replaced", registrar.replaced)
         peers.on("worker", distributor.worker)
         peers.on("run", distributor.join)
+        peers.on("leads", distributor.leads)
         peers.on("receipt", distributor.receipt)
         peers.on("records", distributor.packet)
         peers.on("state", distributor.state)

@@ -4,7 +4,7 @@ The bus of a young cluster drops what comes from a node that the receiver does n
 have yet, and any bus drops messages when a link breaks. So what one shard sends another for a run has numbers, from 1
 on. The sender keeps it, and sends it again, until the receiver confirms its number: a *receipt* for a number confirms
 all up to it. The receiver takes each number once, and in order; it confirms nothing before it takes part in the run, so
-that what it has to drop meanwhile comes again.
+that what it drops meanwhile comes again: what is of a run that does not begin here is kept for some seconds only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ AT_ONCE = 64
 """So many unconfirmed messages are sent again at a time: usually one was lost, and the receiver has the rest."""
 MAX_HELD_MESSAGES = 4096
 MAX_HELD_RUNS = 64
+EARLY_SECONDS = 5.0
+"""What has come for a run that has not begun is dropped after this time: usually the request is some ms behind it."""
 MAX_BYTES = 512 << 20
 MAX_KNOWN = 10_000
 
@@ -166,9 +168,11 @@ class _Incoming:
 class Arrivals:
     """The messages that have arrived for runs: in order, each once. On the worker's event loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._runs: dict[str, dict[str, _Incoming]] = {}
-        self._early: OrderedDict[str, None] = OrderedDict()  # those that have not begun here
+        # those that have not begun here, and when their first message came
+        self._early: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
 
     def begin(self, run_id: str) -> None:
@@ -179,7 +183,7 @@ class Arrivals:
     def hold(self, sender: str, message: Numbered) -> None:
         """Keep a message until it is its turn; drop it if it came before, or if too much waits: it will come again."""
         if message.id not in self._runs:
-            self._early[message.id] = None
+            self._early[message.id] = self._clock()
             if len(self._early) > MAX_HELD_RUNS:
                 self.forget(next(iter(self._early)))
         incoming = self._runs.setdefault(message.id, {}).setdefault(sender, _Incoming())
@@ -190,6 +194,19 @@ class Arrivals:
             return
         incoming.held[message.number] = message
         self._bytes += message.size
+
+    def expire(self) -> float | None:
+        """Drop what has come too long ago for runs that have not begun; the seconds until more is due, None: nothing.
+
+        Nothing is lost: it has not been confirmed, so what still runs sends it again.
+        """
+        oldest = self._clock() - EARLY_SECONDS
+        while self._early:
+            run_id, came = next(iter(self._early.items()))
+            if came > oldest:
+                return came - oldest
+            self.forget(run_id)
+        return None
 
     def due(self, run_id: str, sender: str) -> list[Any]:
         """The messages of a sender whose turn it is; they count as taken."""

@@ -6,7 +6,8 @@ all shards that may have got records from it; a stage ends when all its markers 
 
 The bus loses messages: when a link breaks, and while its nodes hardly know each other. All of the above is sent again
 until it is confirmed, begun once (`invitations.py`), and taken once and in order (`delivery.py`). A run without
-progress for `ExecutionMaxIdleTime` ends with an error, on every shard.
+progress for `ExecutionMaxIdleTime` ends with an error, on every shard; a part whose origin is gone ends, too, whatever
+its functions do (`origin.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, Coroutine
+from collections.abc import AsyncIterable, Awaitable, Coroutine
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ from ..shard.peers import Peers
 from .delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
 from .history import ExecutionHistory
 from .invitations import Invitations, RunRequest
+from .origin import abandoned
 from .own import is_own_plan
 from .part import Outbox, Packet, PartState, RunPart, StartRun
 from .pipeline import Chain, feed, run_local
@@ -94,6 +96,7 @@ class Distributor:
         self._invitations = Invitations(peers)
         self._sending = Sending(self._send)
         self._arrivals = Arrivals()
+        self._expiring: asyncio.TimerHandle | None = None
         self._ended = Recent()
         self._restored = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -105,6 +108,10 @@ class Distributor:
     def worker(self, sender: str, body: None) -> str:
         """The name of this worker for other shards (message ``worker``)."""
         return self._invitations.worker
+
+    def leads(self, sender: str, run_id: str) -> bool:
+        """Whether a run of this shard still goes on (message ``leads``)."""
+        return run_id in self._parts
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
         """Run a plan in the background; the execution's task can be cancelled."""
@@ -298,10 +305,17 @@ class Distributor:
                 if part.turns.over(chain.clocked):
                     await part.turns.give()
 
-    async def join(self, sender: str, request: RunRequest) -> str:
-        """Take part in a run of another shard (message ``run``), and say who does; GearsError if another one may."""
+    def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
+        """Take part in a run of another shard (message ``run``) if it names this worker; the name of this worker.
+
+        Where another one is meant the answer comes at once, before those to all that has come later.
+        """
+        own = self._invitations.worker
+        return self._join(sender, request) if request.worker == own else own
+
+    async def _join(self, sender: str, request: RunRequest) -> str:
         await self._restored.wait()
-        if self._invitations.take(self._host.info.shard_id, request):
+        if self._invitations.take(request):
             start: StartRun
             try:
                 start, records_at_origin = self._sessions.unpack(request.packed, request.session_id)
@@ -341,6 +355,7 @@ class Distributor:
             return
         part = RunPart(start, self._host.info.shard_id, execution, self._strand(start.plan, execution))
         source = start.plan.source.records(self._host) if reads else None
+        watching = self._host.loop.create_task(self._end_without_origin(part))
         try:
             if start.id in self._ended:  # the message to abort came before this task began
                 execution.abort()
@@ -350,9 +365,16 @@ class Distributor:
         except Exception as error:  # the origin waits for this shard, and must get the error
             execution.fail(error)
         finally:
+            watching.cancel()
             execution.finish("aborted" if execution.aborted else "done")
         self._report(part, done=True)
         await self._until_confirmed(start.id, 2 * start.max_idle_seconds)
+
+    async def _end_without_origin(self, part: RunPart) -> None:
+        start = part.start
+        reason = await abandoned(self._peers, start.origin, start.id, 2 * start.max_idle_seconds)
+        logger.warning("run %s ends here: %s", start.id, reason)
+        part.execution.abort(f"ERR {reason}")
 
     async def _follow_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
         if part.start.registration_id:
@@ -412,9 +434,12 @@ class Distributor:
 
     def state(self, sender: str, state: PartState) -> None:
         """Note that another shard is alive or done (message ``state``)."""
-        if state.number:
+        part = self._parts.get(state.id)
+        if state.number and part is not None:
             self._arrived(sender, state)
-        elif (part := self._parts.get(state.id)) is not None:
+        elif state.number:  # only the origin gets this, and the run is over here
+            self._confirm(sender, Receipt(state.id, UP_TO_ALL))
+        elif part is not None:
             self._note(part, sender, state)
 
     def receipt(self, sender: str, receipt: Receipt) -> None:
@@ -429,6 +454,17 @@ class Distributor:
         part = self._parts.get(message.id)
         if part is not None:
             self._take(part, sender)
+        else:
+            self._expire_early()
+
+    def _expire_early(self) -> None:
+        """Drop what has come too long ago for runs that have not begun here, now and whenever it is time."""
+        if self._expiring is None and (left := self._arrivals.expire()) is not None:
+            self._expiring = self._host.loop.call_later(left, self._expire_again)
+
+    def _expire_again(self) -> None:
+        self._expiring = None
+        self._expire_early()
 
     def _take(self, part: RunPart, sender: str) -> None:
         """Take the messages of a shard whose turn it is, and confirm them, all those of a moment together."""

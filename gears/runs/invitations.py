@@ -1,21 +1,24 @@
 """Makes the other shards take part in a run, each by exactly one of its workers, over a bus that loses messages.
 
 A worker begins a run once, whatever arrives how often: it remembers the newest ids. But a shard may get another worker,
-which does not know what the one before has begun. So every worker has a name of its own. A run is offered to a worker
-by its name: the first message of an offer reaches one worker at most, and any worker may take it; a message that is
-sent again counts only for the worker with that name. Where a shard has another worker by then, nobody can know whether
-the one before has begun, and the run ends with an error instead of being run twice.
+which does not know what the one before has begun. So every worker has a name of its own, a request names the worker
+that is to begin the run, and no other one does: it answers with its own name instead.
+
+The origin names another worker only if it knows that the first one has not begun: it has sent that name once, and the
+answer to that message came from the other worker. The bus does not double messages, so the first worker never got it.
+In all other cases nobody can know, and the run ends with an error instead of being run twice.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
 from dataclasses import dataclass, replace
 
 from ..shard.failures import GearsError
 from ..shard.messages import sent
-from ..shard.peers import RESEND_SOON_SECONDS, Peers
+from ..shard.peers import RESEND_SOON_SECONDS, PeerAnswer, Peers
 from .delivery import Recent
 
 FIRST_TRY_SECONDS = 0.5
@@ -25,18 +28,12 @@ AGAIN_SECONDS = 1.0
 @sent
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A pickled `StartRun`, with what a shard needs to read it or to refuse it.
-
-    Attributes:
-        worker: the name of the worker for which it is.
-        again: whether it has been sent before, so that another worker may have begun it.
-    """
+    """A pickled `StartRun`, with what a shard needs to read it, and the name of the worker that is to begin it."""
 
     id: str
     session_id: str | None
     packed: bytes
     worker: str = ""
-    again: bool = False
 
 
 class Invitations:
@@ -49,30 +46,46 @@ class Invitations:
         self._begun = Recent()
 
     async def send(self, node: str, request: RunRequest) -> None:
-        """Send a request until a worker of the shard says that it takes part; GearsError if it refuses."""
-        worker = self._workers.get(node, "")
-        if not worker:
-            worker = await self._peers.ask(node, "worker", None, math.inf, RESEND_SOON_SECONDS)
-        request = replace(request, worker=worker)
-        answers = await self._peers.ask_all([node], "run", request, FIRST_TRY_SECONDS, FIRST_TRY_SECONDS)
-        if node in answers:
-            answer = answers[node]
-            if answer.refusal is not None:
-                raise GearsError(answer.refusal)
-            worker = answer.value
-        else:
-            self._workers.pop(node, None)  # it may be gone
-            worker = await self._peers.ask(node, "run", replace(request, again=True), math.inf, AGAIN_SECONDS)
+        """Send a request until a worker of the shard says that it takes part; GearsError if none may any more."""
+        worker = self._workers.get(node) or await self._name(node)
+        while (taker := await self._offer(node, replace(request, worker=worker))) != worker:
+            worker = taker
         self._workers[node] = worker
 
-    def take(self, shard_id: str, request: RunRequest) -> bool:
-        """Whether this worker is to begin the run now: False if it has; GearsError if another one may have."""
-        if request.id in self._begun:
+    async def _offer(self, node: str, request: RunRequest) -> str:
+        """The named worker, which takes part; or another one, which may be named now: the first has not begun."""
+        with self._peers.asked_once(node, "run", request) as first:
+            await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
+            present = ""
+            if not first.done():
+                self._workers.pop(node, None)  # it may be gone
+                # a worker that starts takes what waits for it in order: it answers the first message before this one
+                present = await self._name(node)
+            if first.done():
+                return _taker(first.result())
+        if present == request.worker:  # a message was lost, or it still reads its sessions
+            taker = await self._peers.ask(node, "run", request, math.inf, AGAIN_SECONDS)
+            if taker == request.worker:
+                return request.worker
+        raise GearsError(
+            f"TRYAGAIN the worker of shard {node} was replaced while run {request.id} began there: it may have begun,"
+            " and is not run a second time"
+        )
+
+    async def _name(self, node: str) -> str:
+        """The name of the worker that the shard has now, or as soon as it has one."""
+        name: str = await self._peers.ask(node, "worker", None, math.inf, RESEND_SOON_SECONDS)
+        return name
+
+    def take(self, request: RunRequest) -> bool:
+        """Whether this worker is to begin a run now: it is the one that is meant, and has not begun it before."""
+        if request.worker != self.worker or request.id in self._begun:
             return False
-        if request.again and request.worker != self.worker:
-            raise GearsError(
-                f"TRYAGAIN the worker of shard {shard_id} was replaced while run {request.id} began there: it may have"
-                " begun, and is not run a second time"
-            )
         self._begun.add(request.id)
         return True
+
+
+def _taker(answer: PeerAnswer) -> str:
+    if answer.refusal is not None:
+        raise GearsError(answer.refusal)
+    return str(answer.value)

@@ -11,7 +11,8 @@ import inspect
 import itertools
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +133,18 @@ class Peers:
             for node in nodes:
                 self._waiting.pop((number, node), None)
         return {node: future.result() for node, future in waiting.items() if future.done()}
+
+    @contextmanager
+    def asked_once(self, node: str, kind: str, body: Any) -> Iterator[asyncio.Future[PeerAnswer]]:
+        """Send a node a request, and never again; the future gets its answer, if that comes within the block."""
+        number = next(self._numbers)
+        answer: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting[number, node] = answer
+        try:
+            self.send(node, kind, body, number)
+            yield answer
+        finally:
+            del self._waiting[number, node]
 
     def receive(self, sender: str, payload: bytes) -> None:
         """Handle a `message` job."""

@@ -82,10 +82,9 @@ static const char *const KINDS[JOB_KINDS] = {"script",     "trigger",     "event
 static JobKindStats stats[JOB_KINDS];
 
 static Queue *lanes[LANE_COUNT];
-static Queue *suspects;
-static size_t suspect_clients; /* those of them that have one */
-static const Job *tried;       /* the suspect that was handed out last, as long as it runs */
-static int lane_turn;
+static Queue *suspects[LANE_COUNT]; /* by the lane that they are of, whose room they need */
+static const Job *tried;            /* the suspect that was handed out last, as long as it runs */
+static int lane_turn, suspect_turn;
 static uint64_t next_id = 1;
 static RedisModuleDict *by_id;     /* job id -> Job, queued or running */
 static RedisModuleDict *by_client; /* blocked client pointer -> Job */
@@ -102,8 +101,8 @@ int jobs_on_load(RedisModuleCtx *ctx) {
     for (int i = 0; i < LANE_COUNT; i++) {
         int of_clients = i == LANE_EARLY || i == LANE_CLIENTS || i == LANE_FUNCTIONS;
         lanes[i] = queue_new(allocator, of_clients ? QUEUE_LEVELS : 1);
+        suspects[i] = queue_new(allocator, 1);
     }
-    suspects = queue_new(allocator, 1);
     by_id = RedisModule_CreateDict(NULL);
     by_client = RedisModule_CreateDict(NULL);
     tombstones = RedisModule_CreateDict(NULL);
@@ -152,11 +151,12 @@ const JobKindStats *jobs_kind_stats(int index, const char **kind) {
     return &stats[index];
 }
 
-static size_t queued_functions(void) { return queue_length(lanes[LANE_FUNCTIONS]) + order_kept(); }
+/* Also those that wait to be tried again. */
+static size_t queued_in(int lane) { return queue_length(lanes[lane]) + queue_length(suspects[lane]); }
 
-size_t jobs_queued_clients(void) {
-    return queue_length(lanes[LANE_EARLY]) + queue_length(lanes[LANE_CLIENTS]) + suspect_clients + queued_functions();
-}
+static size_t queued_functions(void) { return queued_in(LANE_FUNCTIONS) + order_kept(); }
+
+size_t jobs_queued_clients(void) { return queued_in(LANE_EARLY) + queued_in(LANE_CLIENTS) + queued_functions(); }
 
 size_t jobs_queued_bulk(void) {
     return queue_class_length(lanes[LANE_EARLY], QUEUE_BULK) + queue_class_length(lanes[LANE_CLIENTS], QUEUE_BULK) +
@@ -168,10 +168,7 @@ enum { LEVEL_OF_USERS = 2 };
 size_t jobs_users(void) { return queue_flows(lanes[LANE_CLIENTS], LEVEL_OF_USERS); }
 size_t jobs_ahead(void) { return queue_out(lanes[LANE_CLIENTS]); }
 unsigned long long jobs_pushed_out(void) { return pushed_out; }
-size_t jobs_queued_events(void) {
-    return queue_length(lanes[LANE_EVENTS]) + queue_length(lanes[LANE_BACKGROUND]) + queue_length(suspects) -
-           suspect_clients;
-}
+size_t jobs_queued_events(void) { return queued_in(LANE_EVENTS) + queued_in(LANE_BACKGROUND); }
 size_t jobs_queued_notices(void) { return queue_length(lanes[LANE_NOTICES]); }
 size_t jobs_running(void) { return running_count; }
 
@@ -244,10 +241,19 @@ static void disarm(Job *job) {
     job->deadline_us = 0;
 }
 
-static void unqueue(Job *job) {
-    queue_remove(job->suspect ? suspects : job->lane, &job->node);
-    suspect_clients -= job->suspect && job->client;
+static int lane_of(const Job *job) {
+    int lane = 0;
+    while (lane < LANE_COUNT - 1 && lanes[lane] != job->lane) lane++;
+    return lane;
 }
+
+static int any_suspect(void) {
+    for (int i = 0; i < LANE_COUNT; i++)
+        if (queue_length(suspects[i])) return 1;
+    return 0;
+}
+
+static void unqueue(Job *job) { queue_remove(job->suspect ? suspects[lane_of(job)] : job->lane, &job->node); }
 
 /* A job that was in this lane and the first of its order has ended: the next one may go. */
 static void let_next_go(Order *order, Queue *lane) {
@@ -275,7 +281,7 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
         int was_tried = tried == job;
         unlink_running(job);
         release(job->lane, &job->node.hold);
-        if (was_tried && queue_length(suspects)) worker->wake();
+        if (was_tried && any_suspect()) worker->wake();
     }
     RedisModule_DictDelC(by_id, &job->id, sizeof job->id, NULL);
     job->state = JOB_ENDED;
@@ -520,7 +526,7 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
 int jobs_submit(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
     (void)ctx;
     int lane = class->before_ready ? LANE_EARLY : class->of_user ? LANE_BACKGROUND : LANE_EVENTS;
-    if ((long long)queue_length(lanes[lane]) >= config.max_events) {
+    if ((long long)queued_in(lane) >= config.max_events) {
         stats[kind_of(class)].refused++;
         if (class->free) class->free(data);
         return 0;
@@ -568,15 +574,19 @@ static void set_limits(void) {
     queue_tick(lanes[LANE_FUNCTIONS], now_ms);
 }
 
-/* May the next of those whose worker has died be handed out? It may be of any lane, so each must have room. */
-static int may_try(int ready, const JobsRoom *room) {
-    if (!ready || room->all <= 0 || room->functions <= 0 || room->background <= 0 || !queue_length(suspects)) return 0;
-    return !tried || RedisModule_MonotonicMicroseconds() - tried->started_us >= APART_MS * 1000;
+/* The lane of the job that may be tried again now, for the lanes take turns; -1: none. */
+static int lane_to_try(int ready, const JobsRoom *room) {
+    if (!ready || (tried && RedisModule_MonotonicMicroseconds() - tried->started_us < APART_MS * 1000)) return -1;
+    for (int i = 0; i < LANE_COUNT; i++) {
+        int lane = (suspect_turn + i) % LANE_COUNT;
+        if (queue_length(suspects[lane]) && has_room(lane, ready, room)) return lane;
+    }
+    return -1;
 }
 
 int jobs_available(int ready, const JobsRoom *room) {
     set_limits();
-    if (may_try(ready, room)) return 1;
+    if (lane_to_try(ready, room) >= 0) return 1;
     for (int i = 0; i < LANE_COUNT; i++)
         if (has_room(i, ready, room) && queue_ready(lanes[i])) return 1;
     return 0;
@@ -588,22 +598,23 @@ static void on_apart(RedisModuleCtx *ctx, void *data) {
     worker->wake();
 }
 
-static Job *try_next(JobsRoom *room) {
-    Job *job = (Job *)queue_pop(suspects);
+static Job *try_next(int lane, JobsRoom *room) {
+    Job *job = (Job *)queue_pop(suspects[lane]);
     job->suspect = 0;
-    suspect_clients -= job->client != NULL;
+    suspect_turn = lane + 1;
     tried = job;
     queue_hold(job->lane, &job->node, &job->place);
     room->all--;
-    room->functions -= job->lane == lanes[LANE_FUNCTIONS];
-    room->background -= job->lane == lanes[LANE_BACKGROUND];
-    if (queue_length(suspects)) RedisModule_CreateTimer(server_ctx(), APART_MS, on_apart, NULL);
+    room->functions -= lane == LANE_FUNCTIONS;
+    room->background -= lane == LANE_BACKGROUND;
+    if (any_suspect()) RedisModule_CreateTimer(server_ctx(), APART_MS, on_apart, NULL);
     return job;
 }
 
 static Job *take(int ready, JobsRoom *room) {
     QueueNode *node = queue_pop(lanes[LANE_NOTICES]);
-    if (!node && may_try(ready, room)) return try_next(room);
+    int again = node ? -1 : lane_to_try(ready, room);
+    if (again >= 0) return try_next(again, room);
     enum { TAKING_TURNS = LANE_COUNT - LANE_EARLY };
     for (int i = 0; i < TAKING_TURNS && !node; i++) {
         int lane = LANE_EARLY + (lane_turn + i) % TAKING_TURNS;
@@ -701,8 +712,7 @@ static void free_tombstones(void) {
 static void suspect(Job *job) {
     static const QueuePlace LINE = {{0}};
     job->suspect = 1;
-    suspect_clients += job->client != NULL;
-    queue_push_front(suspects, &job->node, &LINE);
+    queue_push_front(suspects[lane_of(job)], &job->node, &LINE);
 }
 
 /* Takes the oldest last: each goes to the front of the queue, so the oldest ends up first. */

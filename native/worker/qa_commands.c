@@ -21,7 +21,7 @@
 #include "server/server.h"
 #include "worker/supervisor.h"
 
-enum { PROTOCOL = 6, MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
+enum { MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
 enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 
 typedef struct Waiter {
@@ -52,10 +52,10 @@ static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     if (argc != 3) return RedisModule_WrongArity(ctx);
     size_t length;
     long long version;
-    if (RedisModule_StringToLongLong(argv[1], &version) != REDISMODULE_OK || version != PROTOCOL) {
+    if (RedisModule_StringToLongLong(argv[1], &version) != REDISMODULE_OK || version != WORKER_PROTOCOL) {
         char error[128];
         snprintf(error, sizeof error, "PROTOCOL worker speaks version %.32s, module speaks %d",
-                 RedisModule_StringPtrLen(argv[1], NULL), PROTOCOL);
+                 RedisModule_StringPtrLen(argv[1], NULL), WORKER_PROTOCOL);
         return RedisModule_ReplyWithError(ctx, error);
     }
     const char *token = RedisModule_StringPtrLen(argv[2], &length);

@@ -362,7 +362,8 @@ static int introduce(RedisModuleCtx *ctx) {
     const char *socket_path = RedisModule_StringPtrLen(path, NULL);
     choose_host(RedisModule_StringPtrLen(bind, NULL), host, sizeof host);
     memset(to, 0, sizeof *to);
-    snprintf(text, sizeof text, "{\"protocol\": 6, \"token\": \"%s\", \"worker\": %lld", token, info.number);
+    snprintf(text, sizeof text, "{\"protocol\": %d, \"token\": \"%s\", \"worker\": %lld", WORKER_PROTOCOL, token,
+             info.number);
     add_text(to, text);
     /* A relative path is useless to the worker: the server may have changed its directory after binding. */
     add_json(to, "socket", *socket_path == '/' ? socket_path : "");

@@ -36,6 +36,9 @@ typedef struct WorkerInfo {
 
 enum { TOKEN_HEX = 64 };
 
+/* The version of docs/worker-protocol.md; a worker of another one is refused. */
+enum { WORKER_PROTOCOL = 6 };
+
 int supervisor_on_load(RedisModuleCtx *ctx);
 const WorkerInfo *supervisor_info(void);
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any, Protocol
@@ -94,17 +94,36 @@ class ApiKeys:
         found = _merged(await self._lists()).keys.values()
         return sorted(found, key=lambda key: (key.created, key.id))
 
-    async def add(self, key: ApiKey) -> None:
-        """Store a new key; ClusterError if it could not be stored everywhere: then nobody must get its text."""
+    async def add(self, key: ApiKey, *, keep: Collection[str] = ()) -> None:
+        """Store a new key; ClusterError if it could not be stored everywhere: it is taken back, and nobody must get it.
+
+        A full list makes room by the record that has been revoked for longest and is not in `keep`.
+        """
         stored = await self.all()
         if len(stored) >= MAX_KEYS:
-            await self._make_room(stored)
+            await self._make_room([known for known in stored if known.id not in keep], len(stored))
         failed = await self._everywhere("HSETNX", key.id, key.to_json())
         if failed:
+            left = await self._everywhere("HDEL", key.id)
+            then = f", and revoke {key.id} then, of which a part may be stored" if left else ""
             raise ClusterError(
                 f"key {key.id} could not be stored on every shard, so it is not handed out ({failed}): repeat the"
-                f" command when all shards are up, and revoke {key.id} then"
+                f" command when all shards are up{then}"
             )
+
+    async def incomplete(self) -> set[str]:
+        """The keys of which some list has no record, or another one: what was interrupted, or a shard was down."""
+        lists = [reply if isinstance(reply, dict) else _paired(reply) for reply in await self._lists()]
+        records = {found for one in lists for found in one.items()}
+        return {key_id.decode() for key_id, raw in records if any(one.get(key_id) != raw for one in lists)}
+
+    async def complete(self, key: ApiKey) -> None:
+        """Store a key, as `all` shows it, on the lists that lack it; ClusterError if that was not done everywhere.
+
+        A key that is valid never takes the place of a record: somebody may be revoking it.
+        """
+        if failed := await self._everywhere("HSETNX" if key.revoked is None else "HSET", key.id, key.to_json()):
+            raise ClusterError(f"key {key.id} is not stored on every shard ({failed}): repeat the command")
 
     async def revoke(self, key_id: str) -> ApiKey:
         """Make a key invalid for ever; NotFound where there is none. Doing so again completes it."""
@@ -134,11 +153,11 @@ class ApiKeys:
         await self._forget_use(key.id for key in stored)
         return len(stored)
 
-    async def _make_room(self, stored: list[ApiKey]) -> None:
+    async def _make_room(self, stored: list[ApiKey], count: int) -> None:
         """Remove the record that has been revoked for longest."""
         revoked = [key for key in stored if key.revoked is not None]
         if not revoked:
-            raise InvalidInput(f"there are {len(stored)} keys, the limit is {MAX_KEYS}: revoke one first")
+            raise InvalidInput(f"there are {count} keys, the limit is {MAX_KEYS}: revoke one first")
         oldest = min(revoked, key=lambda key: key.revoked or 0)
         if failed := await self._everywhere("HDEL", oldest.id):
             raise ClusterError(f"no room for another key: the record of {oldest.id} could not be removed ({failed})")
@@ -189,6 +208,10 @@ class ApiKeys:
             for future in reading:
                 future.cancel()
             await asyncio.gather(*reading, return_exceptions=True)
+
+
+def _paired(flat: Sequence[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def _succeeded(future: asyncio.Future[Any]) -> bool:

@@ -83,6 +83,36 @@ async def test_it_answers_and_ends_when_told_to(cluster: ScriptedCluster, how: s
         assert "GET /qa" not in log
 
 
+BROKEN = """
+import sys
+from qa_cluster.api.__main__ import main
+from qa_cluster.asking.connecting import Target
+
+async def opened(self):
+    raise OSError("no entropy is left")
+
+Target.open = opened
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+async def test_a_start_that_fails_ends_the_process_and_says_why(cluster: ScriptedCluster) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", BROKEN, "--port", str(free_port()), "--cluster-url", cluster.url),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(60):
+            _, said = await child.communicate()
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    assert child.returncode == 3
+    assert "the service cannot start: OSError: no entropy is left" in said.decode()
+    assert "Application startup failed. Exiting." in said.decode()
+
+
 async def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluster) -> None:
     async def slow(node: Node, arguments: list[str]) -> list[bytes]:
         await asyncio.sleep(0.5)

@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from qa_cluster.reading.manifest import Manifest
+from tests.harness.certificates import without_tls
 from tests.harness.programs import find_binary
 from tests.harness.system import System
 
@@ -32,6 +33,7 @@ from . import (
     recall,
     service,
     shard_get,
+    tls,
 )
 from .corpus import from_pydoc, from_squad
 from .report import ROOT, Report, server_version
@@ -41,14 +43,16 @@ ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run
 SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", "fairness", *ENGINE)
 # those that need files of their own
 OTHERS = ("living", "corpus", "recall")
+# those that run only when they are named: not every server can
+NAMED = ("tls",)
 
 
 def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     """The options of the command line, and what refuses them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = ", ".join([*SCENARIOS, *OTHERS])
+    known = [*SCENARIOS, *OTHERS, *NAMED]
     parser.add_argument(
-        "scenarios", nargs="*", choices=[*SCENARIOS, *OTHERS, []], default=[], metavar="SCENARIO", help=names
+        "scenarios", nargs="*", choices=[*known, []], default=[], metavar="SCENARIO", help=", ".join(known)
     )
     parser.add_argument("--documents", type=Path, help=f"folder of documents for the scenarios {', '.join(OTHERS)}")
     parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus and recall take")
@@ -82,9 +86,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     scenarios = set(options.scenarios or SCENARIOS)
     System.all_apart = True  # the time of a command is measured with its start
-    binary = find_binary(options.server)
-    if binary is None:
-        parser.error(f"there is no {options.server} server on this machine")
+    binary = server_program(options, scenarios, parser)
     corpus = from_squad(options.data) if options.data else from_pydoc()
     model = Path(str(files("qa_cluster.models") / "default"))
     manifest = Manifest.load(model / "manifest.json")
@@ -109,10 +111,24 @@ def main() -> None:
         blocking.run(report, binary, corpus, options.rounds)
     if "fairness" in scenarios:
         fairness.run(report, binary, corpus, options.rounds)
+    if "tls" in scenarios:
+        tls.run(report, binary, corpus, options.rounds, shards=options.shards)
     for name, measure in ENGINE.items():
         if name in scenarios:
             measure(report, binary, options.rounds)
     report.console.print(f"kept in {report.save(options.results)}")
+
+
+def server_program(options: argparse.Namespace, scenarios: set[str], parser: argparse.ArgumentParser) -> Path:
+    """The server that is measured; for TLS another one where the chosen one was built without."""
+    found = find_binary(options.server)
+    if "tls" in scenarios and (found is None or without_tls(found)):
+        found = find_binary("redis") or found
+    if found is None:
+        parser.error(f"there is no {options.server} server on this machine")
+    if "tls" in scenarios and (reason := without_tls(found)):
+        parser.error(f"tls cannot be measured: {reason}")
+    return found
 
 
 def run_others(report: Report, binary: Path, options: argparse.Namespace, scenarios: set[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -21,13 +22,16 @@ from tests.harness.ports import free_port
 START_SECONDS = 60
 
 
-def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:
+def wait_http(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContext | None = None) -> None:
     """Wait until `url` answers 200; RuntimeError when the process ends or time is up."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
-        with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=5) as reply:
+        with (
+            contextlib.suppress(OSError, urllib.error.URLError),
+            urllib.request.urlopen(url, timeout=5, context=context) as reply,
+        ):
             if reply.status == 200:
                 return
         time.sleep(0.1)
@@ -35,12 +39,14 @@ def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 @contextlib.contextmanager
-def running(command: list[str], url: str, environment: dict[str, str], log: Path) -> Iterator[None]:
+def running(
+    command: list[str], url: str, environment: dict[str, str], log: Path, context: ssl.SSLContext | None = None
+) -> Iterator[None]:
     """A server process that is up when the block begins and gone when it ends."""
     with log.open("ab") as out:
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=out, stderr=out)
         try:
-            wait_http(url, process)
+            wait_http(url, process, context)
             yield
         finally:
             process.send_signal(signal.SIGINT)

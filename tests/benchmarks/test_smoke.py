@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.reading.manifest import PRECISIONS
+from tests.harness.certificates import without_tls
 from tests.harness.programs import MODULE, chosen_servers, find_binary
 from tests.harness.system import SMALL_BATCHES, System
 
@@ -26,6 +27,7 @@ from . import (
     reader_latency,
     reading_cost,
     recall,
+    tls,
 )
 from .corpus import from_pydoc
 from .machine_limit import MultiplyAdds, Peak, arithmetic_of
@@ -150,6 +152,22 @@ def test_fairness_runs() -> None:
     for table in report.tables:
         # few questions are over before others have much
         assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[1:-1] if cell)
+
+
+def test_tls_runs() -> None:
+    found = [binary for name in chosen_servers() if (binary := find_binary(name)) and not without_tls(binary)]
+    if not found:
+        pytest.skip("no server with TLS, or no openssl, on this machine")
+    report = Report(server_version(found[0]), "none", "none")
+    counts = {1: 2, 2: 4}
+    tls.run(report, found[0], from_pydoc(count=20), 2, shards=1, new=counts, repeated=counts, **SMALL_BATCHES)
+    for table in report.tables:
+        assert [row[:2] for row in table["rows"]] == [
+            [name, clients] for clients in "12" for name in (tls.PLAIN, "HTTPS", "TLS to the cluster", "both")
+        ]
+        figures = [cell for row in table["rows"] for cell in row[2:] if cell]
+        assert len(figures) == 30
+        assert all(float(cell.split()[0]) > 0 for cell in figures)
 
 
 def test_living_runs(tmp_path: Path) -> None:

@@ -86,8 +86,10 @@ async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_
             await engine.api_keys.revoke(key.id)
         assert (await second_engine.api_keys.current()).keys[key.id].revoked is not None
         assert (await second_engine.api_keys.current()).keys[other.id].revoked is None
-        with pytest.raises(ClusterError, match="not handed out"):
+        before = await engine.api_keys.all()
+        with pytest.raises(ClusterError, match=r"not handed out .*, and revoke [0-9a-f]{12} then"):
             await added(engine)
+        assert await engine.api_keys.all() == before, "what was stored of it is taken back"
     finally:
         await node.listen()
     await eventually_async(lambda: not engine.shards.down)
@@ -95,6 +97,38 @@ async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_
     names = [api_keys_key(tag) for tag in partition_tags(PARTITIONS)]
     stored = [ApiKey.from_json(await cluster.at(name, "HGET", name, key.id)) for name in names]
     assert all(record.revoked is not None for record in stored)
+
+
+async def test_what_an_interrupted_command_has_left_in_part_is_completed(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    valid, _ = await added(engine)
+    revoked, _ = await added(engine)
+    await engine.api_keys.revoke(revoked.id)
+    assert await engine.api_keys.incomplete() == set()
+    names = [api_keys_key(tag) for tag in partition_tags(PARTITIONS)]
+    for name in names[1:]:
+        await cluster.at(name, "HDEL", name, valid.id)
+    await cluster.at(names[0], "HSET", names[0], revoked.id, revoked.to_json())
+    assert await engine.api_keys.incomplete() == {valid.id, revoked.id}
+    for key in await engine.api_keys.all():
+        await engine.api_keys.complete(key)
+    assert await engine.api_keys.incomplete() == set()
+    states = {key.id: key.revoked is None for key in await engine.api_keys.all()}
+    assert states == {valid.id: True, revoked.id: False}
+
+
+async def test_a_full_list_keeps_the_records_that_it_is_told_to(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MAX_KEYS", 2)
+    first, _ = await added(engine)
+    second, _ = await added(engine)
+    for key in (first, second):
+        await engine.api_keys.revoke(key.id)
+    third, _ = new_key("x", ["ask"], now=3.0)
+    await engine.api_keys.add(third, keep={first.id})
+    assert {key.id for key in await engine.api_keys.all()} == {first.id, third.id}
 
 
 async def test_a_full_list_makes_room_by_the_key_that_was_revoked_first(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.cluster.backup.document_saving import DocumentSaving
-from qa_cluster.cluster.backup.folder import BackupFolder, new_backup, verify
+from qa_cluster.cluster.backup.folder import BackupFolder, _locked, _take_place, new_backup, reading, verify
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.backup.manifest import FORMAT, MANIFEST_FILE, BackupManifest, NoBackup
 from qa_cluster.documents import MAX_TEXT_LENGTH, check_document
@@ -146,6 +147,19 @@ def test_an_earlier_backup_gets_its_name_back_if_another_one_was_killed_while_it
     made(backup, force=True, dead=frozenset({0}))
     assert [path.name for path in backup.parent.iterdir()] == ["backup"]
     assert BackupManifest.load(backup).counts["documents"] == 2
+
+
+def test_a_backup_that_is_being_restored_is_not_replaced(backup: Path) -> None:
+    with reading(backup), reading(backup):
+        with pytest.raises(ConfigError, match="is being restored just now"):
+            made(backup, force=True)
+        with pytest.raises(ConfigError, match="is being restored just now"):
+            _take_place(backup.with_name("none"), backup)
+    assert [path.name for path in backup.parent.iterdir()] == ["backup"]
+    made(backup, force=True, dead=frozenset({0}))
+    assert BackupManifest.load(backup).counts["documents"] == 2
+    with _locked(backup, fcntl.LOCK_EX) as free, pytest.raises(ConfigError, match="is being replaced"), reading(backup):
+        assert free
 
 
 def flip(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from qa_cluster.config import Settings
 from tests.harness.certificates import Authority, without_tls
 from tests.harness.ports import free_port
 from tests.harness.programs import MODULE
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import TOOL, UNHURRIED, System
 
 
 @pytest.fixture
@@ -61,6 +62,14 @@ def test_what_is_missing_is_named_with_what_to_do(settings: Settings, tmp_path: 
     found = missing(checks(replace(lacking, server=str(python))))
     assert "has qa-cluster 0.0.1, this command is of" in found["worker environment"]
     assert "is no redis-server or valkey-server" in found["server program"]
+
+
+def test_the_command_takes_the_program_that_the_server_is_to_be(tmp_path: Path) -> None:
+    words = [TOOL, "check", "--server", "none-such", "--port", str(free_port()), "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1, done.stderr
+    told = {made["what"]: made["said"] for made in json.loads(done.stdout)["checks"] if not made["ok"]}
+    assert "none-such" in told["server program"]
 
 
 def test_a_worker_that_never_gets_ready_is_shown_with_its_log(settings: Settings, tmp_path: Path) -> None:

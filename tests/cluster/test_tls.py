@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from qa_cluster.cluster.nodes.connect import TlsRefused, cluster_client, seed_client
+from qa_cluster.cluster.nodes.connect import TlsRefused, cluster_client, seed_client, unreached
 from qa_cluster.cluster.servers.certificates import make_certificates
 from qa_cluster.cluster.servers.local import LocalCluster, with_tls
 from qa_cluster.cluster.servers.single import server_tls_of
@@ -81,6 +81,37 @@ def bare(make_cluster: MakeCluster, server_binary: Path) -> LocalCluster:
     make_certificates(cluster.data_dir)
     cluster.up()
     return cluster
+
+
+@pytest.mark.parametrize("gone", ["ca.crt", "server.key", "client.crt"])
+def test_a_cluster_whose_certificates_are_gone_does_not_start_without_tls(
+    make_cluster: MakeCluster, tmp_path: Path, gone: str
+) -> None:
+    cluster = make_cluster(shards=1)
+    folder = cluster.data_dir / "tls"
+    folder.mkdir(parents=True)
+    for name in {"ca.crt", "ca.key", "client.crt", "client.key", "server.crt", "server.key"} - {gone}:
+        (folder / name).touch()
+    loaded = load(None, flags={"data_dir": str(cluster.data_dir)}).settings
+    assert loaded.cluster_tls_ca == str(folder / "ca.crt")
+    cluster.settings = replace(cluster.settings, cluster_tls_cert=loaded.cluster_tls_cert)
+    with pytest.raises(ConfigError, match=f"lacks {gone}, .*put it back, or .*remove the folder, and .*up --tls"):
+        cluster.up()
+    assert not cluster.is_running()
+    if gone == "ca.crt":
+        with pytest.raises(ConfigError, match=r"TLS: the file of cluster_tls_ca.* cannot be read: No such file"):
+            seed_client(loaded, "rediss://127.0.0.1:1")
+
+
+def test_a_server_that_cannot_be_reached_is_told_in_words_without_its_address_twice() -> None:
+    gone = redis.ConnectionError("Error 111 connecting to 127.0.0.1:7000. Connection refused.")
+    assert unreached(gone, tls=False) == "Connection refused"
+    ended = redis.ConnectionError("Error while reading from 127.0.0.1:7000 : (104, 'Connection reset by peer')")
+    assert (
+        unreached(ended, tls=False) == "Connection reset by peer (if it speaks TLS, say rediss:// instead of redis://)"
+    )
+    assert "wants a client certificate" in unreached(ended, tls=True)
+    assert unreached(redis.TimeoutError("Timeout connecting to server"), tls=False) == "Timeout connecting to server"
 
 
 def settings_of(cluster: LocalCluster, **changes: object) -> Settings:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.runs import delivery, invitations
+from qa_cluster.gears.runs import delivery, invitations, origin
 from qa_cluster.gears.runs.delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
 from qa_cluster.gears.runs.invitations import Invitations, RunRequest
+from qa_cluster.gears.runs.origin import abandoned
 from qa_cluster.gears.runs.part import Packet
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.messages import Message, decode
@@ -130,6 +131,27 @@ def test_what_waits_is_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) ->
     assert [message.number for message in arrivals.due("early-4", "a")] == [1, 2]
 
 
+def test_messages_of_a_run_that_never_begins_are_kept_for_some_seconds_only() -> None:
+    clock = Clock()
+    arrivals = Arrivals(clock)
+    assert arrivals.expire() is None
+    arrivals.hold("a", Packet("never", 0, bytes(100), 1))
+    clock.now = 3.0
+    arrivals.hold("a", Packet("late", 0, bytes(10), 1))
+    arrivals.hold("a", Packet("never", 0, bytes(100), 2))  # that it goes on coming does not keep it
+    assert arrivals.expire() == pytest.approx(delivery.EARLY_SECONDS - 3)
+    clock.now = delivery.EARLY_SECONDS
+    assert arrivals.expire() == pytest.approx(3)
+    assert not arrivals.senders("never") and arrivals._bytes == 10
+    arrivals.begin("late")
+    clock.now += 100
+    assert arrivals.expire() is None
+    assert [message.number for message in arrivals.due("late", "a")] == [1], "it began in time"
+    arrivals.hold("a", Packet("never", 0, b"", 1))  # it comes again, and begins after all
+    arrivals.begin("never")
+    assert [message.number for message in arrivals.due("never", "a")] == [1]
+
+
 def test_only_the_newest_names_are_remembered() -> None:
     names = Recent(2)
     for name in "abca":
@@ -138,24 +160,28 @@ def test_only_the_newest_names_are_remembered() -> None:
 
 
 class Bus:
-    """Workers by the names of their shards; `lost` says which messages do not arrive."""
+    """Workers by the names of their shards; `lost` says which messages do not arrive, `late` how late the others do."""
 
-    def __init__(self, lost: Callable[[str, Any], bool] = lambda _kind, _body: False) -> None:
+    def __init__(
+        self, lost: Callable[[str, Any], bool] = lambda _kind, _body: False, late: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.lost = lost
+        self.late = late
         self.begun: list[tuple[str, str]] = []
-        self.workers: dict[str, Invitations] = {}
+        self.led: set[str] = set()
         self.ends: dict[str, Peers] = {}
 
     def start(self, shard: str) -> Invitations:
         """A new worker of a shard, in the place of the one before."""
         peers = self.ends[shard] = Peers(_End(self, shard))  # type: ignore[arg-type]
-        worker = self.workers[shard] = Invitations(peers)
+        worker = Invitations(peers)
         peers.on("worker", lambda _sender, _body: worker.worker)
-        peers.on("run", lambda _sender, request: self._join(shard, worker, request))
+        peers.on("run", lambda _sender, request: self._join(worker, request))
+        peers.on("leads", lambda _sender, run_id: run_id in self.led)
         return worker
 
-    def _join(self, shard: str, worker: Invitations, request: RunRequest) -> str:
-        if worker.take(shard, request):
+    def _join(self, worker: Invitations, request: RunRequest) -> str:
+        if worker.take(request):
             self.begun.append((request.id, worker.worker))
         return worker.worker
 
@@ -171,7 +197,8 @@ class _End:
         message = decode(payload)
         assert isinstance(message, Message)
         if not self.bus.lost(message.kind, message.body) and node in self.bus.ends:
-            asyncio.get_running_loop().call_soon(lambda: self.bus.ends[node].receive(self.shard, payload))
+            deliver = lambda: self.bus.ends[node].receive(self.shard, payload)  # noqa: E731
+            asyncio.get_running_loop().call_later(self.bus.late(), deliver)
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +206,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(invitations, "FIRST_TRY_SECONDS", 0.05)
     monkeypatch.setattr(invitations, "AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(invitations, "RESEND_SOON_SECONDS", 0.05)
+    monkeypatch.setattr(origin, "ASK_SECONDS", 0.05)
+    monkeypatch.setattr(origin, "SILENCE_SECONDS", 0.3)
 
 
 async def test_a_run_is_begun_once_whatever_is_lost() -> None:
@@ -224,3 +253,83 @@ async def test_a_run_that_another_worker_may_have_begun_is_not_begun_again() -> 
         await asking
     await origin.send("b", RunRequest("run-3", None, b""))
     assert bus.begun == [("run-1", first.worker), ("run-2", first.worker), ("run-3", second.worker)]
+
+
+async def test_a_worker_that_is_not_meant_begins_nothing() -> None:
+    bus = Bus()
+    first = bus.start("b")
+    second = bus.start("b")
+    assert not second.take(RunRequest(RUN, None, b"", first.worker))
+    assert second.take(RunRequest(RUN, None, b"", second.worker))
+    assert not second.take(RunRequest(RUN, None, b"", second.worker))
+
+
+async def test_no_run_is_begun_twice_whatever_is_late_lost_and_replaced() -> None:
+    """Messages overtake each other, and the worker is replaced all the time: a run is begun once, or ends."""
+    chance = random.Random(11)
+    bus = Bus(lambda _kind, _body: chance.random() < 0.2, lambda: chance.random() * chance.choice((0.01, 0.15)))
+    leader = bus.start("a")
+    bus.start("b")
+
+    async def replace_workers() -> None:
+        while True:
+            await asyncio.sleep(chance.random() * 0.2)
+            bus.start("b")
+
+    async def run(number: int) -> bool:
+        await asyncio.sleep(chance.random() * 3)
+        try:
+            await leader.send("b", RunRequest(f"run-{number}", None, b""))
+        except GearsError as error:
+            assert str(error).startswith("TRYAGAIN the worker of shard b was replaced")
+            return False
+        return True
+
+    replacing = asyncio.ensure_future(replace_workers())
+    outcomes = await asyncio.gather(*map(run, range(400)))
+    replacing.cancel()
+    begun = [run_id for run_id, _ in bus.begun]
+    assert len(begun) == len(set(begun))
+    assert {f"run-{number}" for number, taken in enumerate(outcomes) if taken} <= set(begun)
+    assert 0 < sum(outcomes) < 400, "both happened"
+
+
+async def test_a_part_is_told_when_its_origin_leads_the_run_no_more() -> None:
+    bus = Bus()
+    bus.start("a")
+    bus.start("b")
+    bus.led.add(RUN)
+    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
+    await asyncio.sleep(0.5)
+    assert not watching.done()
+    bus.led.clear()
+    assert "shard a leads this run no more" in await watching
+
+
+async def test_a_part_whose_origin_is_silent_has_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    bus = Bus()
+    bus.start("b")  # no worker is there at "a"
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    assert "has not answered for 0.3 s" in await abandoned(bus.ends["b"], "a", RUN, 0.0)
+    assert "has not answered for 0.8 s" in await abandoned(bus.ends["b"], "a", RUN, 0.8)
+    assert loop.time() - begun >= 1.0
+    bus.start("a")
+    bus.led.add(RUN)
+    chance = random.Random(5)
+    bus.lost = lambda _kind, _body: chance.random() < 0.3
+    monkeypatch.setattr(origin, "SILENCE_SECONDS", 1.0)
+    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
+    await asyncio.sleep(1.5)
+    assert not watching.done(), "some lost messages do not end it"
+    watching.cancel()
+
+
+async def test_an_origin_of_an_earlier_version_is_not_taken_for_gone() -> None:
+    bus = Bus()
+    bus.start("b")
+    bus.ends["a"] = Peers(_End(bus, "a"))  # type: ignore[arg-type]
+    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
+    await asyncio.sleep(0.8)
+    assert not watching.done()
+    watching.cancel()

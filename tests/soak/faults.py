@@ -9,14 +9,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 
 import redis
 
 from tests.fuzz.generate import Generator
 from tests.fuzz.words import Command
+from tests.harness.polling import eventually
+from tests.harness.processes import inference_workers
 from tests.harness.system import SHARDS, System
 from tests.soak.gate import Gate
 
+SLOW = "import time\ndef slow(r):\n    while True: time.sleep(0.1)\nGB('ShardsIDReader').foreach(slow).run()"
+ABORT_SECONDS = 60.0
 HOG = "hog = [bytearray(64 << 20) for _ in range(64)]"
 BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # some tenths of a second
 # Commands whose random forms would remove what the load uses.
@@ -51,6 +57,9 @@ class Faults:
             self.save,
             self.rewrite,
             self.hog,
+            self.kill_inference_worker,
+            self.stop_inference_worker,
+            self.slow_functions,
         ]
 
     def start(self) -> None:
@@ -90,6 +99,46 @@ class Faults:
         time.sleep(self.chance.choice([0.5, 2]))
         if self.chance.random() < 0.5 and self.worker(index) == pid:
             os.kill(pid, signal.SIGCONT)
+
+    def inference_worker(self, index: int) -> int:
+        """The process id of one of the inference workers; 0 while there is none."""
+        found = inference_workers(int(self.clients[index].info("server")["process_id"]))
+        return self.chance.choice(found) if found else 0
+
+    def kill_inference_worker(self, index: int) -> None:
+        if pid := self.inference_worker(index):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def stop_inference_worker(self, index: int) -> None:
+        """Stops one for a while; half of the times so long that the worker replaces it."""
+        pid = self.inference_worker(index)
+        if not pid:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(self.chance.choice([0.5, 2]))
+            if self.chance.random() < 0.5:
+                os.kill(pid, signal.SIGCONT)
+
+    def slow_functions(self, index: int) -> None:
+        """Runs functions that never end, on all shards, and aborts them."""
+        begun: list[str] = []
+        try:
+            for _ in range(2):
+                begun.append(self.clients[index].execute_command("RG.PYEXECUTE", SLOW, "UNBLOCKING"))
+            time.sleep(self.chance.choice([0.2, 1]))
+        finally:
+            for execution in begun:
+                eventually(partial(self._aborted, index, execution), ABORT_SECONDS, ignore=(OSError, redis.RedisError))
+
+    def _aborted(self, index: int, execution: str) -> bool:
+        try:
+            self.clients[index].execute_command("RG.ABORTEXECUTION", execution)
+        except redis.ResponseError as error:
+            if "does not exist" not in str(error):
+                raise  # no worker is there now
+        return True
 
     def kill_connections(self, index: int) -> None:
         self.clients[index].execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")

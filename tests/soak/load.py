@@ -20,6 +20,7 @@ from qa_cluster.cluster.nodes.formation import slot_ranges
 from qa_cluster.hashtags import hashtag_for_slot
 from tests.fuzz.words import encode
 from tests.gears.onnx_file import add_model
+from tests.harness.polling import eventually
 from tests.harness.system import SHARDS, System
 from tests.soak.gate import Gate
 from tests.soak.verdicts import Verdicts, Wrong
@@ -27,6 +28,21 @@ from tests.soak.verdicts import Verdicts, Wrong
 TOWNS = 30
 BOOKS = 4
 PAUSE_SECONDS = 0.02
+STREAM_SECONDS = 60.0  # a worker that dies in the middle costs some of them
+SLEEPS = """
+import time
+def sleep(words):
+    time.sleep(float(words[1]))
+    return words[2]
+GB('CommandReader').map(sleep).register(trigger='soak.sleep', mode='async_local')
+"""
+SLOW_STREAM = """
+import time
+def slow(record):
+    time.sleep(0.3)
+    execute('SADD', 'soak-seen:' + record['key'].partition(':')[2], record['value']['n'])
+GB('StreamReader').foreach(slow).register(prefix='soak-in:*', batch=5, duration=100, mode='async_local')
+"""
 REGISTER = "GB('CommandReader').map(lambda words: '/'.join(words[1:])).register(trigger='{name}', mode='async_local')"
 
 
@@ -71,6 +87,8 @@ class Load:
             node = self.system.nodes[index]
             node.execute_command("AI.MODELSTORE", f"add{tag}", "ONNX", "CPU", "BATCHSIZE", 8, "BLOB", add_model())
         self.system.nodes[0].execute_command("RG.PYEXECUTE", REGISTER.format(name="soak.echo"), "ID", "soak")
+        self.system.nodes[0].execute_command("RG.PYEXECUTE", SLEEPS, "ID", "soak-sleeps")
+        self.system.nodes[0].execute_command("RG.PYEXECUTE", SLOW_STREAM, "ID", "soak-stream")
 
     def start(self) -> None:
         """Starts all threads."""
@@ -82,6 +100,8 @@ class Load:
             self.caller,
             self.registrar,
             self.sluggard,
+            self.sleeper,
+            self.streamer,
         ]
         for number, body in enumerate(bodies):
             chance = random.Random(f"{self.seed} load {number}")
@@ -197,6 +217,37 @@ class Load:
             self._note("run", count) if chance.random() < 0.1 else self._note("trigger", trigger)
 
         return turn
+
+    def sleeper(self, chance: random.Random) -> Callable[[], None]:
+        """Calls a trigger that sleeps, which keeps nobody waiting but its caller."""
+        clients = [self.system.client(index) for index in range(SHARDS)]
+
+        def sleep() -> None:
+            number = str(chance.random())
+            client = chance.choice(clients)
+            found = client.execute_command("RG.TRIGGER", "soak.sleep", chance.choice(["0.1", "1"]), number)
+            if found != [number]:
+                raise Wrong(f"sleep of {number}: {found}")
+
+        return lambda: self._note("slow trigger", sleep)
+
+    def streamer(self, chance: random.Random) -> Callable[[], None]:
+        """Adds to streams whose function is slow, and waits for it: nothing that was added may be left out."""
+        clients = [self.system.client(index) for index in range(SHARDS)]
+        numbers = iter(range(10**9))
+
+        def add() -> None:
+            index = chance.randrange(SHARDS)
+            client, tag, number = clients[index], self.tags[index], str(next(numbers))
+            client.execute_command("XADD", f"soak-in:{tag}", "*", "n", number)
+            seen = f"soak-seen:{tag}"
+            try:
+                eventually(lambda: client.execute_command("SISMEMBER", seen, number), STREAM_SECONDS, pause=0.1)
+            except AssertionError:
+                raise Wrong(f"entry {number} of {tag} was not taken within {STREAM_SECONDS:g} s") from None
+            client.execute_command("SREM", seen, number)
+
+        return lambda: self._note("slow stream", add)
 
     def registrar(self, chance: random.Random) -> Callable[[], None]:
         """Makes registrations come and go."""

@@ -4,13 +4,14 @@
     python -m tests.soak.soak --planted
 
 It runs a cluster of three shards with real workers and the bundled reader, and the REST service before it. The load is
-questions with known answers, documents and registrations that come and go, AI.* and RG.* commands; every second or two
-there is a fault (faults.py). When the faults stop, every question must have its right answer again, every queue must be
-empty, and no client may be blocked; every answer on the way must be right or an error that clients may get (verdicts.py
-lists them); and no memory, descriptors, threads or processes may have grown (resources.py has the tolerances). A table
-and the exit status report this. Once a minute everything rests for some seconds: then queues must be empty, all shards
-must have the same registrations, and the resources still held are compared with the other rests. After the faults the
-load goes on for a while without any, which shows what the workers keep.
+questions with known answers, documents and registrations that come and go, AI.* and RG.* commands, functions that sleep
+in triggers, streams and runs; every second or two there is a fault (faults.py). Models run in inference workers, which
+the faults kill and stop, too. When the faults stop, every question must have its right answer again, every queue must
+be empty, and no client may be blocked; every answer on the way must be right or an error that clients may get
+(verdicts.py lists them); and no memory, descriptors, threads or processes may have grown (resources.py has the
+tolerances). A table and the exit status report this. Once a minute everything rests for some seconds: then queues must
+be empty, all shards must have the same registrations, and the resources still held are compared with the other rests.
+After the faults the load goes on for a while without any, which shows what the workers keep.
 
 `--planted` shows that the gate can fail: short runs with modules that have one deliberate mistake each (planted.py)
 must end badly.
@@ -31,6 +32,7 @@ import redis
 
 from qa_cluster.errors import QAError
 from tests.harness.polling import eventually
+from tests.harness.processes import inference_workers
 from tests.harness.programs import chosen_servers, find_binary
 from tests.harness.system import SHARDS, System
 from tests.soak.faults import MEMORY_MB, Faults
@@ -41,9 +43,11 @@ from tests.soak.verdicts import ALLOWED_CODES, ALLOWED_TEXTS
 
 RECOVERY_SECONDS = 60.0
 TURN_SECONDS = 120.0
+INFERENCE_WORKERS = 2  # the batch of one that dies goes to the other
 SETTINGS = {
     "qa.worker-memory-mb": MEMORY_MB,
     "qa.worker-silence-ms": 4000,  # replaces a hanging worker sooner than by default, before the next fault
+    "qa.inference-workers": INFERENCE_WORKERS,
     # The server fills these for a long time, which would look like a leak.
     "slowlog-max-len": 0,
     "latency-tracking": "no",
@@ -177,6 +181,11 @@ class Soak:
             counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - links)
             counts["worker not ready"] = int(fields["qa_worker_state"] != "ready")
             counts["worker stands still"] = int(stands_still(int(fields["qa_worker_pid"])))
+            models = inference_workers(int(fields["process_id"]))
+            counts["inference workers that stand still"] = sum(map(stands_still, models))
+            counts["inference workers not ready"] = INFERENCE_WORKERS - int(fields["qa_inference_ready"])
+            counts["models that they lack"] = int(fields["qa_inference_missing"])
+            counts["functions at work"] = int(fields["qa_worker_functions_running"])
             found |= {f"shard {index}: {name}": count for name, count in counts.items() if count}
         if some := registered[0].union(*registered) - registered[0].intersection(*registered):
             found[f"registrations that not every shard has: {', '.join(sorted(some))}"] = len(some)

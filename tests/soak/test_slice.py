@@ -9,7 +9,7 @@ from tests.harness.system import SMALL_BATCHES
 from tests.soak.soak import Plan, soak
 
 # On a busy machine some kinds of requests get right answers only at the calm end, or later.
-KINDS = ("question", "read back", "model", "trigger", "run", "register")
+KINDS = ("question", "read back", "model", "trigger", "slow trigger", "slow stream", "run", "register")
 PLAN = Plan(seconds=8, rests=1, calm_seconds=5, calm_rests=1, faults=5, right=KINDS)
 
 

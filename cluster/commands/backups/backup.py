@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,9 @@ from ...servers.local import with_cluster
 from ...terminal import console
 from ..shared_options import Json, audit_of, collection_name, load_settings
 
+_FAILED = 1
 _NAMED = 5
+_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 MOST_HELD_SECONDS = 60.0
 
 
@@ -69,6 +72,11 @@ def backup(  # noqa: PLR0917 - one parameter is one option
     except KeyboardInterrupt:
         console.notice(f"interrupted: nothing was saved in {folder}")
         raise
+    except OSError as error:
+        if error.errno not in _OF_DISK:
+            raise
+        console.error(f"nothing was saved in {folder}: {error.strerror}; make room there, or name a folder elsewhere")
+        raise typer.Exit(_FAILED) from error
     audit.note("backup", folder=str(made.path), documents=made.manifest.counts["documents"], collections=collection)
     if json:
         console.say_json(_summary(made))

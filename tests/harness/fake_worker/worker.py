@@ -90,12 +90,16 @@ class Worker:
         self.begin()
         while True:
             try:
-                jobs = self.next.call("QA.NEXT", self.jobs_at_once, NEXT_MS) or []
+                jobs = self.next.call("QA.NEXT", self.jobs_at_once, *self.wait_and_room()) or []
             except ReplyError:  # CLUSTERDOWN: the server unblocks all clients while the cluster is down
                 time.sleep(AGAIN_SECONDS)
                 continue
             for job in jobs:
                 self.take(job)
+
+    def wait_and_room(self) -> list[Word]:
+        """How long a request for jobs waits and, if it says so, its room for users' functions."""
+        return [NEXT_MS]
 
     def take(self, job: list[Any]) -> None:
         """Works on a job, here or in a thread of its own."""

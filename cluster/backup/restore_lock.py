@@ -1,0 +1,169 @@
+"""One restore of a cluster at a time: a key in the cluster says who restores, as long as that process lives.
+
+Each write of a restore is safe beside any other client's. But two restores together would leave some of the one backup
+and some of the other, and each would say that it has restored all. The key has a lifetime, which a thread renews. So it
+goes by itself some seconds after a restore that was killed, and a command on the same machine sees at once that the
+process is gone.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import RequestError
+from qa_cluster.keys import RESTORING_KEY
+
+from ..nodes.all_shards import OnStep
+from ..nodes.connect import cluster_client
+from ..nodes.polling import HEAVY_POLL_SECONDS
+
+LIFE_SECONDS = 20.0
+RENEW_SECONDS = 4.0
+_NO_KEY = -2  # as PTTL has it; -1 is a key for ever, which no restore makes
+_PROC = Path("/proc")  # not on macOS
+_REPLACE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+    redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
+    return 1
+end
+"""
+_REMOVE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+    redis.call('DEL', KEYS[1])
+end
+"""
+
+
+class OtherRestore(RequestError):
+    """Somebody else restores to this cluster."""
+
+
+class RestoreLock:
+    """The right to restore, a context manager. OtherRestore if another one has it; the error names who."""
+
+    def __init__(self, settings: Settings, on_step: OnStep = lambda text: None) -> None:
+        self._settings = settings
+        self._on_step = on_step
+        self._own = json.dumps(_this_process() | {"token": secrets.token_hex(8)}).encode()
+        self._lost = ""
+        self._over = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, name="restore lock", daemon=True)
+        self._client: Any = None
+
+    def __enter__(self) -> Self:
+        self._client = cluster_client(self._settings, self._settings.cluster_url)
+        try:
+            self._acquire()
+        except BaseException:
+            self._client.close()
+            raise
+        self._renewing.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._renewing.join(RENEW_SECONDS)  # it may wait for a server that does not answer
+        with suppress(redis.exceptions.RedisError):  # it goes by itself
+            self._client.eval(_REMOVE, 1, RESTORING_KEY, self._own)
+        self._client.close()
+
+    def check(self) -> None:
+        """Raise OtherRestore if another restore has begun, because this one could not be seen for too long."""
+        if self._lost:
+            raise OtherRestore(f"{self._lost}: this one, which did not get through for {LIFE_SECONDS:g} s, has stopped")
+
+    def _acquire(self) -> None:
+        """Take the key; from a process that is gone, at once or when its lifetime is over."""
+        left_before = 0
+        while not self._client.set(RESTORING_KEY, self._own, nx=True, px=int(LIFE_SECONDS * 1000)):
+            held, left = self._client.get(RESTORING_KEY), self._client.pttl(RESTORING_KEY)
+            if held is None or left == _NO_KEY:
+                continue
+            gone = _is_gone(held)
+            if gone and self._client.eval(_REPLACE, 1, RESTORING_KEY, held, self._own, int(LIFE_SECONDS * 1000)):
+                return
+            if gone is False or left < 0 or left > left_before > 0:
+                raise OtherRestore(f"{_described(held)}: nothing was restored; wait until that one has ended")
+            if not left_before:
+                self._on_step(f"{_described(held)}: waiting to see whether it goes on")
+            left_before = left
+            time.sleep(HEAVY_POLL_SECONDS)
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEW_SECONDS):
+            with suppress(redis.exceptions.RedisError, OSError):  # a failover, or the network: the next time may do
+                life = int(LIFE_SECONDS * 1000)
+                if self._client.eval(_REPLACE, 1, RESTORING_KEY, self._own, self._own, life):
+                    continue
+                # nobody restores where there is no key: a failover has lost it, or this process was stopped
+                if not self._client.set(RESTORING_KEY, self._own, nx=True, px=life):
+                    self._lost = _described(self._client.get(RESTORING_KEY) or b"{}")
+                    return
+
+
+def _this_process() -> dict[str, Any]:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    return {
+        "user": user,
+        "host": socket.gethostname(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "system": _system(),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+    }
+
+
+def _system() -> str:
+    """What has process ids of its own: this boot of this machine or, in a container, its name space."""
+    try:
+        return f"{(_PROC / 'sys/kernel/random/boot_id').read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process began, in ticks since the boot; empty if there is none."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _is_gone(held: bytes) -> bool | None:
+    """Whether the process that holds the key is gone; None if that cannot be seen from here."""
+    try:
+        value = json.loads(held)
+        if not value["system"] or value["system"] != _system():
+            return None
+        return _started(int(value["pid"])) != str(value["started"])
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _described(held: bytes) -> str:
+    try:
+        value = json.loads(held)
+        who = f"{value['user']} on {value['host']} (process {value['pid']}), since {value['since']}"
+    except (ValueError, TypeError, KeyError):
+        return "another restore is under way"
+    return f"another restore is under way: by {who}"

@@ -1,0 +1,120 @@
+"""Parts of runs whose origin's worker, or whole server, is gone: they end, say why, and free their threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.clusters import Cluster, ready_cluster
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+
+PATIENCE_SECONDS = 120.0
+IDLE_MS = 2000
+SLEEPS = """
+import time
+def sleeps(shard):
+    while True:
+        time.sleep(0.05)
+GB('ShardsIDReader').foreach(sleeps).run()
+"""
+COMPUTES = SLEEPS.replace("time.sleep(0.05)", "pass")
+AWAITS = """
+async def waits(shard):
+    await asyncio.sleep(100000)
+GB('ShardsIDReader').foreach(waits).run()
+"""
+
+
+@pytest.fixture
+def pair(server_binary: Path) -> Iterator[Cluster]:
+    # a server that sees the cluster go down ends its clients' waits with CLUSTERDOWN
+    with ready_cluster(server_binary, {"cluster-node-timeout": 600_000}, size=2) as running:
+        yield running
+
+
+def state(node: Server, execution: str) -> str:
+    """The state of a run on a shard; empty if it is not listed there."""
+    return next((entry[3] for entry in execute(node, "RG.DUMPEXECUTIONS") if entry[1] == execution), "")
+
+
+def begin(cluster: Cluster, script: str) -> str:
+    """Start a run on the first shard that nobody waits for, and return its id when all take part."""
+    for node in cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", IDLE_MS)
+    execution = str(execute(cluster.nodes[0], "RG.PYEXECUTE", script, "UNBLOCKING"))
+    for node in cluster.nodes:
+        eventually(lambda node=node: state(node, execution) == "running", 60)  # type: ignore[misc]
+    return execution
+
+
+def reasons(node: Server, execution: str) -> list[Any]:
+    return list(execute(node, "RG.GETRESULTS", execution)[1])
+
+
+@pytest.mark.parametrize("script", [SLEEPS, COMPUTES], ids=["sleeps", "computes"])
+def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: str) -> None:
+    first, second = pair.nodes
+    execution = begin(pair, script)
+    eventually(lambda: second.field("worker_functions_running") == 1)
+    worker = second.field("worker_pid")
+    first.signal_worker(signal.SIGKILL)
+    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
+    name = execute(first, "CLUSTER", "MYID")
+    assert reasons(second, execution) == [
+        f"ERR shard {name} leads this run no more: it has ended there, or its worker was replaced"
+    ]
+    eventually(lambda: second.fields("worker_functions_running", "worker_functions_waiting") == (0, 0))
+    assert second.field("worker_pid") == worker, "it was not replaced for that"
+    first.wait_ready()
+    assert state(first, execution) == "", "nothing of it is begun a second time"
+
+
+def test_a_part_that_waits_ends_too(pair: Cluster) -> None:
+    first, second = pair.nodes
+    for node in pair.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 3_600_000)
+    execution = str(execute(first, "RG.PYEXECUTE", AWAITS, "UNBLOCKING"))
+    eventually(lambda: state(second, execution) == "running", 60)
+    first.signal_worker(signal.SIGKILL)
+    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
+    (reason,) = reasons(second, execution)
+    assert "leads this run no more" in reason
+
+
+def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:
+    first, second = pair.nodes
+    execution = begin(pair, SLEEPS)
+    eventually(lambda: second.field("worker_functions_running") == 1)
+    first.stop(signal.SIGKILL)
+    eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
+    (reason,) = reasons(second, execution)
+    assert "which leads this run, has not answered for 20 s" in reason
+    eventually(lambda: second.field("worker_functions_running") == 0)
+
+
+def test_a_part_whose_origin_is_at_work_goes_on(pair: Cluster) -> None:
+    """Longer than twice the idle time, and than some questions to the origin, which is stopped for a while."""
+    first, second = pair.nodes
+    execution = begin(pair, SLEEPS.replace("while True:", "for _ in range(200):"))
+    pid = first.signal_worker(signal.SIGSTOP)
+    try:
+        # its own clock says how long it has been at work meanwhile
+        eventually(lambda: duration_ms(second, execution) > 6000, 60)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    eventually(lambda: state(first, execution) == "done", PATIENCE_SECONDS)
+    assert reasons(first, execution) == []
+    assert state(second, execution) == "done"
+
+
+def duration_ms(node: Server, execution: str) -> int:
+    (entry,) = execute(node, "RG.GETEXECUTION", execution, "SHARD")
+    fields = dict(zip(entry[::2], entry[1::2], strict=True))
+    plan = dict(zip(fields["execution_plan"][::2], fields["execution_plan"][1::2], strict=True))
+    return int(plan["total_duration"])
