@@ -136,7 +136,7 @@ static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     const IndexOpen *document = &opened.document;
     Watched *watched = watched_begin(ctx, argv[1]);
     if (watched) {
-        index_watch_removing(watched->watch, index, document->id, document->id_length, watched);
+        index_watch_removing(watched->watch, index, document->id, document->id_length);
         index_watch_committing(watched->watch, opened.pending);
     }
     bool replaces = index_remove(index, document->id, document->id_length) == INDEX_OK;

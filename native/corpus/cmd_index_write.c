@@ -42,7 +42,7 @@ static int put_documents(RedisModuleCtx *ctx, RedisModuleString *key, StoredInde
     for (int i = 0; i < count && status == INDEX_OK; i++) {
         const Document *document = &documents[i];
         index_abort_id(stored->index, document->id, document->id_length);
-        if (watched) index_watch_removing(watched->watch, stored->index, document->id, document->id_length, watched);
+        if (watched) index_watch_removing(watched->watch, stored->index, document->id, document->id_length);
         document_comes(watched, stored->index, document);
         status = put_document(stored->index, document, &replaced);
         sentences += (long long)document->packed.sentences;
@@ -95,7 +95,7 @@ static int QA_INDEX_DEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     for (int i = 2; stored && i < argc; i++) {
         size_t length;
         const char *id = RedisModule_StringPtrLen(argv[i], &length);
-        if (watched) index_watch_removing(watched->watch, stored->index, id, length, watched);
+        if (watched) index_watch_removing(watched->watch, stored->index, id, length);
         removed += index_remove(stored->index, id, length) == INDEX_OK;
         aborted |= index_abort_id(stored->index, id, length);
     }

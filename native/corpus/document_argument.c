@@ -36,5 +36,5 @@ void document_comes(Watched *watched, Index *index, const Document *document) {
                               .id_length = document->id_length,
                               .fields_length = document->fields_length,
                               .sentences_length = document->sentences_length};
-    index_watch_adding(watched->watch, index, &incoming, watched);
+    index_watch_adding(watched->watch, index, &incoming);
 }

@@ -10,7 +10,7 @@
 static const char PREFIX[] = "watched:";
 
 /* A unit is at most some 20 ns (index.h). */
-enum { LOOK_MS = 1000, REVIEW_UNITS = 50000, REVIEW_EVERY_MS = 5 };
+enum { LOOK_MS = 1000, UNITS = 50000, WORK_EVERY_MS = 5 };
 
 static RedisModuleDict *keys; /* of Watched */
 static WatchedTotals totals;
@@ -18,17 +18,18 @@ static uint64_t last_token;
 
 /* ---- What is dropped ---- */
 
-static void tell(void *context, const void *name, size_t length) {
+/* Many have an empty name. */
+static void tell(void *context, const void *name, size_t length, size_t count) {
     const Watched *watched = context;
     size_t key_length;
     const char *key = RedisModule_StringPtrLen(watched->key, &key_length);
     RedisModuleString *changed = RedisModule_CreateString(watched->ctx, PREFIX, sizeof PREFIX - 1);
     RedisModule_StringAppendBuffer(watched->ctx, changed, key, key_length);
     RedisModule_StringAppendBuffer(watched->ctx, changed, ":", 1);
-    RedisModule_StringAppendBuffer(watched->ctx, changed, name, length);
+    if (name) RedisModule_StringAppendBuffer(watched->ctx, changed, name, length);
     RedisModule_SignalModifiedKey(watched->ctx, changed);
     RedisModule_FreeString(watched->ctx, changed);
-    totals.dropped++;
+    totals.dropped += count;
 }
 
 /* ---- The table ---- */
@@ -56,11 +57,18 @@ static void begin(Watched *watched, RedisModuleCtx *ctx, RedisModuleString *key)
     watched->before = index_watch_count(watched->watch);
 }
 
+static bool has_work(const Watched *watched) {
+    return index_watch_in_review(watched->watch) || index_watch_has_left(watched->watch);
+}
+
+static void schedule_work(void);
+
 static void end(Watched *watched) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(watched->key, &length);
     totals.questions += index_watch_count(watched->watch) - watched->before;
-    if (index_watch_count(watched->watch)) return;
+    if (has_work(watched)) schedule_work();
+    if (index_watch_count(watched->watch) || index_watch_has_left(watched->watch)) return;
     RedisModule_DictDelC(keys, (void *)name, length, NULL);
     index_watch_free(watched->watch);
     RedisModule_Free(watched);
@@ -72,12 +80,9 @@ Watched *watched_begin(RedisModuleCtx *ctx, RedisModuleString *key) {
     return watched;
 }
 
-static void schedule_review(void);
-
 void watched_end(Watched *watched, Index *index) {
     if (!watched) return;
     index_watch_settle(watched->watch, index, watched);
-    if (index_watch_in_review(watched->watch)) schedule_review();
     end(watched);
 }
 
@@ -89,47 +94,62 @@ static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
     end(watched);
 }
 
-/* ---- Reviews ---- */
+/* ---- Work in steps ---- */
 
-/* A key whose questions are in review, or NULL. */
-static RedisModuleString *next_in_review(RedisModuleCtx *ctx) {
+/* A key whose questions are in review or have left something, or NULL. */
+static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     RedisModuleString *key = NULL;
     Watched *watched;
     size_t length;
     const char *name;
     RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
     while (!key && (name = RedisModule_DictNextC(iterator, &length, (void **)&watched)))
-        if (index_watch_in_review(watched->watch)) key = RedisModule_CreateString(ctx, name, length);
+        if (has_work(watched)) key = RedisModule_CreateString(ctx, name, length);
     RedisModule_DictIteratorStop(iterator);
     return key;
 }
 
-static bool reviewing;
-
-/* Goes on with the first review. To look at the key may delete it, which drops all its questions. */
-static void review(RedisModuleCtx *ctx, void *data) {
-    (void)data;
-    reviewing = false;
-    RedisModuleString *key = next_in_review(ctx);
-    if (!key) return;
+/* Goes on with a review, if there is one. To look at the key may delete it, which drops all its questions. */
+static void review(RedisModuleCtx *ctx, RedisModuleString *key) {
+    Watched *watched = find(key);
+    if (!index_watch_in_review(watched->watch)) return;
     StoredIndex *stored;
     const char *error = index_key_peek(ctx, key, &stored);
-    Watched *watched = find(key);
+    watched = find(key);
     if (error || !stored || !stored->index) {
         drop_all(ctx, key);
     } else if (watched) {
         begin(watched, ctx, key);
-        index_watch_review(watched->watch, stored->index, REVIEW_UNITS, watched);
+        index_watch_review(watched->watch, stored->index, UNITS, watched);
         end(watched);
     }
-    RedisModule_FreeString(ctx, key);
-    schedule_review();
 }
 
-static void schedule_review(void) {
-    if (reviewing) return;
-    reviewing = true;
-    RedisModule_CreateTimer(server_ctx(), REVIEW_EVERY_MS, review, NULL);
+static void free_left(RedisModuleCtx *ctx, RedisModuleString *key) {
+    Watched *watched = find(key);
+    if (!watched) return;
+    begin(watched, ctx, key);
+    index_watch_free_left(watched->watch, UNITS);
+    end(watched);
+}
+
+static bool working;
+
+static void work(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    working = false;
+    RedisModuleString *key = next_with_work(ctx);
+    if (!key) return;
+    review(ctx, key);
+    free_left(ctx, key);
+    RedisModule_FreeString(ctx, key);
+    schedule_work();
+}
+
+static void schedule_work(void) {
+    if (working) return;
+    working = true;
+    RedisModule_CreateTimer(server_ctx(), WORK_EVERY_MS, work, NULL);
 }
 
 /* ---- Questions ---- */
@@ -157,6 +177,7 @@ static void make_room(void) {
         totals.questions += index_watch_count(watched->watch);
     }
     RedisModule_DictIteratorStop(iterator);
+    schedule_work();
 }
 
 uint64_t watched_add(RedisModuleCtx *ctx, RedisModuleString *key, Index *index, IndexWatched *question) {
@@ -187,15 +208,20 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     return REDISMODULE_OK;
 }
 
+/* A key may stay: what its questions have left is freed in steps. */
 static void drop_everything(RedisModuleCtx *ctx) {
-    while (RedisModule_DictSize(keys)) {
+    RedisModuleString *key = RedisModule_CreateString(ctx, "", 0);
+    for (bool first = true;; first = false) {
         size_t length;
-        RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, "^", NULL, 0);
-        const char *name = RedisModule_DictNextC(iterator, &length, NULL);
-        RedisModuleString *key = RedisModule_CreateString(ctx, name, length);
+        const char *name = RedisModule_StringPtrLen(key, &length);
+        RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(keys, first ? "^" : ">", (void *)name, length);
+        name = RedisModule_DictNextC(iterator, &length, NULL);
+        RedisModuleString *next = name ? RedisModule_CreateString(ctx, name, length) : NULL;
         RedisModule_DictIteratorStop(iterator);
-        drop_all(ctx, key);
         RedisModule_FreeString(ctx, key);
+        if (!next) return;
+        key = next;
+        drop_all(ctx, key);
     }
 }
 

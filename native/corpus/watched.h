@@ -3,9 +3,11 @@
  *
  * A dropped question is told to everybody who tracks keys (CLIENT TRACKING .. BCAST PREFIX watched:): as the change of
  * a key `watched:<key>:<name>` that never has a value. The server writes that before it answers the write that has
- * dropped the question, so whoever has the reply and then looks knows it.
+ * dropped the question, so whoever has the reply and then looks knows it. Many questions that are dropped together are
+ * the change of `watched:<key>:`: any question of the key may be among them.
  *
- * What a write has to compare about a long document is compared by a timer, in steps of at most a millisecond.
+ * What a write has to compare about a long document is compared by a timer, in steps of at most a millisecond. So is
+ * freed what many questions leave.
  *
  * Only what QA.INDEX.PUT, QA.INDEX.DEL and the commands for a document in parts do is looked at closely. Whatever else
  * happens to a key (it is loaded, restored, renamed, moved, flushed, overwritten) drops all its questions. They are in

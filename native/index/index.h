@@ -281,8 +281,11 @@ typedef struct IndexWatched {
     size_t filter_length;  /* 0: none */
 } IndexWatched;
 
-/* Called for each question that is dropped, but not by index_watch_free(). It must not call the watch. */
-typedef void (*IndexDropped)(void *context, const void *name, size_t length);
+/* Called for each question that is dropped, with 1 as the count, but not by index_watch_free(). When a call drops more
+ * than INDEX_TOLD_BY_NAME, it is called once instead, without a name (NULL, 0): any question may be among them. It must
+ * not call the watch. */
+enum { INDEX_TOLD_BY_NAME = 500 };
+typedef void (*IndexDropped)(void *context, const void *name, size_t length, size_t count);
 
 IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], IndexDropped dropped);
 void index_watch_free(IndexWatch *watch);
@@ -307,12 +310,13 @@ void index_watch_expire(IndexWatch *watch, int64_t now);
 
 /* What a writer does, in this order: before a document is removed, the first; for valid sentences that are added, the
  * second, before their commit; before the commit of a document whose parts came in earlier writes, the third; when all
- * is done, the fourth. This counts what is still to be counted, so that frequencies are exact while questions are
- * watched, unless it is more than some milliseconds' work. Then index_watch_review() must be called until it returns
- * false: it counts on and compares all frequencies, for about `budget` units at a time. Until then questions stay
- * watched by frequencies that rankings do not weigh by yet either. */
-void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context);
-void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document, void *context);
+ * is done, the fourth, which tells what the others have dropped. It counts what is still to be counted, so that
+ * frequencies are exact while questions are watched, unless it is more than some milliseconds' work. Then
+ * index_watch_review() must be called until it returns false: it counts on and compares all frequencies, for about
+ * `budget` units at a time. Until then questions stay watched by frequencies that rankings do not weigh by yet either.
+ */
+void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length);
+void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document);
 void index_watch_committing(IndexWatch *watch, const IndexPending *pending);
 void index_watch_settle(IndexWatch *watch, Index *index, void *context);
 bool index_watch_in_review(const IndexWatch *watch);
@@ -320,6 +324,13 @@ bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *c
 
 /* Drops all. */
 void index_watch_clear(IndexWatch *watch, void *context);
+
+/* Questions that are gone may leave memory behind when they were many: index_watch_free_left() frees it, for about
+ * `budget` units at a time, and returns whether there is more. Nothing but index_watch_memory() shows it. */
+bool index_watch_has_left(const IndexWatch *watch);
+bool index_watch_free_left(IndexWatch *watch, int64_t budget);
+
+/* How many are watched. */
 size_t index_watch_count(const IndexWatch *watch);
 size_t index_watch_memory(const IndexWatch *watch);
 

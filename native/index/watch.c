@@ -19,257 +19,21 @@
  * Its terms are counted in steps (documents.c). Until they are, rankings weigh by the earlier frequencies, and so do
  * the answers that stand; then a review compares all terms, in steps, too.
  *
+ * A write may concern very many questions: all that were answered from a document that goes. None of them is found any
+ * more when the write is answered, and who keeps their answers has been told. To name each would take as long as all
+ * the rest, so beyond INDEX_TOLD_BY_NAME it is told in one word; and what they leave is freed in steps (questions.c).
+ *
  * Nothing is saved: who keeps an answer has to ask whether its question is watched, by the same token, whenever he may
  * have missed something. */
-#include "index/internal.h"
+#include "index/watch.h"
 
 #include <math.h>
 #include <stdlib.h>
-
-typedef struct Node {
-    struct Node *next; /* in the bucket */
-    uint64_t hash;
-} Node;
-
-typedef struct Nodes {
-    Node **buckets;
-    size_t size, count; /* size: 0 or a power of 2 */
-} Nodes;
-
-typedef struct Question Question;
-
-typedef struct Link {
-    Question *question;
-    uint32_t use; /* its number in the question */
-} Link;
-
-/* A term or a document that questions have in common. */
-typedef struct Anchor {
-    Node node;
-    struct Anchor *next_touched, *next_here; /* terms of this write; terms of the sentence at hand */
-    Link *links;                             /* of a term: of the questions for which it is essential */
-    uint32_t count, capacity;
-    uint32_t users;        /* questions */
-    uint64_t fewest, most; /* of a term: the narrowest bounds, perhaps of a question that is gone */
-    uint64_t stamp;        /* the sentence that has set the code */
-    uint64_t frequency;    /* of a term that is out of bounds, while the questions are gone through */
-    uint8_t code;
-    bool touched, out;
-    uint32_t length;
-    uint8_t bytes[];
-} Anchor;
-
-enum { NO_LINK = 0xffffffff };
-
-/* What a question has to do with an anchor. */
-typedef struct Use {
-    Anchor *anchor;
-    uint32_t link; /* its number in the anchor, or NO_LINK */
-    double idf, root_idf;
-    uint64_t fewest, most;
-} Use;
-
-struct Question {
-    Node node;
-    Question *older, *newer, *next_doomed;
-    uint64_t token, stamp;
-    int64_t expires;
-    double score;
-    uint64_t fewest, most;
-    bool doomed;
-    uint32_t terms, uses; /* the uses are terms, then documents */
-    uint32_t name_length, filter_length;
-    uint8_t *name; /* behind the uses; the filter is behind the name */
-    Use use[];
-};
-
-struct IndexWatch {
-    IndexAllocator allocator;
-    uint64_t key[2];
-    size_t memory;
-    IndexDropped dropped;
-    Nodes names, terms, documents;
-    Question *oldest, *newest, *doomed;
-    Anchor *touched;
-    uint64_t fewest, most;        /* of sentences: the narrowest bounds, perhaps of a question that is gone */
-    uint64_t sentence;            /* a number for each that is looked at */
-    size_t reviewed, review_size; /* buckets of the terms that were compared, of so many */
-    bool review;                  /* all terms are to be compared with their bounds, in steps */
-    int64_t looks;                /* how many questions this write may still look at */
-};
 
 /* Of questions that one write looks at: some milliseconds. Further ones that it may concern are dropped unseen. */
 enum { LOOKS_PER_WRITE = 100000 };
 /* Of a forward list whose terms are looked up one by one: a millisecond or two. */
 enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
-
-/* ---- Memory ---- */
-
-static void *take(IndexWatch *watch, size_t bytes) {
-    watch->memory += bytes;
-    return watch->allocator.alloc(bytes);
-}
-
-static void give(IndexWatch *watch, void *pointer, size_t bytes) {
-    if (!pointer) return;
-    watch->memory -= bytes;
-    watch->allocator.free(pointer);
-}
-
-/* ---- Tables ---- */
-
-enum { FIRST_BUCKETS = 16 };
-
-static void insert(IndexWatch *watch, Nodes *nodes, Node *node) {
-    if (nodes->count == nodes->size) {
-        size_t size = nodes->size ? nodes->size * 2 : FIRST_BUCKETS;
-        Node **buckets = take(watch, size * sizeof *buckets);
-        memset(buckets, 0, size * sizeof *buckets);
-        for (size_t i = 0; i < nodes->size; i++)
-            for (Node *at = nodes->buckets[i], *next; at; at = next) {
-                next = at->next;
-                at->next = buckets[at->hash & (size - 1)];
-                buckets[at->hash & (size - 1)] = at;
-            }
-        give(watch, nodes->buckets, nodes->size * sizeof *buckets);
-        nodes->buckets = buckets;
-        nodes->size = size;
-    }
-    Node **bucket = &nodes->buckets[node->hash & (nodes->size - 1)];
-    node->next = *bucket;
-    *bucket = node;
-    nodes->count++;
-}
-
-static void take_out(Nodes *nodes, Node *node) {
-    Node **at = &nodes->buckets[node->hash & (nodes->size - 1)];
-    while (*at != node) at = &(*at)->next;
-    *at = node->next;
-    nodes->count--;
-}
-
-static Node *first_of(const Nodes *nodes, uint64_t hash) {
-    return nodes->size ? nodes->buckets[hash & (nodes->size - 1)] : NULL;
-}
-
-static Anchor *find_anchor(const IndexWatch *watch, const Nodes *nodes, const void *bytes, size_t length) {
-    if (!nodes->count) return NULL;
-    uint64_t hash = hash_bytes(watch->key, bytes, length);
-    for (Node *node = first_of(nodes, hash); node; node = node->next) {
-        Anchor *anchor = (Anchor *)node;
-        if (node->hash == hash && anchor->length == length && !memcmp(anchor->bytes, bytes, length)) return anchor;
-    }
-    return NULL;
-}
-
-static Question *find_question(const IndexWatch *watch, const void *name, size_t length) {
-    if (!watch->names.count) return NULL;
-    uint64_t hash = hash_bytes(watch->key, name, length);
-    for (Node *node = first_of(&watch->names, hash); node; node = node->next) {
-        Question *question = (Question *)node;
-        if (node->hash == hash && question->name_length == length && !memcmp(question->name, name, length))
-            return question;
-    }
-    return NULL;
-}
-
-/* ---- Anchors ---- */
-
-static Anchor *use_anchor(IndexWatch *watch, Nodes *nodes, const void *bytes, size_t length) {
-    Anchor *anchor = find_anchor(watch, nodes, bytes, length);
-    if (!anchor) {
-        anchor = take(watch, sizeof *anchor + length);
-        *anchor = (Anchor){
-            .node.hash = hash_bytes(watch->key, bytes, length), .most = UINT64_MAX, .length = (uint32_t)length};
-        memcpy(anchor->bytes, bytes, length);
-        insert(watch, nodes, &anchor->node);
-    }
-    anchor->users++;
-    return anchor;
-}
-
-/* One that was touched stays until the write is settled. */
-static void free_unused(IndexWatch *watch, Nodes *nodes, Anchor *anchor) {
-    if (anchor->users || anchor->touched) return;
-    take_out(nodes, &anchor->node);
-    give(watch, anchor->links, anchor->capacity * sizeof *anchor->links);
-    give(watch, anchor, sizeof *anchor + anchor->length);
-}
-
-static void link_use(IndexWatch *watch, Question *question, uint32_t number) {
-    Anchor *anchor = question->use[number].anchor;
-    if (anchor->count == anchor->capacity) {
-        uint32_t capacity = anchor->capacity ? anchor->capacity * 2 : 2;
-        Link *links = take(watch, capacity * sizeof *links);
-        if (anchor->count) memcpy(links, anchor->links, anchor->count * sizeof *links);
-        give(watch, anchor->links, anchor->capacity * sizeof *links);
-        anchor->links = links;
-        anchor->capacity = capacity;
-    }
-    question->use[number].link = anchor->count;
-    anchor->links[anchor->count++] = (Link){question, number};
-}
-
-static void unlink_use(Question *question, uint32_t number) {
-    Use *use = &question->use[number];
-    if (use->link == NO_LINK) return;
-    Anchor *anchor = use->anchor;
-    Link last = anchor->links[--anchor->count];
-    anchor->links[use->link] = last;
-    last.question->use[last.use].link = use->link;
-}
-
-static void touch(IndexWatch *watch, Anchor *anchor) {
-    if (anchor->touched) return;
-    anchor->touched = true;
-    anchor->next_touched = watch->touched;
-    watch->touched = anchor;
-}
-
-/* ---- Questions ---- */
-
-static size_t question_bytes(const Question *question) {
-    return sizeof *question + question->uses * sizeof *question->use + question->name_length + question->filter_length;
-}
-
-static void forget(IndexWatch *watch, Question *question) {
-    for (uint32_t i = 0; i < question->uses; i++) {
-        Anchor *anchor = question->use[i].anchor;
-        unlink_use(question, i);
-        anchor->users--;
-        free_unused(watch, i < question->terms ? &watch->terms : &watch->documents, anchor);
-    }
-    if (question->older) question->older->newer = question->newer;
-    else watch->oldest = question->newer;
-    if (question->newer) question->newer->older = question->older;
-    else watch->newest = question->older;
-    take_out(&watch->names, &question->node);
-    give(watch, question, question_bytes(question));
-    if (watch->oldest) return;
-    watch->fewest = 0;
-    watch->most = UINT64_MAX;
-}
-
-static void drop(IndexWatch *watch, Question *question, void *context) {
-    watch->dropped(context, question->name, question->name_length);
-    forget(watch, question);
-}
-
-/* To be dropped when nobody walks over links any more. */
-static void doom(IndexWatch *watch, Question *question) {
-    if (question->doomed) return;
-    question->doomed = true;
-    question->next_doomed = watch->doomed;
-    watch->doomed = question;
-}
-
-static void drop_doomed(IndexWatch *watch, void *context) {
-    for (Question *question = watch->doomed, *next; question; question = next) {
-        next = question->next_doomed;
-        drop(watch, question, context);
-    }
-    watch->doomed = NULL;
-}
 
 /* Terms that a write counts itself: some 2 ms. */
 enum { WORK_PER_WRITE = 16384 };
@@ -354,12 +118,12 @@ static void link_essential(IndexWatch *watch, Question *question) {
         sum += gifts[i].most;
         roots += code_root[255] * use->root_idf;
         essential = essential || bound(sum, roots) >= question->score;
-        if (essential) link_use(watch, question, gifts[i].use);
+        if (essential) anchor_link(watch, question, gifts[i].use);
     }
 }
 
 static void use_term(IndexWatch *watch, Use *use, const IndexWatchedTerm *term, uint64_t sentences) {
-    Anchor *anchor = use_anchor(watch, &watch->terms, term->bytes, term->length);
+    Anchor *anchor = anchor_use(watch, &watch->terms, term->bytes, term->length);
     double idf = term_idf((double)sentences, (double)term->frequency);
     *use = (Use){anchor, NO_LINK, idf, sqrt(idf), term->fewest, term->most};
 }
@@ -371,9 +135,9 @@ static bool has_document(const Question *question, const Anchor *anchor) {
 }
 
 static void use_document(IndexWatch *watch, Question *question, const void *id, size_t length) {
-    Anchor *anchor = use_anchor(watch, &watch->documents, id, length);
+    Anchor *anchor = anchor_use(watch, &watch->documents, id, length);
     question->use[question->uses] = (Use){.anchor = anchor, .link = NO_LINK};
-    link_use(watch, question, question->uses++);
+    anchor_link(watch, question, question->uses++);
 }
 
 static void narrow(uint64_t *fewest, uint64_t *most, uint64_t least, uint64_t greatest) {
@@ -391,7 +155,7 @@ static bool has_same_filter(const Question *before, const IndexWatched *asked) {
 static bool has_same_terms(const IndexWatch *watch, const Question *before, const IndexWatched *asked) {
     if (before->terms != asked->term_count) return false;
     for (uint32_t i = 0; i < before->terms; i++)
-        if (before->use[i].anchor != find_anchor(watch, &watch->terms, asked->terms[i].bytes, asked->terms[i].length))
+        if (before->use[i].anchor != anchor_find(watch, &watch->terms, asked->terms[i].bytes, asked->terms[i].length))
             return false;
     return true;
 }
@@ -423,30 +187,22 @@ static void narrow_by(IndexWatch *watch, const Question *question) {
     }
 }
 
-static void join(IndexWatch *watch, Question *question) {
-    question->older = watch->newest;
-    if (question->older) question->older->newer = question;
-    else watch->oldest = question;
-    watch->newest = question;
-    insert(watch, &watch->names, &question->node);
-}
-
 bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked, size_t limit, int64_t now,
                      void *context) {
     if (!stands(index, asked)) return false;
-    while (watch->oldest && watch->oldest->expires <= now) forget(watch, watch->oldest);
-    Question *before = find_question(watch, asked->name, asked->name_length);
+    while (watch->oldest && watch->oldest->expires <= now) question_expire(watch, watch->oldest);
+    Question *before = question_find(watch, asked->name, asked->name_length);
     uint32_t earlier = before ? before->uses - before->terms : 0;
     if (before && (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS ||
                    !has_same_terms(watch, before, asked) || !has_same_filter(before, asked))) {
-        drop(watch, before, context);
+        question_doom(watch, before);
         before = NULL;
         earlier = 0;
     }
-    while (!before && watch->oldest && watch->names.count >= limit) drop(watch, watch->oldest, context);
+    while (!before && watch->oldest && watch->names.count >= limit) question_doom(watch, watch->oldest);
     uint32_t room = (uint32_t)(asked->term_count + asked->document_count) + earlier;
-    Question *question = take(watch, sizeof *question + room * sizeof *question->use + asked->name_length +
-                                         asked->filter_length);
+    Question *question = watch_take(watch, sizeof *question + room * sizeof *question->use + asked->name_length +
+                                               asked->filter_length);
     *question = (Question){.node.hash = hash_bytes(watch->key, asked->name, asked->name_length),
                            .token = asked->token,
                            .expires = asked->expires,
@@ -463,7 +219,7 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
         use_document(watch, question, asked->documents[i].id, asked->documents[i].length);
     if (before) {
         take_over(watch, question, before);
-        forget(watch, before);
+        question_forget(watch, before);
     }
     /* Documents that both had took no place of their own. */
     watch->memory -= (room - question->uses) * sizeof *question->use;
@@ -471,20 +227,21 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     memcpy(question->name, asked->name, asked->name_length);
     if (asked->filter_length) memcpy(question->name + asked->name_length, asked->filter, asked->filter_length);
     link_essential(watch, question);
-    join(watch, question);
+    question_join(watch, question);
     narrow_by(watch, question);
+    questions_tell(watch, context);
     return true;
 }
 
 void index_watch_expire(IndexWatch *watch, int64_t now) {
     for (Question *question = watch->oldest, *next; question; question = next) {
         next = question->newer;
-        if (question->expires <= now) forget(watch, question);
+        if (question->expires <= now) question_expire(watch, question);
     }
 }
 
 uint64_t index_watch_token(const IndexWatch *watch, const void *name, size_t length, int64_t now) {
-    const Question *question = find_question(watch, name, length);
+    const Question *question = question_find(watch, name, length);
     return question && question->expires > now ? question->token : 0;
 }
 
@@ -508,19 +265,18 @@ static void touch_terms(IndexWatch *watch, const Index *index, const uint8_t *at
         at = forward_get(at, &term, &count);
         size_t bytes;
         const uint8_t *text = dictionary_text(index, entry_at(index, (uint32_t)term), &bytes);
-        Anchor *anchor = find_anchor(watch, &watch->terms, text, bytes);
-        if (anchor) touch(watch, anchor);
+        Anchor *anchor = anchor_find(watch, &watch->terms, text, bytes);
+        if (anchor) anchor_touch(watch, anchor);
     }
 }
 
-void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length, void *context) {
+void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length) {
     uint32_t number = watch->oldest ? document_find(index, id, length) : NO_ITEM;
     if (number == NO_ITEM) return;
     const Document *document = document_at(index, number);
     touch_terms(watch, index, document_forward(document), document->forward_bytes);
-    const Anchor *anchor = find_anchor(watch, &watch->documents, id, length);
-    for (uint32_t i = 0; anchor && i < anchor->count; i++) doom(watch, anchor->links[i].question);
-    drop_doomed(watch, context);
+    const Anchor *anchor = anchor_find(watch, &watch->documents, id, length);
+    for (uint32_t i = 0; anchor && i < anchor->count; i++) question_doom(watch, anchor->links[i].question);
 }
 
 void index_watch_committing(IndexWatch *watch, const IndexPending *pending) {
@@ -552,7 +308,7 @@ static size_t arrival_bytes(const IndexIncoming *incoming) {
 static const Document *document_of(IndexWatch *watch, Arrival *arrival) {
     const IndexIncoming *incoming = arrival->incoming;
     if (arrival->document) return arrival->document;
-    Document *document = arrival->document = take(watch, arrival_bytes(incoming));
+    Document *document = arrival->document = watch_take(watch, arrival_bytes(incoming));
     *document = (Document){.id_bytes = (uint32_t)incoming->id_length, .field_bytes = (uint32_t)incoming->fields_length};
     memcpy(document->bytes, incoming->id, incoming->id_length);
     if (incoming->fields_length)
@@ -574,15 +330,15 @@ static void judge(IndexWatch *watch, const Anchor *here, Arrival *arrival) {
     for (; here; here = here->next_here)
         for (uint32_t i = 0; i < here->count; i++) {
             Question *question = here->links[i].question;
-            if (question->stamp == watch->sentence) continue;
+            if (question->doomed || question->stamp == watch->sentence) continue;
             question->stamp = watch->sentence;
             if (watch->looks-- <= 0 ||
                 (score_here(watch, question) >= question->score && is_admitted(watch, question, arrival)))
-                doom(watch, question);
+                question_doom(watch, question);
         }
 }
 
-void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *incoming, void *context) {
+void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *incoming) {
     const uint8_t *at = incoming->sentences, *end = at + incoming->sentences_length;
     Arrival arrival = {.index = index, .incoming = incoming};
     while (at < end && watch->oldest) {
@@ -593,19 +349,18 @@ void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *in
         for (; count; count--) {
             uint32_t frequency, bytes;
             at = packed_number(packed_number(at, end, &frequency), end, &bytes);
-            Anchor *anchor = find_anchor(watch, &watch->terms, at, bytes);
+            Anchor *anchor = anchor_find(watch, &watch->terms, at, bytes);
             at += bytes;
             if (!anchor) continue;
-            touch(watch, anchor);
+            anchor_touch(watch, anchor);
             anchor->stamp = watch->sentence;
             anchor->code = code_of(frequency, terms);
             anchor->next_here = here;
             here = anchor;
         }
         judge(watch, here, &arrival);
-        drop_doomed(watch, context);
     }
-    give(watch, arrival.document, arrival_bytes(incoming));
+    watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
 
 /* Of the terms that were touched, those whose bounds are left; whether there are any. */
@@ -626,14 +381,15 @@ static bool find_out(IndexWatch *watch, const Index *index) {
 static void check_bounds(IndexWatch *watch, uint64_t sentences) {
     watch->fewest = 0;
     watch->most = UINT64_MAX;
-    for (Question *question = watch->oldest; question; question = question->newer) {
+    for (Question *question = watch->oldest, *next; question; question = next) {
+        next = question->newer;
         bool within = is_within(sentences, question->fewest, question->most);
         for (uint32_t i = 0; i < question->terms && within; i++) {
             const Use *use = &question->use[i];
             within = !use->anchor->out || is_within(use->anchor->frequency, use->fewest, use->most);
         }
         if (within) narrow_by(watch, question);
-        else doom(watch, question);
+        else question_doom(watch, question);
     }
 }
 
@@ -641,7 +397,7 @@ static void forget_touched(IndexWatch *watch) {
     for (Anchor *anchor = watch->touched, *next; anchor; anchor = next) {
         next = anchor->next_touched;
         anchor->touched = anchor->out = false;
-        free_unused(watch, &watch->terms, anchor);
+        anchor_free_unused(watch, &watch->terms, anchor);
     }
     watch->touched = NULL;
 }
@@ -650,7 +406,7 @@ void index_watch_settle(IndexWatch *watch, Index *index, void *context) {
     bool counted = finish_work(index), out = counted && find_out(watch, index);
     if (!counted) begin_review(watch);
     if (out || !is_within(index->sentences, watch->fewest, watch->most)) check_bounds(watch, index->sentences);
-    drop_doomed(watch, context);
+    questions_tell(watch, context);
     forget_touched(watch);
     watch->looks = LOOKS_PER_WRITE;
 }
@@ -663,9 +419,9 @@ bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *c
     if (watch->review_size != watch->terms.size) begin_review(watch); /* the buckets are others */
     for (; watch->review && watch->reviewed < watch->review_size && budget > 0; watch->reviewed++, budget--)
         for (Node *node = watch->terms.buckets[watch->reviewed]; node; node = node->next, budget -= TERM_UNITS)
-            touch(watch, (Anchor *)node);
+            anchor_touch(watch, (Anchor *)node);
     if (find_out(watch, index)) check_bounds(watch, index->sentences);
-    drop_doomed(watch, context);
+    questions_tell(watch, context);
     forget_touched(watch);
     if (watch->reviewed == watch->review_size) watch->review = false;
     return index_watch_in_review(watch);
@@ -686,16 +442,18 @@ IndexWatch *index_watch_new(IndexAllocator allocator, const uint64_t key[2], Ind
 }
 
 void index_watch_clear(IndexWatch *watch, void *context) {
-    while (watch->oldest) drop(watch, watch->oldest, context);
+    while (watch->oldest) question_doom(watch, watch->oldest);
+    questions_tell(watch, context);
     forget_touched(watch);
 }
 
 void index_watch_free(IndexWatch *watch) {
-    while (watch->oldest) forget(watch, watch->oldest);
+    while (watch->oldest) question_forget(watch, watch->oldest);
+    index_watch_free_left(watch, INT64_MAX);
     forget_touched(watch);
-    give(watch, watch->names.buckets, watch->names.size * sizeof(Node *));
-    give(watch, watch->terms.buckets, watch->terms.size * sizeof(Node *));
-    give(watch, watch->documents.buckets, watch->documents.size * sizeof(Node *));
+    watch_free_nodes(watch, &watch->names);
+    watch_free_nodes(watch, &watch->terms);
+    watch_free_nodes(watch, &watch->documents);
     watch->allocator.free(watch);
 }
 

@@ -1,6 +1,7 @@
 /* The index behind plain functions for tests/index: nested arguments come as one string of bytes. */
 #include "index/index.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,9 +163,11 @@ EXPORT Index *shim_again(const Index *index, uint64_t key) {
 static char dropped[1 << 16];
 static size_t dropped_length;
 
-static void note_dropped(void *context, const void *name, size_t length) {
+/* Many are `*` and their number. */
+static void note_dropped(void *context, const void *name, size_t length, size_t count) {
     (void)context;
-    memcpy(dropped + dropped_length, name, length);
+    if (name) memcpy(dropped + dropped_length, name, length);
+    else length = (size_t)sprintf(dropped + dropped_length, "*%zu", count);
     dropped_length += length;
     dropped[dropped_length++] = '\n';
 }
@@ -231,12 +234,12 @@ EXPORT uint64_t shim_watch_token(const IndexWatch *watch, const char *name, int6
     return index_watch_token(watch, name, strlen(name), now);
 }
 EXPORT void shim_watch_removing(IndexWatch *watch, const Index *index, const char *id, size_t length) {
-    index_watch_removing(watch, index, id, length, NULL);
+    index_watch_removing(watch, index, id, length);
 }
 EXPORT void shim_watch_adding(IndexWatch *watch, Index *index, const char *id, const uint8_t *fields,
                               size_t fields_length, const uint8_t *packed, size_t length) {
     IndexIncoming incoming = {id, fields, packed, strlen(id), fields_length, length};
-    index_watch_adding(watch, index, &incoming, NULL);
+    index_watch_adding(watch, index, &incoming);
 }
 EXPORT void shim_watch_committing(IndexWatch *watch, const IndexPending *pending) {
     index_watch_committing(watch, pending);
@@ -245,6 +248,7 @@ EXPORT void shim_watch_settle(IndexWatch *watch, Index *index) { index_watch_set
 EXPORT int shim_watch_review(IndexWatch *watch, Index *index, int64_t budget) {
     return index_watch_in_review(watch) && index_watch_review(watch, index, budget, NULL);
 }
+EXPORT int shim_watch_free_left(IndexWatch *watch, int64_t budget) { return index_watch_free_left(watch, budget); }
 EXPORT void shim_watch_clear(IndexWatch *watch) { index_watch_clear(watch, NULL); }
 EXPORT size_t shim_watch_count(const IndexWatch *watch) { return index_watch_count(watch); }
 EXPORT size_t shim_watch_memory(const IndexWatch *watch) { return index_watch_memory(watch); }

@@ -6,7 +6,8 @@ names the answer that a write may have changed: nobody else's answer goes. An ep
 whether work that is under way has seen it. A change of API keys moves `key_changes`.
 Whatever else is not a write of documents moves `generation`, to which all cached answers of this process belong:
 another model, another topology, a collection made or removed, a lost connection. So does an epoch from a
-shard that did not serve its partition: the new owner of a slot watches no question yet.
+shard that did not serve its partition: the new owner of a slot watches no question yet. And so does a write that drops
+more questions than a shard can name in a moment (``docs/index.md``).
 
 A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
 then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
@@ -173,7 +174,10 @@ class Freshness:
         for key in push[1]:
             name = key.decode("utf-8", "replace")
             if name.startswith(WATCHED_PREFIX):
-                self._dropped(name.rpartition(":")[2])
+                if digest := name.rpartition(":")[2]:
+                    self._dropped(digest)
+                else:  # too many to name them
+                    self.generation += 1
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
                 if not self._served_by(shard, name):

@@ -9,7 +9,8 @@ import pytest
 
 from qa_cluster.asking.engine import Engine
 from qa_cluster.errors import NotFound
-from qa_cluster.keys import document_key
+from qa_cluster.keys import document_key, index_key, partition_of
+from qa_cluster.ranking.terms import question_terms
 from qa_cluster.topology import Shard
 from tests.client.engines import ask, opened
 from tests.client.scripted_cluster import Node, ScriptedCluster
@@ -109,6 +110,25 @@ async def test_an_answer_is_not_kept_when_a_write_drops_its_question_while_it_is
     release.set()
     assert (await asked).cache.ttl_s == 0
     assert {answer.answer for answer in (await ask(engine, "Who wrote programs?")).answers} == {"Ada", "Bob"}
+
+
+async def test_an_answer_that_goes_with_very_many_others_is_not_given_again(
+    cluster: ScriptedCluster, engine: Engine, second_engine: Engine
+) -> None:
+    """A removal names none of the questions when they are many; an answer of this process is among them."""
+    await engine.documents.put("ada", "Ada wrote programs.", wait=True)
+    await ask(engine, "Who wrote programs?")
+    assert (await ask(engine, "Who wrote programs?")).cache.tier == "near"
+    key = index_key(partition_of("ada", engine.partitions))
+    ranked = await cluster.at(key, "QA.INDEX.RANK", key, "1", "1", "TERMS", "1", *question_terms("programs"), "1")
+    _, (identity, following), (place,) = ranked[3:]
+    state, used = f"{identity} {following} 1000000 1 0 9", f"TERMS 0 DOCUMENTS 1 ada {place}"
+    for number in range(600):
+        words = f"QA.INDEX.WATCH {key} q{number} 60000 {state} {used}"
+        assert await cluster.at(key, *words.split())
+    await second_engine.documents.delete("ada")
+    result = await ask(engine, "Who wrote programs?")
+    assert (result.cache.status, list(result.answers)) == ("miss", [])
 
 
 async def watched(cluster: ScriptedCluster) -> bool:

@@ -79,6 +79,22 @@ async def test_a_dropped_question_names_its_answer_to_those_who_keep_it_or_make_
         assert freshness.generation > generation
 
 
+async def test_very_many_dropped_questions_void_all_answers(server: Server) -> None:
+    """The shard names none of them; whose answers were kept by others are found there again."""
+    async with subscribed(server, "t") as freshness:
+        dropped: list[str] = []
+        freshness.on_dropped.append(dropped.append)
+        with redis.Redis(port=server.port) as writer:
+            for number in range(600):
+                words = [f"q{number}", 60000, 0, 0, 0, 0, 0, 9, "TERMS", 1, "one", 0, 0, 9, "DOCUMENTS", 0]
+                assert writer.execute_command("QA.INDEX.WATCH", "index:{t}", *words)
+            generation = freshness.generation
+            writer.execute_command("QA.INDEX.PUT", "index:{t}", "d", "", pack_sentences(["Just one."]))
+            assert not freshness.drained()
+            assert await freshness.drain()
+            assert (dropped, freshness.generation) == ([], generation + 1)
+
+
 async def test_the_first_write_of_a_slots_new_owner_voids_what_the_former_one_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

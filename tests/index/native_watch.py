@@ -50,6 +50,7 @@ class NativeWatch:
             ("committing", None, [pointer, pointer]),
             ("settle", None, [pointer, pointer]),
             ("review", ctypes.c_int, [pointer, pointer, ctypes.c_int64]),
+            ("free_left", ctypes.c_int, [pointer, ctypes.c_int64]),
             ("clear", None, [pointer]),
             ("count", size, [pointer]),
             ("memory", size, [pointer]),
@@ -117,8 +118,12 @@ class NativeWatch:
         """Drops all."""
         self.lib.shim_watch_clear(self.pointer)
 
+    def free_left(self, budget: int) -> bool:
+        """Frees some of what many questions have left; whether there is more."""
+        return bool(self.lib.shim_watch_free_left(self.pointer, budget))
+
     def dropped(self) -> Sequence[str]:
-        """Names since the last call, in any order."""
+        """Names since the last call, in any order; for many at once a star and their number."""
         names = ctypes.create_string_buffer(1 << 16)
         length = self.lib.shim_watch_dropped(names)
         return names.raw[:length].decode().split()

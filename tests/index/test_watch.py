@@ -456,6 +456,99 @@ def test_a_write_looks_at_so_many_questions_and_drops_the_rest(scenes: list[Scen
     assert (len(scene.watch.dropped()), scene.watch.count) == (300, 0)
 
 
+TOLD_BY_NAME = 500
+
+
+def many(scene: Scene, count: int) -> int:
+    """So many questions that are answered from one document; the memory of one."""
+    asked = scene.ask("q0", ["a", "b"], 1)
+    before = scene.watch.memory
+    for number in range(count):
+        assert scene.watch.add(scene.index, replace(asked, name=f"q{number}", token=number + 1), limit=count)
+    return (scene.watch.memory - before) // count
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "concerned", "drifted", "cleared"])
+@pytest.mark.parametrize("count", [TOLD_BY_NAME, TOLD_BY_NAME + 1])
+def test_many_questions_go_at_once_and_their_memory_follows(scenes: list[Scene], how: str, count: int) -> None:
+    """Nobody finds any of them from then on; more than are told by name are told in one word."""
+    scene = scene_of(scenes, 1, drift=1)
+    one_document(scene, "first", "a", "b")
+    empty = scene.watch.memory
+    one = many(scene, count)
+    if how == "removed":
+        scene.remove("first")
+    elif how == "replaced":
+        one_document(scene, "first", "b")
+    elif how == "concerned":
+        one_document(scene, "second", "a", "b")
+    elif how == "drifted":
+        for number in range(2):
+            one_document(scene, f"other{number}", "c")
+    else:
+        scene.watch.clear()
+    names = [f"q{number}" for number in range(count)]
+    assert [scene.watch.token(name) for name in names] == [0] * count
+    assert scene.watch.count == 0
+    assert sorted(scene.watch.dropped()) == (sorted(names) if count == TOLD_BY_NAME else [f"*{count}"])
+    if count == TOLD_BY_NAME:
+        assert scene.watch.memory < empty + 64 * count, "freed at once, but for the tables"
+        assert not scene.watch.free_left(1)
+        return
+    assert scene.watch.memory > one * count * 3 // 4
+    steps = 1
+    while scene.watch.free_left(100):
+        steps += 1
+    assert steps > 100
+    assert scene.watch.memory < empty + 64 * count
+    assert not scene.watch.dropped(), "they are told once"
+
+
+def test_what_waits_to_be_freed_is_no_question_any_more(scenes: list[Scene]) -> None:
+    """Names may be watched again, by the same terms and documents, while the earlier ones are still being freed."""
+    scene = scene_of(scenes, 1, drift=1000)
+    one_document(scene, "first", "a", "b")
+    many(scene, TOLD_BY_NAME + 100)
+    scene.remove("first")
+    assert scene.watch.dropped() == [f"*{TOLD_BY_NAME + 100}"]
+    one_document(scene, "first", "a", "b")
+    asked = scene.ask("q7", ["a", "b"], 1)
+    assert scene.watch.add(scene.index, replace(asked, token=9))
+    one_document(scene, "unrelated", "c")
+    assert (scene.watch.dropped(), scene.watch.token("q7"), scene.watch.count) == ([], 9, 1)
+    while scene.watch.free_left(50):
+        one_document(scene, "unrelated", "c")
+        assert (scene.watch.dropped(), scene.watch.token("q7"), scene.watch.count) == ([], 9, 1)
+    scene.remove("first")
+    assert (scene.watch.dropped(), scene.watch.count) == (["q7"], 0)
+
+
+def test_what_waits_to_be_freed_goes_with_the_watch(scenes: list[Scene]) -> None:
+    """The fixture counts what is left."""
+    scene = scene_of(scenes, 1, drift=1000)
+    one_document(scene, "first", "a", "b")
+    many(scene, TOLD_BY_NAME + 100)
+    scene.remove("first")
+    scene.watch.free_left(100)
+    scene.watch.dropped()
+
+
+def test_many_that_expire_are_freed_later(scenes: list[Scene]) -> None:
+    scene = scene_of(scenes, 1, drift=1000)
+    one_document(scene, "first", "a", "b")
+    asked = scene.ask("q", ["a", "b"], 1)
+    for number in range(700):
+        assert scene.watch.add(scene.index, replace(asked, name=f"q{number}", expires=50))
+    memory = scene.watch.memory
+    assert scene.watch.add(scene.index, asked, now=60)
+    assert (scene.watch.count, scene.watch.dropped()) == (1, [])
+    assert scene.watch.memory > memory
+    while scene.watch.free_left(50):
+        pass
+    assert scene.watch.memory < memory // 2
+    assert scene.watch.token("q", 60) == 1
+
+
 def test_the_first_write_that_is_seen_drops_only_what_it_concerns(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a")

@@ -233,6 +233,33 @@ def test_what_has_expired_in_another_key_makes_room(twins: Twins) -> None:
     twins.client.config_set("qa.max-watched-questions", 10000)
 
 
+def test_many_questions_are_dropped_at_once_and_told_in_one_word(
+    twins: Twins, listener: Listener, shared_ai_server: Server
+) -> None:
+    """And what they held is freed soon, also with the key and all keys."""
+    other = Twins(twins.client, "index:{other}")
+    other.put(("one", {}, ONE))
+    for command in (f"QA.INDEX.DEL {KEY} one", f"DEL {KEY}", "FLUSHALL"):
+        twins.put(("one", {}, ONE))
+        other.put(("one", {}, ONE))
+        assert watch(other, "elsewhere")
+        names = [f"q{number}" for number in range(700)]
+        assert all(watch(twins, name) for name in names)
+        dropped = shared_ai_server.field("watched_dropped")
+        assert shared_ai_server.field("watched_bytes") > 200_000
+        listener.heard()
+        twins.client.execute_command(*command.split())
+        assert [watched(twins, name) for name in names] == [0] * 700
+        is_all = command == "FLUSHALL"
+        assert listener.heard() == (["*"] if is_all else [f"watched:{KEY}:"])
+        assert shared_ai_server.field("watched_dropped") == dropped + 700 + is_all
+        assert shared_ai_server.field("watched_questions") == 1 - is_all
+        eventually(lambda: shared_ai_server.field("watched_bytes") < 50_000)
+        assert bool(watched(other, "elsewhere")) is not is_all
+        other.delete("one")
+        listener.heard()
+
+
 def test_a_replica_sees_what_is_replicated(server_binary: Path) -> None:
     with Server(server_binary) as primary, primary.client(decode_responses=False, protocol=2) as client:
         twins = Twins(client, KEY)
