@@ -280,6 +280,7 @@ def with_tls(settings: Settings) -> Settings:
                     " the next `qa-cluster up --tls` starts it with TLS"
                 )
             make_certificates(folder)
+    need_files(folder, settings)
     own = settings.cluster_tls_ca and settings.cluster_tls_ca != str(client_tls_files(folder).get("cluster_tls_ca"))
     files = {} if own else {name: str(file) for name, file in client_tls_files(folder).items()}
     return replace(settings, **files)  # type: ignore[arg-type]

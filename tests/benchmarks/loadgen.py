@@ -17,6 +17,8 @@ from urllib.parse import quote
 import numpy as np
 import uvloop
 
+CLOSE_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Load:
@@ -46,8 +48,8 @@ class _Run:
 
 
 class _Client(asyncio.Protocol):
-    def __init__(self, run: _Run, done: asyncio.Future[None]) -> None:
-        self.run, self.done = run, done
+    def __init__(self, run: _Run, done: asyncio.Future[None], lost: asyncio.Future[None]) -> None:
+        self.run, self.done, self.lost = run, done, lost
         self.buffer = b""
         self.sent = 0.0
 
@@ -82,6 +84,7 @@ class _Client(asyncio.Protocol):
         self.send()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
         if not self.done.done():
             self.done.set_exception(exc or ConnectionError("the server closed the connection"))
 
@@ -112,12 +115,15 @@ def run_load(
         run = _Run(iter(requests), time.perf_counter() + max_seconds)
         started = time.perf_counter()
         waits: list[asyncio.Future[None]] = []
+        ends: list[asyncio.Future[None]] = []
         for _ in range(clients):
-            done: asyncio.Future[None] = loop.create_future()
-            await loop.create_connection(lambda done=done: _Client(run, done), host, port, ssl=context)  # type: ignore[misc]
-            waits.append(done)
+            waits.append(loop.create_future())
+            ends.append(loop.create_future())
+            client = _Client(run, waits[-1], ends[-1])
+            await loop.create_connection(lambda client=client: client, host, port, ssl=context)  # type: ignore[misc]
         await asyncio.gather(*waits)
         seconds = time.perf_counter() - started
+        await asyncio.wait(ends, timeout=CLOSE_SECONDS)  # TLS says goodbye
         return Load(clients, seconds, np.array(run.latencies) * 1000, run.statuses)
 
     return uvloop.run(main())
