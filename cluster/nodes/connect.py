@@ -33,6 +33,10 @@ class TlsRefused(redis.exceptions.ConnectionError):
     """One side did not take the other's certificate, or only one of them speaks TLS: to try again would not help."""
 
 
+class _HungUp(redis.exceptions.ConnectionError):
+    """A server with TLS has ended the connection without a word; it may be starting or ending."""
+
+
 class _TlsConnection(redis.SSLConnection):
     """redis-py's connection with a context of ours: its own would trust the system's authorities beside the named one.
 
@@ -54,6 +58,8 @@ class _TlsConnection(redis.SSLConnection):
         except redis.exceptions.ConnectionError as error:
             if found := meaning(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
+            if type(error) is redis.exceptions.ConnectionError:  # it may have gone before its alert could be read
+                raise _HungUp(f"{self.host}:{self.port}: {hung_up(error, tls=True)}") from error
             raise
 
 
@@ -98,7 +104,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
         except redis.exceptions.AuthenticationError as error:
             client.close()
             raise ClusterError(f"{address} refused the login: {error}") from error
-        except TlsRefused as error:
+        except (TlsRefused, _HungUp) as error:
             client.close()
             problems.append(str(error))
         except redis.exceptions.RedisError as error:
