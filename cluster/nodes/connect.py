@@ -37,6 +37,10 @@ class TlsRefused(redis.exceptions.ConnectionError):
     """One side did not take the other's certificate, or only one of them speaks TLS: to try again would not help."""
 
 
+class _HungUp(redis.exceptions.ConnectionError):
+    """A server with TLS has ended the connection without a word; it may be starting or ending."""
+
+
 class _TlsConnection(redis.SSLConnection):
     """redis-py's connection with a context of ours: its own would trust the system's authorities beside the named one.
 
@@ -58,6 +62,8 @@ class _TlsConnection(redis.SSLConnection):
         except redis.exceptions.ConnectionError as error:
             if found := meaning(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
+            if type(error) is redis.exceptions.ConnectionError:  # it may have gone before its alert could be read
+                raise _HungUp(f"{self.host}:{self.port}: {hung_up(error, tls=True)}") from error
             raise
 
 
@@ -105,7 +111,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
                 f"{address} refused the login: {str(error).rstrip('.')}; see setting 'cluster_password'"
                 " (QA_CLUSTER_PASSWORD), or the user and password in 'cluster_url'"
             ) from error
-        except TlsRefused as error:
+        except (TlsRefused, _HungUp) as error:
             client.close()
             problems.append(str(error))
         except redis.exceptions.RedisError as error:

@@ -203,7 +203,7 @@ def test_corpus_runs(tmp_path: Path) -> None:
     asked = {"question": "What did the relay hold?", "answers": [{"text": "a moth", "answer_start": 15}]}
     data = tmp_path / "asked.json"
     data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [{"context": text, "qas": [asked]}]}]}))
-    with System(binary, shards=1) as cluster:
+    with System(binary, shards=1, apart=True) as cluster:
         ingest.run(report, cluster, folder, 10**6)
         large_corpus.run(report, cluster, ["Which box is document 3 in?", "Where is it kept?"])
         recall.run(report, cluster, folder, data, 10**6)

@@ -120,7 +120,8 @@ EARLY = ("early bird", "The early bird catches the worm.")
 @contextmanager
 def running(binary: Path, size: int = 2, settings: Mapping[str, object] | None = None) -> Iterator[Shards]:
     """The cluster. One document is older than the reader: it is found before that arrives."""
-    values = {"qa.max-batch-tokens": FEW_TOKENS, **(settings or {})}
+    # twice as many as elsewhere: some of these tests read many sentences
+    values = {"qa.max-batch-tokens": 2 * FEW_TOKENS, **(settings or {})}
     with Cluster(binary, values, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready(60)

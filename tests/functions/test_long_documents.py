@@ -82,7 +82,7 @@ def test_a_document_of_very_many_different_words_holds_up_nobody(shards: Shards)
     assert seen <= {(), (0, last)}
     assert in_index(shards, name, *words) == [0, last]
     parts = took["QA.INDEX.ADD"]
-    assert len(parts) > 50
+    assert len(parts) > WORDS // 2400
     longest = max(max(took[command]) for command in ("QA.INDEX.ADD", "QA.INDEX.BEGIN", "EVALSHA") if command in took)
     assert longest < sum(parts)
     assert open_documents(shards, name) == 0
