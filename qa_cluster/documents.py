@@ -28,8 +28,10 @@ MAX_TITLE_BYTES = 4096
 MAX_METADATA_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 5_000_000
 MAX_SOURCE_BYTES = 4096
-# Removing a document removes its cached answers in the same step, which takes 2 to 3 ms for so many.
+# Removing a document removes its cached answers in the same step, which takes 2 to 3 ms for so many, whose names have
+# so many bytes.
 MAX_ANSWERS = 1000
+MAX_ANSWER_NAMES_BYTES = 256_000
 BLOCK_SENTENCES = 64
 """Sentences whose tokens are stored together."""
 
@@ -163,9 +165,9 @@ class IndexedText:
 def check_document_id(document_id: object) -> str:
     """The id itself, if it is valid; the error names the fault."""
     if not isinstance(document_id, str) or not document_id:
-        raise InvalidInput(f"document id must be a non-empty string, got {document_id!r}"[:200])
+        raise InvalidInput(f"document id must be a non-empty string, got {document_id!r}"[:200], place="id")
     if not is_unicode(document_id):
-        raise InvalidInput(f"document id is not valid Unicode: {ascii(document_id)[:100]}")
+        raise InvalidInput(f"document id is not valid Unicode: {ascii(document_id)[:100]}", place="id")
     size = len(document_id.encode())
     if size > MAX_ID_BYTES:
         raise InputTooLong(f"document id {document_id[:40]!r}.. has {size} bytes, the limit is {MAX_ID_BYTES}")
@@ -221,23 +223,23 @@ def check_source(source: object) -> str:
 
 def _check_text(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidInput(f"{name} must be a string, got {type(value).__name__}")
+        raise InvalidInput(f"{name} must be a string, got {type(value).__name__}", place=name.partition(" ")[0])
     if not is_unicode(value):
-        raise InvalidInput(f"{name} is not valid Unicode")
+        raise InvalidInput(f"{name} is not valid Unicode", place=name.partition(" ")[0])
     return value
 
 
 def canonical_metadata(metadata: object, what: str) -> str:
     """Metadata as JSON that is the same for equal metadata."""
     if not isinstance(metadata, Mapping):
-        raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}")
+        raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}", place="metadata")
     if (fault := fault_of(metadata)) is not None:
-        raise InvalidInput(f"metadata {what} {fault}")
+        raise InvalidInput(f"metadata {what} {fault}", place="metadata")
     try:
         text = json.dumps(dict(metadata), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"metadata {what} is not JSON: {error}") from error
+        raise InvalidInput(f"metadata {what} is not JSON: {error}", place="metadata") from error
     if size > MAX_METADATA_BYTES:
         raise InputTooLong(f"metadata {what} has {size} bytes as JSON, the limit is {MAX_METADATA_BYTES}")
     return text
@@ -467,18 +469,20 @@ def store_answer(
     All cached answers of the partition take about ``most_bytes`` at most: the oldest give way.
     """
     name = (sentence.document, sentence.tag)
+    own = keys.answer_key(sentence, question, model)
     names = (
         keys.paragraphs_key(*name),
         keys.places_key(*name),
         keys.document_key(*name),
         keys.sentence_key(*name),
-        keys.answer_key(sentence, question, model),
+        own,
         keys.answers_key(*name),
         keys.kept_key(sentence.tag),
         keys.kept_bytes_key(sentence.tag),
         keys.flight_key(sentence.tag),
     )
-    args = (version, sentence.index, text, answer, ttl_seconds, MAX_ANSWERS, most_bytes)
+    most = min(MAX_ANSWERS, MAX_ANSWER_NAMES_BYTES // len(own.encode()))
+    args = (version, sentence.index, text, answer, ttl_seconds, most, most_bytes)
     return ScriptCall("store_answer", names, args)
 
 

@@ -67,7 +67,15 @@ class RequestError(QAError):
 
 
 class InvalidInput(RequestError):
-    """A value is malformed, out of range or of the wrong type."""
+    """A value is malformed, out of range or of the wrong type.
+
+    `place` names the field at fault, as a path into the request: ``top_k``, ``filters/conditions/0/value``; it is empty
+    where the fault is in no field, or not known.
+    """
+
+    def __init__(self, *said: object, place: str = "") -> None:
+        super().__init__(*said)
+        self.place = place
 
 
 class InputTooLong(RequestError):

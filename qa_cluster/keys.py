@@ -93,7 +93,8 @@ def check_collection(name: object) -> str:
     if not isinstance(name, str) or not _COLLECTION.match(name):
         raise InvalidInput(
             f"collection must be 1 to {MAX_COLLECTION_CHARS} characters of a-z, 0-9, _ and -, the first a letter or a"
-            f" digit, got {name!r}"[:300]
+            f" digit, got {name!r}"[:300],
+            place="collection",
         )
     return name
 
@@ -316,6 +317,11 @@ def kept_bytes_key(tag: str) -> str:
 def layout_key(tag: str) -> str:
     """The key of what a partition's documents were made with, a hash."""
     return f"layout:{{{tag}}}"
+
+
+def checked_key(tag: str) -> str:
+    """The key of the mark of a shard, under its own tag: all documents are as they should be."""
+    return f"checked:{{{tag}}}"
 
 
 def flight_key(tag: str) -> str:

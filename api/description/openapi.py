@@ -182,11 +182,19 @@ _PROBLEM_SCHEMA = _object(
         "status": _INTEGER,
         "detail": _STRING,
         "instance": _STRING,
-        "code": _STRING,
+        "code": {**_STRING, "description": "one word for programs; VALIDATION for every 422"},
         "request_id": _STRING,
         "errors": {
             "type": "array",
-            "items": _object({"pointer": _STRING, "parameter": _STRING, "detail": _STRING}, ["detail"]),
+            "description": "each field that is wrong, with its pointer or its parameter",
+            "items": _object(
+                {
+                    "pointer": {**_STRING, "description": "a JSON pointer into the body"},
+                    "parameter": {**_STRING, "description": "the name of a parameter in the query string or the path"},
+                    "detail": _STRING,
+                },
+                ["detail"],
+            ),
         },
     },
     ["type", "title", "status", "detail", "instance", "code", "request_id"],

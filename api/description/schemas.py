@@ -27,7 +27,7 @@ from qa_cluster.asking.questions import (
     SearchOptions,
 )
 from qa_cluster.config import COVERAGES, PARTIAL
-from qa_cluster.documents import MAX_ID_BYTES
+from qa_cluster.documents import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
 from qa_cluster.metadata_limits import check_integer, may_hold_long_number
@@ -36,8 +36,6 @@ from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 from ..http.error_map import HttpProblem
 
-MAX_TITLE_CHARS = 1000
-MAX_METADATA_BYTES = 65536
 MAX_SHORT_CHARS = 4096
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -46,7 +44,8 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 class Field:
     """One field of a request. `kind` is ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
 
-    `pattern` and `required_inside` describe what is checked later, by whoever takes the value.
+    `pattern` and `required_inside` describe what is checked later, by whoever takes the value. With `in_bytes` the
+    maximum of a string is that of its UTF-8, and the schema, which knows characters only, has the same number of these.
     """
 
     name: str
@@ -60,6 +59,7 @@ class Field:
     repeated: bool = False
     pattern: str = ""
     required_inside: tuple[str, ...] = ()
+    in_bytes: bool = False
 
     def schema(self, *, null: bool = False) -> dict[str, Any]:
         """The field as JSON Schema, which admits null if told so."""
@@ -141,6 +141,7 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
             "which of the loaded models reads, an id or id@revision (GET /models); left out: the default one",
             minimum=1,
             maximum=MAX_MODEL_BYTES,
+            in_bytes=True,
         ),
     )
 
@@ -201,7 +202,7 @@ def _collection(what: str) -> Field:
 
 def _document_ids(what: str) -> Field:
     help_text = f"only {what} this document; repeatable"
-    return Field("doc_id", "string", help_text, minimum=1, maximum=MAX_ID_BYTES, repeated=True)
+    return Field("doc_id", "string", help_text, minimum=1, maximum=MAX_ID_BYTES, repeated=True, in_bytes=True)
 
 
 def _filters(what: str) -> tuple[Field, Field]:
@@ -238,7 +239,14 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
     """The fields of the body that writes a document."""
     return (
         Field("text", "string", "the document's text", required=True, minimum=1, maximum=max_bytes),
-        Field("title", "string", "its title", default="", maximum=MAX_TITLE_CHARS),
+        Field(
+            "title",
+            "string",
+            f"its title, at most {MAX_TITLE_BYTES:,} bytes of UTF-8",
+            default="",
+            maximum=MAX_TITLE_BYTES,
+            in_bytes=True,
+        ),
         Field("metadata", "object", "any JSON object, returned with every answer"),
     )
 
@@ -290,7 +298,7 @@ def choice_parameters() -> tuple[Field, ...]:
     """The query parameters that choose documents."""
     return (
         _collection("that has the documents"),
-        Field("prefix", "string", "only documents whose ids begin with it", maximum=MAX_ID_BYTES),
+        Field("prefix", "string", "only documents whose ids begin with it", maximum=MAX_ID_BYTES, in_bytes=True),
         *_filters("documents, of"),
     )
 
@@ -448,7 +456,8 @@ def _wrong(field: Field, value: Any) -> str | None:
         except orjson.JSONEncodeError:
             return "is nested too deeply"
     elif field.kind == "string":
-        size, low, high, unit = len(value), field.minimum or 0, field.maximum or math.inf, "characters"
+        size, unit = (len(value.encode()), "bytes") if field.in_bytes else (len(value), "characters")
+        low, high = field.minimum or 0, field.maximum or math.inf
     else:
         low, high = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
         # An integer may have hundreds of digits: no float holds it.

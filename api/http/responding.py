@@ -7,11 +7,20 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
-from qa_cluster.errors import DeadlineExceeded
+from qa_cluster.errors import DeadlineExceeded, InvalidInput
 
 from .error_map import HttpProblem
 from .messages import Scope, Send
 from .metering import Meter
+
+# Of the body that writes a document, the only one of a PUT.
+_DOCUMENT_FIELDS = frozenset({"text", "title", "metadata"})
+# Fields that the route calls otherwise than who has checked them.
+_OTHER_NAMES = {
+    ("search", "GET", "query"): "q",
+    ("search", "HEAD", "query"): "q",
+    **{("collections", method, "collection"): "name" for method in ("GET", "HEAD", "POST", "DELETE")},
+}
 
 
 class Responder:
@@ -49,4 +58,17 @@ def as_problem(error: Exception, scope: Scope) -> Exception:
         return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
     if isinstance(error, TimeoutError):
         return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")
+    if isinstance(error, InvalidInput):  # what was found wrong after the fields had been checked one by one
+        return HttpProblem("validation", str(error), errors=_faults(error, scope))
     return error
+
+
+def _faults(error: InvalidInput, scope: Scope) -> list[dict[str, str]]:
+    """The fault and its place, as the check of the fields names them: none where it is not known."""
+    name, _, inside = error.place.partition("/")
+    name = _OTHER_NAMES.get((scope["path"].partition("/")[2].partition("/")[0], scope["method"], name), name)
+    if not name:
+        return []
+    in_body = scope["method"] == "POST" or (scope["method"] == "PUT" and name in _DOCUMENT_FIELDS)
+    place = {"pointer": "/".join(("#", name, inside)) if inside else f"#/{name}"} if in_body else {"parameter": name}
+    return [{**place, "detail": str(error)}]

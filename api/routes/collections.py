@@ -81,4 +81,4 @@ def _name(scope: Scope) -> str:
     try:
         return unquote_to_bytes(raw.removeprefix(PREFIX.encode())).decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput("name of a collection in the path is not percent-encoded UTF-8") from error
+        raise InvalidInput("name of a collection in the path is not percent-encoded UTF-8", place="name") from error

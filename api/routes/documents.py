@@ -208,7 +208,7 @@ def _document_id(scope: Scope) -> str:
     try:
         return unquote_to_bytes(raw.removeprefix(PREFIX)).decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput("document id in the path is not percent-encoded UTF-8") from error
+        raise InvalidInput("document id in the path is not percent-encoded UTF-8", place="id") from error
 
 
 def _raw_path(scope: Scope) -> bytes:

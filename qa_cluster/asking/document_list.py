@@ -163,7 +163,8 @@ class _Place:
         most, partition, position = _PLACE.unpack(packed)
         if most + 1 != partitions:
             raise InvalidInput(
-                f"cursor is of a cluster with {most + 1} partitions, this one has {partitions}: begin again without it"
+                f"cursor is of a cluster with {most + 1} partitions, this one has {partitions}: begin again without it",
+                place="cursor",
             )
         if partition >= partitions:
             raise _wrong(cursor)
@@ -183,7 +184,8 @@ def _check(packed: bytes, choice: Choice) -> bytes:
 def _wrong(cursor: str) -> InvalidInput:
     return InvalidInput(
         f"cursor must be the next_cursor of an earlier page of the same listing, got {cursor[:40]!r}: begin again"
-        " without it"
+        " without it",
+        place="cursor",
     )
 
 
@@ -203,7 +205,7 @@ class DocumentList:
     async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: Choice = EVERYTHING) -> DocumentPage:
         """Up to `limit` documents of the choice, from `cursor` on; a short page may not be the last."""
         if not 1 <= limit <= MAX_PAGE:
-            raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}")
+            raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
         await self._collections.check(choice.collection)
         place: _Place | None = _Place.of(cursor, choice, self.partitions)
         tags = partition_tags(self.partitions)
@@ -239,7 +241,8 @@ class DocumentList:
         if choice:
             if waiting:
                 raise InvalidInput(
-                    "waiting counts all documents that are not ready: ask for it without prefix and filter"
+                    "waiting counts all documents that are not ready: ask for it without prefix and filter",
+                    place="waiting",
                 )
             counts = await asyncio.gather(*(self._count(tag, choice) for tag in partition_tags(self.partitions)))
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))

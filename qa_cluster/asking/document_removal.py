@@ -43,7 +43,9 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Choice
     was chosen. It stays, and the removal is not complete; nor is it when the time is up. Removing again goes on.
     """
     if not choice:
-        raise InvalidInput("removing many documents takes a prefix or a filter: without one, all would go")
+        raise InvalidInput(
+            "removing many documents takes a prefix or a filter: without one, all would go", place="prefix"
+        )
     until = monotonic() + seconds
     slots = asyncio.Semaphore(AT_A_TIME)
 

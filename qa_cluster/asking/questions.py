@@ -243,18 +243,18 @@ def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tup
 
 def _check_text(name: str, text: object, limit: int) -> str:
     if not isinstance(text, str):
-        raise InvalidInput(f"{name} must be a string, got {type(text).__name__}")
+        raise InvalidInput(f"{name} must be a string, got {type(text).__name__}", place=name)
     if len(text) > limit:
         raise InputTooLong(f"{name} has {len(text)} characters, the limit is {limit}: shorten it")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode") from error
+        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode", place=name) from error
     normal = normalize(text)
     if not any(character.isalnum() for character in normal):
-        raise InvalidInput(f"{name} is empty: it must hold a letter or a digit")
+        raise InvalidInput(f"{name} is empty: it must hold a letter or a digit", place=name)
     if _CONTROL.search(normal):
-        raise InvalidInput(f"{name} holds a control character")
+        raise InvalidInput(f"{name} holds a control character", place=name)
     return normal
 
 
@@ -265,7 +265,7 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
         _within("retriever_k", options.retriever_k, 1, limits.retriever_k_max)
     chosen = _check_corpus(options, limits)
     if options.cache not in CACHE_MODES:
-        raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}")
+        raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}", place="cache")
     if options.model:
         _check_name("model", options.model, MAX_MODEL_BYTES)
     return chosen
@@ -274,13 +274,13 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
 def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Filter | None:
     check_collection(options.collection)
     if options.coverage not in COVERAGES:
-        raise InvalidInput(f"coverage must be one of {', '.join(COVERAGES)}, got {options.coverage!r}")
+        known = ", ".join(COVERAGES)
+        raise InvalidInput(f"coverage must be one of {known}, got {options.coverage!r}", place="coverage")
     if options.timeout_ms is not None:
         _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
-    if len(options.doc_id) > MAX_DOC_IDS:
-        raise InvalidInput(f"doc_id names {len(options.doc_id)} documents, the limit is {MAX_DOC_IDS}: {MORE_VALUES}")
-    if len(options.filter) > MAX_DOC_IDS:
-        raise InvalidInput(f"filter has {len(options.filter)} conditions, the limit is {MAX_DOC_IDS}: {MORE_VALUES}")
+    for name, values, what in (("doc_id", options.doc_id, "documents"), ("filter", options.filter, "conditions")):
+        if (count := len(values)) > MAX_DOC_IDS:
+            raise InvalidInput(f"{name} has {count} {what}, the limit is {MAX_DOC_IDS}: {MORE_VALUES}", place=name)
     for doc_id in options.doc_id:
         _check_name("doc_id", doc_id, MAX_ID_BYTES)
     return chosen_by(options.filters, options.filter, options.doc_id)
@@ -290,11 +290,11 @@ def _check_name(name: str, value: str, limit: int) -> None:
     try:
         size = len(value.encode())
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode") from error
+        raise InvalidInput(f"{name} holds a lone surrogate: it is not valid Unicode", place=name) from error
     if not 0 < size <= limit:
-        raise InvalidInput(f"{name} must have 1 to {limit} bytes, got {size}")
+        raise InvalidInput(f"{name} must have 1 to {limit} bytes, got {size}", place=name)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise InvalidInput(f"{name} must be from {low:g} to {high:g}, got {value:g}")
+        raise InvalidInput(f"{name} must be from {low:g} to {high:g}, got {value:g}", place=name)

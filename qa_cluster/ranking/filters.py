@@ -186,13 +186,13 @@ def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[An
 
 def _checked(node: object, where: str, size: _Size, depth: int) -> list[Any]:
     if not isinstance(node, Mapping):
-        raise InvalidInput(f"{where} must be an object with an operator, got {type(node).__name__}")
+        raise _invalid(where, f"must be an object with an operator, got {type(node).__name__}")
     operator = node.get("operator")
     if operator in (*_LOGIC, "NOT"):
         _only(node, ("operator", "conditions"), where)
         conditions = node.get("conditions")
         if not isinstance(conditions, Sequence) or isinstance(conditions, str) or not conditions:
-            raise InvalidInput(f"{where}/conditions must be a list that is not empty, for {operator}")
+            raise _invalid(f"{where}/conditions", f"must be a list that is not empty, for {operator}")
         joined = size.counted([operator], depth, where)
         inner = [partial(_checked, each, f"{where}/conditions/{i}", size) for i, each in enumerate(conditions)]
         if operator == "NOT":
@@ -200,29 +200,29 @@ def _checked(node: object, where: str, size: _Size, depth: int) -> list[Any]:
         return [*joined, *(part(depth + 1) for part in inner)]
     if operator not in (*_COMPARISONS, *_MEMBERSHIP):
         known = ", ".join((*_COMPARISONS, *_MEMBERSHIP, *_LOGIC, "NOT"))
-        raise InvalidInput(f"{where}/operator must be one of {known}, got {operator!r}"[:300])
+        raise _invalid(f"{where}/operator", f"must be one of {known}, got {operator!r}")
     _only(node, ("field", "operator", "value"), where)
     field = node.get("field")
     if not isinstance(field, str):
-        raise InvalidInput(f"{where}/field must be a string, got {type(field).__name__}")
+        raise _invalid(f"{where}/field", f"must be a string, got {type(field).__name__}")
     if "value" not in node:
-        raise InvalidInput(f"{where}/value is missing")
+        raise _invalid(f"{where}/value", "is missing")
     return size.counted(_condition(field, operator, node["value"], where), depth, where)
 
 
 def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
     for name in node:
         if name not in known:
-            raise InvalidInput(f"{where} has an unknown member {name!r}, known are {', '.join(known)}"[:300])
+            raise _invalid(where, f"has an unknown member {name!r}, known are {', '.join(known)}")
 
 
 def _condition(field: str, operator: str, value: Any, where: str) -> list[Any]:
     name = "" if field == "id" else field.removeprefix("meta.")
     if (not name and field != "id") or not _encodable(name) or len(name.encode()) > MAX_NAME_BYTES:
-        raise InvalidInput(f"{where}/field must be id or have 1 to {MAX_NAME_BYTES} bytes, got {field[:100]!r}")
+        raise _invalid(f"{where}/field", f"must be id or have 1 to {MAX_NAME_BYTES} bytes, got {field[:100]!r}")
     if operator in _MEMBERSHIP:
         if not isinstance(value, Sequence) or isinstance(value, str):
-            raise InvalidInput(f"{where}/value must be a list for {operator!r}, got {type(value).__name__}")
+            raise _invalid(f"{where}/value", f"must be a list for {operator!r}, got {type(value).__name__}")
         if len(value) > MAX_VALUES:
             raise InputTooLong(f"{where}/value has {len(value)} values, the limit is {MAX_VALUES}")
         values = list(value)
@@ -234,19 +234,26 @@ def _condition(field: str, operator: str, value: Any, where: str) -> list[Any]:
 
 
 def _check_value(name: str, operator: str, value: Any, where: str) -> None:
+    where = f"{where}/value"
     if not isinstance(value, str | int | float):
         kind = "null" if value is None else type(value).__name__
-        raise InvalidInput(f"{where}/value must be text, a number, true or false, got {kind}")
+        raise _invalid(where, f"must be text, a number, true or false, got {kind}")
     if isinstance(value, str) and not _encodable(value):
-        raise InvalidInput(f"{where}/value holds a lone surrogate: it is not valid Unicode")
+        raise _invalid(where, "holds a lone surrogate: it is not valid Unicode")
     if not _fits(value):
-        raise InvalidInput(f"{where}/value is no finite number, or has more than {MAX_TEXT_BYTES} bytes")
+        raise _invalid(where, f"is no finite number, or has more than {MAX_TEXT_BYTES} bytes")
     if not name and (not isinstance(value, str) or not value):
-        raise InvalidInput(f"{where}/value must be a document's id, got {value!r}"[:300])
+        raise _invalid(where, f"must be a document's id, got {value!r}")
     if operator in _ORDERING and (
         not name or isinstance(value, bool) or (isinstance(value, str) and seconds_of(value) is None)
     ):
-        raise InvalidInput(f"{where}/value must be a number or a date (2020-01-31) for {operator}, got {value!r}"[:300])
+        raise _invalid(where, f"must be a number or a date (2020-01-31) for {operator}, got {value!r}")
+
+
+def _invalid(where: str, said: str) -> InvalidInput:
+    """The error of a place in the long form, or of the short form, which has no places inside."""
+    place = where if where.startswith("filters") else where.partition("/")[0]
+    return InvalidInput(f"{where} {said}"[:300], place=place)
 
 
 def _encodable(text: str) -> bool:
@@ -267,14 +274,14 @@ def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """
     found = _SHORT.match(text)
     if not found:
-        raise InvalidInput(f"{where} must look like year>=2020 or lang=en, got {text[:100]!r}")
+        raise _invalid(where, f"must look like year>=2020 or lang=en, got {text[:100]!r}")
     name, operator, written = found[1], found[2].replace("==", "="), found[3]
     values = [_short_value(value) for value in _split(written)]
     if name == "id":
         values = [value if isinstance(value, str) else written for value in values]
     if len(values) > 1:
         if operator not in ("=", "!="):
-            raise InvalidInput(f"{where}: {operator} takes one value, got {text[:100]!r}")
+            raise _invalid(where, f"takes one value for {operator}, got {text[:100]!r}")
         condition = _condition(name, "in" if operator == "=" else "not in", values, where)
     else:
         condition = _condition(name, "==" if operator == "=" else operator, values[0], where)
@@ -289,7 +296,7 @@ def _split(text: str) -> list[str]:
     while True:
         found = _VALUES.match(text, at)
         if found is None or (found[1].startswith('"') != found[1].endswith('"')):
-            raise InvalidInput(f"filter has a quote that is not closed: {text[:100]!r}")
+            raise _invalid("filter", f"has a quote that is not closed: {text[:100]!r}")
         values.append(found[1])
         at = found.end()
         if at == len(text) and not text.endswith(",", found.end(1)):

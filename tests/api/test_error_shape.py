@@ -7,6 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from qa_cluster.documents import MAX_TITLE_BYTES, check_document
+from qa_cluster.errors import InputTooLong
 from tests.api.service_under_test import assert_problem, serving
 from tests.client.scripted_cluster import ScriptedCluster
 
@@ -116,11 +118,65 @@ async def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(
             response = await client.request(method, path, **more)
             try:
                 assert_problem(response, status, kind, *said)
+                assert status != 422 or response.json()["code"] == "VALIDATION"
             except AssertionError as error:
                 raise AssertionError(f"{method} {path[:60]} {more}: {error}") from error
         assert [await node.commands.execute("KEYS", "document:*") for node in cluster.nodes] == before
         answer = (await client.get("/qa", params={"question": "Who wrote it?"})).json()
         assert answer["answers"][0]["answer"] == "Ada"
+
+
+BAD_FILTER = {"operator": "AND", "conditions": [{"field": "year", "operator": ">=", "value": "soon"}]}
+LATE = [
+    ("POST", "/qa", {"question": "a", "filters": BAD_FILTER}, {"pointer": "#/filters/conditions/0/value"}),
+    ("POST", "/qa", {"question": "a", "filters": {"operator": "AND"}}, {"pointer": "#/filters/conditions"}),
+    ("POST", "/qa", {"question": "a", "filters": {"operator": "~", "x": 1}}, {"pointer": "#/filters/operator"}),
+    ("POST", "/qa", {"question": "a", "filter": ["year"]}, {"pointer": "#/filter"}),
+    ("POST", "/qa", {"question": "a", "filter": ["year>=soon"]}, {"pointer": "#/filter"}),
+    ("POST", "/qa", {"question": "a", "collection": "A b"}, {"pointer": "#/collection"}),
+    ("POST", "/qa", {"question": "?"}, {"pointer": "#/question"}),
+    ("POST", "/search", {"query": "?"}, {"pointer": "#/query"}),
+    ("POST", "/search", {"query": "a", "filter": ["a<1,2"]}, {"pointer": "#/filter"}),
+    ("GET", '/qa?question=a&filters={"operator":"AND"}', None, {"parameter": "filters"}),
+    ("GET", "/qa?question=a&filter=year", None, {"parameter": "filter"}),
+    ("GET", "/qa?question=a&collection=A", None, {"parameter": "collection"}),
+    ("GET", "/search?q=%3F", None, {"parameter": "q"}),
+    ("GET", "/documents?filter=%22", None, {"parameter": "filter"}),
+    ("GET", "/documents?collection=A", None, {"parameter": "collection"}),
+    ("GET", "/documents?cursor=x", None, {"parameter": "cursor"}),
+    ("GET", "/documents/count?waiting=true&prefix=a", None, {"parameter": "waiting"}),
+    ("DELETE", "/documents", None, {"parameter": "prefix"}),
+    ("PUT", "/documents/d?collection=A", {"text": "a"}, {"parameter": "collection"}),
+    ("PUT", "/documents/", {"text": "a"}, {"parameter": "id"}),
+    ("PUT", "/documents/%ff", {"text": "a"}, {"parameter": "id"}),
+    ("GET", "/collections/A", None, {"parameter": "name"}),
+    ("DELETE", "/collections/%ff", None, {"parameter": "name"}),
+    ("POST", "/collections", {"name": "A"}, {"pointer": "#/name"}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "place"), LATE)
+async def test_what_is_found_after_the_fields_is_reported_like_them(
+    cluster: ScriptedCluster, method: str, path: str, body: dict[str, Any] | None, place: dict[str, str]
+) -> None:
+    async with serving(cluster) as client:
+        response = await client.request(method, path, json=body)
+        found = assert_problem(response, 422, "validation")
+        assert (found["code"], found["errors"]) == ("VALIDATION", [{**place, "detail": found["detail"]}])
+
+
+async def test_a_title_has_one_limit_at_all_doors(cluster: ScriptedCluster) -> None:
+    """It is in bytes; so many characters may be fewer than the REST service would count."""
+    async with serving(cluster) as client:
+        for title, status in (("t" * MAX_TITLE_BYTES, 201), ("\u20ac" * 1365, 200), ("\u20ac" * 1366, 413)):
+            response = await client.put("/documents/d", json={"text": "a", "title": title})
+            assert response.status_code == status, response.text
+        assert_problem(response, 413, "too-long", "title has 4098 bytes, the limit is 4096")
+        with pytest.raises(InputTooLong, match="has 4098 bytes, the limit is 4096"):
+            check_document("d", "a", title)
+        described = (await client.get("/openapi.json")).json()["paths"]["/documents/{id}"]["put"]["requestBody"]
+        schema = described["content"]["application/json"]["schema"]["properties"]["title"]
+        assert (schema["maxLength"], "4,096 bytes" in schema["description"]) == (MAX_TITLE_BYTES, True)
 
 
 async def test_all_wrong_fields_are_reported_at_once(cluster: ScriptedCluster) -> None:

@@ -277,6 +277,20 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
     assert keys.answer_key(keys.SentenceRef("d", TAG, 0), "q49") in names
 
 
+def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take as long to go as more short ones."""
+    monkeypatch.setattr(documents, "MAX_ANSWER_NAMES_BYTES", 10_000)
+    version = ingest(client, "d", TEXT)
+    for length in (10, 400):
+        for number in range(150):
+            question = f"q{number} " + "x" * length
+            assert shard.store_answer(client, "d", question, (0, version, "A cat sat on the mat."), "{}")
+        names = set(client.scan_iter("bertqa*", 5000))
+        assert names == client.smembers(keys.answers_key("d", TAG))
+        assert 5_000 < sum(map(len, names)) <= 10_000
+        assert keys.answer_key(keys.SentenceRef("d", TAG, 0), question) in names
+
+
 @pytest.mark.hostile
 def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch
@@ -288,7 +302,7 @@ def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
     sizes = []
     for number in range(1500):
         name = list(versions)[number % 3]
-        question = f"q{number}: " + "{odd}_\n" * (number % 7) + "x" * (4000 if number % 100 == 99 else 10)
+        question = f"q{number}: " + "{odd}_\n" * (number % 7) + "x" * (2000 if number % 100 == 99 else 10)
         assert shard.store_answer(client, name, question, (0, versions[name], "A cat sat on the mat."), "{}" * 50)
         if number % 10 != 9:
             continue
