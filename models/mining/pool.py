@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from qa_cluster.evaluation.sentence_index import SentenceIndex
 from qa_cluster.reading.passages import MAX_GAP, reach
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.sentences import Span, split_sentences
 
+from ..sentence_index import SentenceIndex
 from ..training.labelled import Labelled
 
 _CHUNK = 1000

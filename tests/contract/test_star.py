@@ -30,7 +30,7 @@ CORE_ROOMS = {
     "qa_cluster.sources": frozenset[str](),
     "qa_cluster.reading": frozenset[str](),
     "qa_cluster.ranking": frozenset({"qa_cluster.reading"}),
-    "qa_cluster.evaluation": frozenset({"qa_cluster.reading", "qa_cluster.ranking"}),
+    "qa_cluster.evaluation": frozenset({"qa_cluster.reading"}),
     "qa_cluster.huggingface": frozenset({"qa_cluster.reading"}),
     "qa_cluster.routing": frozenset[str](),
     "qa_cluster.access": frozenset({"qa_cluster.routing"}),

@@ -1,0 +1,75 @@
+"""The sentences of a corpus in memory, ranked exactly as the shards rank theirs; to fit and to mine, not to serve.
+
+Readers are fitted and mined for where no cluster and no native module need be. So this scores every sentence that
+shares a term, by the formula of `qa_cluster.ranking.bm25` and with the weights that an index keeps: 8 bits each
+(``native/index/codes.c``). `tests/index/test_sentence_index.py` compares both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+from qa_cluster.ranking.bm25 import idf, scores
+from qa_cluster.ranking.postings import K1, REFERENCE_LENGTH, B, counts_of
+from qa_cluster.ranking.terms import question_terms
+
+_Postings = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
+_NONE: _Postings = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float64))
+# The weights of the codes from 1 on.
+_KEPT = np.round(2**20 * 0.02 * 110 ** (np.arange(255) / 254)) / 2**20
+_BETWEEN = _KEPT[:-1] * _KEPT[1:]
+
+
+class SentenceIndex:
+    """Ranks sentences for questions.
+
+    >>> SentenceIndex(["Ada wrote it.", "Rome is in Italy."]).rank("Where is Rome?", 8)
+    [(1, 1.0728664712256188)]
+    """
+
+    def __init__(self, sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> None:
+        """`fields` has the terms of each sentence's title, file and section (`qa_cluster.ranking.fields`)."""
+        by_term: dict[str, tuple[list[int], list[tuple[int, int]]]] = {}
+        below = fields if fields is not None else repeat({})
+        for number, (sentence, own) in enumerate(zip(sentences, below, strict=False)):
+            length, counts = counts_of(sentence, own)
+            for term, count in counts.items():
+                numbers, occurrences = by_term.setdefault(term, ([], []))
+                numbers.append(number)
+                occurrences.append((count, length))
+        self._sentences = len(sentences)
+        self._postings: dict[str, _Postings] = {
+            term: (np.array(numbers, dtype=np.int64), _kept(np.array(occurrences, dtype=np.float64)))
+            for term, (numbers, occurrences) in by_term.items()
+        }
+
+    def rank(self, question: str, count: int) -> list[tuple[int, float]]:
+        """Number and ranking score of the `count` best sentences, best first; fewer where fewer share a term.
+
+        Equal scores are in the order of the numbers.
+        """
+        postings = [self._postings.get(term, _NONE) for term in question_terms(question)]
+        if not any(len(numbers) for numbers, _ in postings):
+            return []
+        found = np.unique(np.concatenate([numbers for numbers, _ in postings]))
+        weights = np.zeros((len(found), len(postings)), dtype=np.float64)
+        for column, (numbers, own) in enumerate(postings):
+            weights[np.searchsorted(found, numbers), column] = own
+        values = scores(weights, idf(self._sentences, [len(numbers) for numbers, _ in postings]))
+        order = np.lexsort((found, -values))[:count]
+        return list(zip(found[order].tolist(), values[order].tolist(), strict=True))
+
+
+def _kept(occurrences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The weights of frequencies in sentences of some lengths (rows of both), as an index keeps them.
+
+    The nearest code is by ratio, so it is the upper one of two where the square is above their product.
+    """
+    frequency, length = occurrences.T
+    exact = frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH))
+    kept: npt.NDArray[np.float64] = _KEPT[np.searchsorted(_BETWEEN, exact * exact)]
+    return kept

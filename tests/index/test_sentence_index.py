@@ -1,0 +1,57 @@
+"""The ranking in memory, by which readers are fitted and mined for, is that of the index: there are not two of them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from qa_cluster.models.sentence_index import SentenceIndex
+from qa_cluster.ranking.fields import field_terms
+from qa_cluster.ranking.postings import counts_of
+from qa_cluster.ranking.terms import question_terms
+
+from .native_index import OK, NativeIndex
+from .oracle import Sentence
+
+WORDS = [f"word{number}" for number in range(80)]
+TITLES = ["", "", "word3(1) - word9", "word1", "word70 word71"]
+
+
+@pytest.fixture
+def index() -> Iterator[NativeIndex]:
+    made = NativeIndex(7)
+    yield made
+    made.close()
+
+
+def corpus(chance: random.Random) -> tuple[list[str], list[dict[str, int]]]:
+    """Sentences of all lengths, some of them equal, and the terms of their titles."""
+    words = [1 / (rank + 1) for rank in range(len(WORDS))]
+    sentences = [" ".join(chance.choices(WORDS, words, k=chance.choice([1, 2, 5, 15, 40, 400]))) for _ in range(300)]
+    sentences += chance.choices(sentences, k=100)
+    return sentences, [field_terms(chance.choice(TITLES)) for _ in sentences]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_both_find_the_same_sentences_with_the_same_scores(index: NativeIndex, seed: int) -> None:
+    chance = random.Random(seed)
+    sentences, fields = corpus(chance)
+    for number, (sentence, own) in enumerate(zip(sentences, fields, strict=True)):
+        length, counts = counts_of(sentence, own)
+        handle = index.begin(str(number), {})
+        assert index.add(handle, [Sentence(dict(counts), length)]) == OK
+        assert index.commit(handle) == OK
+    memory = SentenceIndex(sentences, fields)
+    for _ in range(60):
+        question = " ".join(chance.sample(WORDS, chance.choice([1, 2, 3, 6, 12])))
+        for count in (1, 8, 50, 500):
+            expected, _, _ = index.rank(question_terms(question), count)
+            found = memory.rank(question, count)
+            assert [score for _, score in found] == pytest.approx([score for _, _, score, _ in expected], rel=1e-12)
+            # scores that differ in their last bits are equal: the sums were made in another order
+            mine = [(round(-score, 9), number) for number, score in found]
+            theirs = [(round(-score, 9), int(name)) for name, _, score, _ in expected]
+            last = max(score for score, _ in theirs) if len(theirs) == count else 0.0
+            assert sorted(one for one in mine if one[0] < last) == sorted(one for one in theirs if one[0] < last)
