@@ -85,11 +85,24 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
     return result
 
 
+def written_order(sentence: str, place: int) -> tuple[str, int, int]:
+    """Where a sentence comes among those with its score, by its key and the place of its document in its index.
+
+    Partitions come by their tags, in each what was written first: so an index orders its own, and so the best of all
+    indexes are the same whatever their number is.
+
+    >>> written_order("news/1:{5L5}:12", 7)
+    ('5L5}', 7, 12)
+    """
+    document, _, number = sentence.rpartition(":")
+    return document.rpartition("{")[2], place, int(number)
+
+
 def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
     """The ``count`` best sentences of all shards, from their replies to ``qa.rank``.
 
-    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Sentences with
-    equal scores come in the order of their keys.
+    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Equal scores are
+    in the order of `written_order`.
     """
     epochs: dict[str, int] = {}
     parts: dict[str, Part] = {}
@@ -113,6 +126,10 @@ def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
         return Ranking([], *ranked_by)
     rows = np.asarray([weights for _, weights, _ in found], dtype=np.float64)
     values = scores(rows, idf(sentences, frequencies))
-    order = sorted(range(len(found)), key=lambda i: (-values[i], found[i][0]))[:count]
+    try:
+        places = [written_order(key, place) for key, _, place in found]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ClusterError(f"a shard's reply to qa.rank cannot be read: {error!r}") from error
+    order = sorted(range(len(found)), key=lambda i: (-values[i], places[i]))[:count]
     best = [Candidate(found[i][0], float(values[i]), tuple(found[i][1]), found[i][2]) for i in order]
     return Ranking(best, *ranked_by)

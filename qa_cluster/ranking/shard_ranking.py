@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qa_cluster.keys import DEFAULT_COLLECTION, collection_prefix, epoch_key, flight_key, index_key, layout_key
+from qa_cluster.ranking.bm25 import written_order
 
 Command = tuple[str | int | bytes, ...]
 
@@ -89,7 +90,7 @@ def rank_commands(statistics: Statistics, count: int, packed_filter: bytes = b""
 def rank_reply(statistics: Statistics, replies: Sequence[Any], count: int) -> dict[str, Any]:
     """The reply to ``qa.rank``, for `qa_cluster.ranking.bm25.merge`; from the replies to `rank_commands`."""
     parts: dict[str, Any] = {}
-    hits: list[tuple[float, str, list[float], int]] = []
+    hits: list[tuple[float, tuple[str, int, int], str, list[float], int]] = []
     prefix = collection_prefix(statistics.collection)
     scores = sorted((float(hit[2]) for reply in replies for hit in reply[3]), reverse=True)
     least = scores[:count][-1] if scores else 0.0
@@ -100,7 +101,8 @@ def rank_reply(statistics: Statistics, replies: Sequence[Any], count: int) -> di
             if float(score) < least:
                 break  # an index names its best first
             key = f"{prefix}{_text(document)}:{{{tag}}}:{number}"
-            hits.append((-float(score), key, [float(weight) for weight in weights], place))
+            weighed = [float(weight) for weight in weights]
+            hits.append((-float(score), written_order(key, place), key, weighed, place))
     hits.sort(key=lambda hit: hit[:2])
     return {
         "epochs": dict(zip(statistics.tags, statistics.epochs, strict=True)),
@@ -108,7 +110,7 @@ def rank_reply(statistics: Statistics, replies: Sequence[Any], count: int) -> di
         "terms": statistics.terms,
         "df": statistics.sums,
         "parts": parts,
-        "candidates": [hit[1:] for hit in hits[:count]],
+        "candidates": [hit[2:] for hit in hits[:count]],
     }
 
 

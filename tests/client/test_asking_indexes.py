@@ -76,7 +76,7 @@ async def test_the_best_of_the_whole_corpus_are_found_whatever_a_shard_holds(eng
     assert len(every) >= 86
     for count in (1, 2, 5, 8, 20, 60):
         best = (await engine._ranker.rank("alpha beta filler3", count)).candidates
-        assert [item.score for item in best] == [item.score for item in every[:count]]
+        assert best == every[:count], "equal scores have one order"
     assert engine.rankings == {"indexes": 7, "triggers": 0}
 
 
@@ -86,6 +86,23 @@ async def test_the_workers_of_all_shards_would_have_found_the_same(cluster: Scri
     engine._ranker._use_triggers("to compare")
     assert own == await engine._ranker.rank(QUERY, 100)
     assert (engine.rankings["triggers"], cluster.count("qa.rank"), len(own.candidates)) == (1, 3, 40)
+
+
+async def test_equal_scores_are_in_the_order_of_writing_by_both_ways(engine: Engine) -> None:
+    """Whatever the ids are; a document that is changed is written last."""
+    tag = partition_tags(PARTITIONS)[3]
+    names = [name for name in (f"n{n}" for n in range(400)) if partition_of(name, PARTITIONS) == tag][:6]
+    written = [*names[3:], *names[:3]]
+    for name in written:
+        await engine.documents.put(name, "Ada wrote programs. Bob wrote programs.")
+    await engine.documents.put(written[0], "Ada wrote programs. Bob wrote programs. ")
+    order = [f"{name}:{{{tag}}}:{number}" for name in (*written[1:], written[0]) for number in (0, 1)]
+    for _ in range(2):
+        for count in (1, 4, 7, 50):
+            found = (await engine._ranker.rank(QUERY, count)).candidates
+            assert [item.sentence for item in found] == order[:count]
+        engine._ranker._use_triggers("to compare")
+    assert engine.rankings == {"indexes": 4, "triggers": 4}
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import ClusterError
-from qa_cluster.evaluation.sentence_index import SentenceIndex
+from qa_cluster.models.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
 from qa_cluster.ranking.bm25 import Part, merge
 from qa_cluster.ranking.postings import weights_of
@@ -44,7 +45,9 @@ def corpus(size: int, seed: int = 1) -> dict[str, str]:
     chooser = random.Random(seed)
     words = [f"word{n}" for n in range(400)]
     frequencies = [1 / (n + 1) for n in range(400)]
-    return {f"d{n:05}": " ".join(chooser.choices(words, frequencies, k=chooser.randint(3, 30))) for n in range(size)}
+    return {
+        f"d{n:05}:{{t}}:0": " ".join(chooser.choices(words, frequencies, k=chooser.randint(3, 30))) for n in range(size)
+    }
 
 
 QUESTIONS = ["word3 word50", "word0 word1 word2", "word390", "word0 word120 word7 word33", "word1"]
@@ -71,10 +74,14 @@ def reply(**own: Any) -> dict[str, Any]:
     return {"epochs": {"t": 1}, "sentences": 3, "terms": [], "df": [], "parts": {}, "candidates": []} | own
 
 
-def test_equal_scores_are_in_the_order_of_their_keys() -> None:
-    rows = [["c", [1.0], 7], ["a", [1.0], 8], ["b", [1.0], 9]]
-    found = merge([reply(terms=["x"], df=[3], candidates=rows)], 2)
-    assert [(c.sentence, c.place) for c in found.candidates] == [("a", 8), ("b", 9)]
+def test_equal_scores_are_in_the_order_in_which_they_were_written() -> None:
+    """As each index orders its own; partitions come by their tags."""
+    order = [("z:{a}:9", 3), ("a:{a}:2", 7), ("a:{a}:10", 7), ("b:{b}:0", 1)]
+    rows = [[sentence, [1.0], place] for sentence, place in order]
+    for count in range(1, 5):
+        for shuffled in itertools.permutations(rows):
+            replies = [reply(terms=["x"], df=[2], candidates=part) for part in (list(shuffled[:2]), list(shuffled[2:]))]
+            assert [(c.sentence, c.place) for c in merge(replies, count).candidates] == order[:count]
 
 
 def test_what_the_partitions_hold_is_kept_apart() -> None:
@@ -112,11 +119,11 @@ def test_recall_is_not_worse_than_that_of_bm25s(path: Path) -> None:
     paragraphs = [p for article in json.loads(path.read_text())["data"] for p in article["paragraphs"]]
     for number, paragraph in enumerate(paragraphs):
         text, spans = paragraph["context"], split_sentences(paragraph["context"])
-        sentences |= {f"{number}:{i}": text[a:b] for i, (a, b) in enumerate(spans)}
+        sentences |= {f"{number}:{{t}}:{i}": text[a:b] for i, (a, b) in enumerate(spans)}
         for qa in paragraph["qas"]:
             start = qa["answers"][0]["answer_start"]
             end = start + len(qa["answers"][0]["text"])
-            gold = {f"{number}:{i}" for i, (a, b) in enumerate(spans) if a < end and start < b}
+            gold = {f"{number}:{{t}}:{i}" for i, (a, b) in enumerate(spans) if a < end and start < b}
             questions.append((qa["question"], gold))
     names = list(sentences)
     shard = Shard(sentences)
