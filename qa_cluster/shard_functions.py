@@ -6,6 +6,9 @@ use them by these names.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
 # One script registers all functions, under this session's id; registering it again replaces the earlier session.
 SESSION = "qa-functions"
 
@@ -16,6 +19,19 @@ READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 SENTENCES_TRIGGER = "qa.sentences"
 PARTITIONS_TRIGGER = "qa.partitions"
+# The keys that functions are registered for, as patterns: texts that are indexed, sentences without a document, files
+# of readers, and answers that are missing when a client reads them.
+TEXT_KEYS = "paragraphs:*"
+LOOSE_SENTENCE_KEYS = "sentence:*"
+READER_KEYS = "bert-qa:*"
+ANSWER_KEYS = "bertqa*"
+# All that qa-cluster registers, and what of it no question is answered without.
+FUNCTIONS = (
+    *(TEXT_KEYS, LOOSE_SENTENCE_KEYS, READER_KEYS, ANSWER_KEYS),
+    *(READ_TRIGGER, RANK_TRIGGER, READER_TRIGGER, PIPELINE_TRIGGER, SENTENCES_TRIGGER, MODELS_TRIGGER),
+    PARTITIONS_TRIGGER,
+)
+QUESTION_FUNCTIONS = (TEXT_KEYS, READ_TRIGGER, RANK_TRIGGER)
 # In the reply to a call of a function that is not registered on the shard: it will be soon, or nobody has done it.
 NOT_REGISTERED = "subcommand not found"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
@@ -46,3 +62,38 @@ TEXT, DIGEST = "text", "digest"
 
 # After this time a shard tries again to warm a reader that could not be warmed: memory may have become free.
 WARM_AGAIN_SECONDS = 5.0
+
+
+def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNCTIONS) -> str:
+    """Which functions a shard lacks, in words that say what to do; empty if none.
+
+    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, in whatever form the connection reads it.
+
+    >>> missing_functions([["RegistrationData", ["args", ["trigger", b"qa.read"]]]], ["qa.rank", "qa.read"])
+    'function qa.rank is not registered: run `qa-cluster up`'
+    """
+    found = {name for row in registrations for name in _triggers(row)}
+    if not (lacking := [name for name in wanted if name not in found]):
+        return ""
+    what = f"function {lacking[0]} is" if len(lacking) == 1 else f"functions {', '.join(lacking)} are"
+    return f"{what} not registered: run `qa-cluster up`"
+
+
+def _triggers(row: Any) -> Iterator[str]:
+    """What triggers a registration: its trigger, or the pattern of its keys."""
+    arguments = _pairs(_pairs(_pairs(row).get("RegistrationData")).get("args"))
+    for name in ("trigger", "regex"):
+        if (value := arguments.get(name)) is not None:
+            yield _text(value)
+
+
+def _pairs(reply: Any) -> dict[str, Any]:
+    if isinstance(reply, Mapping):
+        return {_text(name): value for name, value in reply.items()}
+    if not isinstance(reply, list | tuple):
+        return {}
+    return {_text(name): value for name, value in zip(reply[::2], reply[1::2], strict=False)}
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -13,7 +13,8 @@ from qa_cluster.errors import ModelError, QAError, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key, model_key, tokenizer_key
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.shard_functions import RANK_TRIGGER, READ_TRIGGER
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.shard_functions import QUESTION_FUNCTIONS, missing_functions
 from qa_cluster.topology import Shard
 
 from .lifespan import ServiceState
@@ -87,6 +88,8 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
             replies = [await future for future in connection.send_many(commands)]
     except (QAError, TimeoutError) as error:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(error) or "no answer in time",))
+    if lost := next((reply for reply in replies if isinstance(reply, ConnectionLost)), None):
+        return ShardReadiness(shard.name, str(shard.address), False, "", (str(lost),))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
         # While slots move, the reader's keys may be on another shard: then the reader in use decides.
@@ -105,9 +108,8 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         missing.append("no manifest")
     if isinstance(registrations, ReplyError):
         missing.append("the module is not loaded")
-    else:
-        names = set(_texts(registrations))
-        missing += [f"function {name} is not registered" for name in (RANK_TRIGGER, READ_TRIGGER) if name not in names]
+    elif lacking := missing_functions(registrations, QUESTION_FUNCTIONS):
+        missing.append(lacking)
     fields = parse_info(info if isinstance(info, bytes) else str(info).encode())
     state = fields.get("qa_worker_state")
     if state != "ready" and not isinstance(registrations, ReplyError):
@@ -121,12 +123,3 @@ async def _manifest_in_use(engine: Engine, shard: Shard) -> bytes | None:
             return await manifest_in_use(engine.shards, shard)
     except (QAError, TimeoutError):
         return None
-
-
-def _texts(value: Any) -> list[str]:
-    """All strings in a nested reply."""
-    if isinstance(value, bytes):
-        return [value.decode("utf-8", "replace")]
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    return [text for item in value for text in _texts(item)] if isinstance(value, list | set | tuple) else []

@@ -16,7 +16,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.shard_functions import READER_TRIGGER
+from qa_cluster.shard_functions import READER_TRIGGER, TEXT_KEYS, missing_functions
 from qa_cluster.topology import Address
 
 from ..nodes.all_shards import at_once
@@ -243,9 +243,13 @@ def _look_at_functions(
     else:
         _look_at_reader(node, client, facts, problems)
         facts["has_reader"] = len(problems) == before
-    facts["registrations"] = len(registrations(client))
-    if not facts["registrations"]:
+    found = registrations(client)
+    facts["registrations"] = len(found)
+    if not found:
         obstacles.append("no functions are registered, so no document is indexed: run `qa-cluster up`")
+    elif lacking := missing_functions(found):
+        # Without the first, nothing that is stored is found.
+        (obstacles if missing_functions(found, [TEXT_KEYS]) else problems).append(lacking)
     info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
     facts["module_info"] = info
     if problem := worker_problem(info):

@@ -14,7 +14,7 @@ from qa_cluster import keys
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.scripts import ScriptCall
-from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS
+from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS, missing_functions
 
 from ..nodes.node import Node, command
 from ..nodes.polling import POLL_SECONDS
@@ -192,12 +192,4 @@ def patiently(attempt: Callable[[], object], deadline: float) -> object:
 
 def has_functions(client: redis.Redis) -> bool:
     """Whether the shard's functions of this version are registered, that is whether it can report its readers."""
-    return any(MODELS_TRIGGER.encode() in _texts(row) for row in command(client, "RG.DUMPREGISTRATIONS"))
-
-
-def _texts(value: Any) -> list[bytes]:
-    if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list):
-        return [text for item in value for text in _texts(item)]
-    return [value] if isinstance(value, bytes) else []
+    return not missing_functions(command(client, "RG.DUMPREGISTRATIONS"), [MODELS_TRIGGER])

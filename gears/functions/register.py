@@ -15,24 +15,28 @@ from qa_cluster.gears.functions.readers import report
 from qa_cluster.gears.functions.shard import partitions
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.shard_functions import (
+    ANSWER_KEYS,
+    LOOSE_SENTENCE_KEYS,
     MODELS_TRIGGER,
     PARTITIONS_TRIGGER,
     PIPELINE_TRIGGER,
     RANK_TRIGGER,
     READ_TRIGGER,
+    READER_KEYS,
     READER_TRIGGER,
     SENTENCES_TRIGGER,
+    TEXT_KEYS,
 )
 
 
 def register_all() -> None:
-    """Register every function on every shard."""
-    _on_keys("paragraphs:*", split.on_paragraphs, "index documents")
-    _on_keys("sentence:*", tokenize.on_sentences, "forget answers of sentences without a document")
-    _on_keys("bert-qa:*", watch.on_reader_file, "take up a new reader")
+    """Register every function on every shard; `FUNCTIONS` in `qa_cluster/shard_functions.py` names them."""
+    _on_keys(TEXT_KEYS, split.on_paragraphs, "index documents")
+    _on_keys(LOOSE_SENTENCE_KEYS, tokenize.on_sentences, "forget answers of sentences without a document")
+    _on_keys(READER_KEYS, watch.on_reader_file, "take up a new reader")
     rg.GearsBuilder("KeysReader", desc="read a sentence when its answer is missing").foreach(
         answer.on_missing_answer
-    ).register(prefix="bertqa*", eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)
+    ).register(prefix=ANSWER_KEYS, eventTypes=["keymiss"], commands=["get"], mode="async_local", readValue=False)
     _on_trigger(READ_TRIGGER, answer.on_read, "read sentences", flat=True)
     _on_trigger(RANK_TRIGGER, rank.on_rank, "rank sentences", flat=False)
     _on_trigger(READER_TRIGGER, report.on_reader, "show the default reader", flat=False)

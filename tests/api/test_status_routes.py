@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from qa_cluster.api.routes.page import PAGE_PATHS
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
 from qa_cluster.routing.connection import Login
+from qa_cluster.shard_functions import FUNCTIONS, QUESTION_FUNCTIONS
 from qa_cluster.topology import Address
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.api.test_search_route import described_type
@@ -51,6 +54,15 @@ async def test_not_ready_names_what_is_missing_where(cluster: ScriptedCluster) -
             return (await client.get("/readyz")).status_code == 200
 
         await eventually_async(ready)
+
+
+@pytest.mark.parametrize("name", QUESTION_FUNCTIONS)
+async def test_not_ready_without_a_function_that_questions_need(cluster: ScriptedCluster, name: str) -> None:
+    async with serving(cluster) as client:
+        cluster.functions = [other for other in FUNCTIONS if other != name]
+        response = await client.get("/readyz")
+        assert (response.status_code, response.json()["ready"]) == (503, False)
+        assert f"function {name} is not registered: run `qa-cluster up`" in response.json()["detail"]
 
 
 async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: ScriptedCluster) -> None:

@@ -21,6 +21,7 @@ from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.routing.connection import Connection, Login
+from qa_cluster.shard_functions import FUNCTIONS
 from qa_cluster.topology import Address
 from tests.client import scripted_functions as functions
 from tests.client.scripted_functions import PARTITIONS, manifest
@@ -67,7 +68,8 @@ class Node(Proxy):
             case ["QA.INDEX.STATS", *_] if self.cluster.triggers["qa.rank"] != self.cluster.rank:
                 return _unknown  # a test has written a ranking function: it is the one to be used
             case ["RG.DUMPREGISTRATIONS"]:
-                return partial(_constant, [b"qa.rank", b"qa.read"])
+                names = [name.encode() for name in self.cluster.functions]
+                return partial(_constant, [[b"RegistrationData", [b"args", [b"trigger", name]]] for name in names])
             case ["INFO", "qa"]:
                 return partial(_constant, b"# qa_worker\r\nqa_worker_state:ready\r\nqa_jobs_trigger:ok=3,failed=0\r\n")
         return None
@@ -109,6 +111,7 @@ class ScriptedCluster:
     calls: list[tuple[int, list[str]]]
     cancelled: int
     tokenizing: bool
+    functions: list[str]
 
     def __init__(self, servers: list[Server]) -> None:
         self.nodes = [Node(self, server, number) for number, server in enumerate(servers)]
@@ -132,6 +135,7 @@ class ScriptedCluster:
             "qa.models": self.models,
             "qa.partitions": self.partitions,
         }
+        self.functions = list(FUNCTIONS)
         self.calls = []
         self.cancelled = 0
         self.tokenizing = True

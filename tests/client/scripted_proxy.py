@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import hiredis
 
 from qa_cluster.errors import ReplyError
 
-Reply = list[bytes] | bytes
+Reply = Sequence["Reply"] | bytes
 
 
 class Proxy:
@@ -86,11 +86,13 @@ class Proxy:
             except ReplyError as error:
                 to_client.write(f"-{error}\r\n".encode())
             else:
-                to_client.write(
-                    b"$%d\r\n%b\r\n" % (len(reply), reply)
-                    if isinstance(reply, bytes)
-                    else hiredis.pack_command(tuple(reply))
-                )
+                to_client.write(_packed(reply))
+
+
+def _packed(reply: Reply) -> bytes:
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    return b"*%d\r\n" % len(reply) + b"".join(map(_packed, reply))
 
 
 async def _receive(reader: asyncio.StreamReader, commands: asyncio.Queue[list[bytes]]) -> None:

@@ -24,6 +24,7 @@ from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.keys import layout_key
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
+from qa_cluster.shard_functions import missing_functions
 from tests.harness.polling import eventually
 from tests.harness.system import UNHURRIED
 from tests.harness.workers import FEW_TOKENS
@@ -260,6 +261,18 @@ def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:
         assert words in missing
     qa("up", *elsewhere)
     qa("status", *elsewhere)
+    for name, works in (("qa.read", True), ("paragraphs:*", False)):
+        with redis.Redis(port=int(shard["address"].rpartition(":")[2])) as client:
+            rows = client.execute_command("RG.DUMPREGISTRATIONS")
+            [own] = [row[1] for row in rows if not missing_functions([row], [name])]
+            assert client.execute_command("RG.UNREGISTER", own)
+        lacking = f"function {name} is not registered: run `qa-cluster up`"
+        assert lacking in qa("status", *elsewhere, code=3).stderr
+        (qa.folder / "a.txt").write_text("Ada wrote it.")
+        ingested = qa("ingest", "a.txt", *elsewhere, "--no-wait", code=0 if works else 3)
+        assert works or lacking in ingested.stderr
+        qa("up", *elsewhere)
+        qa("status", *elsewhere)
 
 
 def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:

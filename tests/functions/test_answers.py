@@ -16,6 +16,7 @@ import redis
 from qa_cluster import keys
 from qa_cluster.config import SETTINGS
 from qa_cluster.sentences import split_sentences
+from qa_cluster.shard_functions import missing_functions
 from tests.harness.polling import eventually
 
 from .running_shards import SECONDS, SENTENCE_ANSWER_TTL, Shards, sentence_name, tag
@@ -27,6 +28,14 @@ def triggered(shards: Shards, description: str) -> int:
     entries = [entry for node in shards.nodes for entry in shards.on(node, "RG.DUMPREGISTRATIONS")]
     data = [dict(zip(entry[7][::2], entry[7][1::2], strict=True)) for entry in entries if entry[5] == description]
     return sum(int(entry["numTriggered"]) for entry in data)
+
+
+def test_all_functions_are_registered_and_no_others(shards: Shards) -> None:
+    """`status` and `/readyz` know them by this list."""
+    for node in shards.nodes:
+        rows = shards.on(node, "RG.DUMPREGISTRATIONS")
+        assert missing_functions(rows) == ""
+        assert all(missing_functions([other for other in rows if other is not row]) for row in rows)
 
 
 def test_the_first_get_reads_and_the_second_is_a_plain_cached_read(shards: Shards) -> None:
