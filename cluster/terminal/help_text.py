@@ -23,4 +23,7 @@ def help_of(command: Callable[..., object]) -> str:
     'Start it. It stays until `down`.\\n\\n    qa-cluster up'
     """
     paragraphs = escape(inspect.getdoc(command) or "").split("\n\n")
-    return "\n\n".join(text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs)
+    made = [text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs]
+    if len(made) > 2 and all(text.startswith(" ") for text in made[2:]):
+        made[2] = f"[b][/b]{made[2]}"  # typer takes away an indentation that all paragraphs after the second have
+    return "\n\n".join(made)

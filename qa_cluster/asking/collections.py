@@ -123,9 +123,10 @@ class Collections:
     async def begin_removal(self, name: str) -> None:
         """From now on the collection takes no documents, and no questions; NotFound where there is none."""
         if check_collection(name) == DEFAULT_COLLECTION:
-            raise InvalidInput(f"collection {name!r} always exists: delete its documents instead")
+            raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():
-            raise missing(name)
+            shown = "GET /collections and `qa-cluster collections list` show which there are"
+            raise NotFound(f"no such collection: {name!r}; {shown}")
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:

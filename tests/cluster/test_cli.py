@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -89,6 +90,7 @@ def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) 
     done = qa(group, name, "--help")
     assert done.returncode == 0
     assert f"Example: qa-cluster {group} {name}" in done.stdout or "Examples:" in done.stdout
+    assert "Examples:" not in done.stdout or re.search(r"Examples:\s*\n {5}qa-cluster", done.stdout)
     assert "[[" not in done.stdout  # click puts brackets around what may be left out
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from inspect import cleandoc
 from io import StringIO
 
 import pytest
@@ -9,8 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from qa_cluster.cluster.commands import ask
+from qa_cluster.cluster.commands.documents.show import _file
 from qa_cluster.cluster.terminal import console, tables
 from qa_cluster.cluster.terminal.help_text import help_of
+from qa_cluster.source_map import write_map
 from qa_cluster.types import Answer, AskResult, CacheUse, Index, Model, Timings, Usage
 
 ROWS = [
@@ -95,7 +99,34 @@ def test_paragraphs_of_a_help_text_are_broken_by_the_terminal_alone() -> None:
             qa-cluster up
         """
 
-    assert help_of(up) == "Start it.\n\nIt stays until `down`.\n\n    qa-cluster up"
+    assert help_of(up) == "Start it.\n\nIt stays until `down`.\n\n[b][/b]    qa-cluster up"
+
+
+def test_examples_stay_indented_when_nothing_else_follows_the_first_paragraph() -> None:
+    def count() -> None:
+        """Count them.
+
+        Examples:
+
+            qa-cluster count
+
+            qa-cluster count --json
+        """
+
+    # as typer makes it of what follows the first paragraph
+    rest = cleandoc(help_of(count).partition("\n\n")[2])
+    assert Text.from_markup(rest).plain == "Examples:\n\n    qa-cluster count\n\n    qa-cluster count --json"
+
+
+def test_the_map_to_a_file_is_shown_by_its_sizes() -> None:
+    sections, places = [(0, ["NAME"]), (46, ["OPTIONS"])], [(0, 1), (46, 9), (60, 12)]
+    stored = write_map("gzip.1.gz", "roff", 1, sections, unit="line", places=places)
+    size = len(json.dumps(stored).encode())
+    shown = _file({"_source": stored, "year": 1})
+    assert shown == f"gzip.1.gz (roff); 2 sections; 3 line numbers; {size} bytes in metadata._source"
+    assert _file({"_source": 5}) == "a map that cannot be read, 1 bytes in metadata._source"
+    assert _file({"_source": {"file": "a.txt"}}) == "a.txt; 17 bytes in metadata._source"
+    assert _file({"year": 1}) == ""
 
 
 def test_brackets_of_a_help_text_are_shown() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.source_map import FIELD, NO_MAP, read_map, shown_metadata
 
 from ...terminal import console, tables
 from ..shared_options import CollectionOption, Json, client_of
@@ -21,6 +23,8 @@ def show(
 ) -> None:
     """Show a document: its record and its text. Exits 1 if it does not exist.
 
+    Of the map to its file, which --json shows as it is stored, the record has the sizes.
+
     Example: qa-cluster documents show news/today.txt --json | jq -r .text
     """
     with client_of(context) as client:
@@ -28,13 +32,29 @@ def show(
     if json:
         console.say_json(found.to_dict())
         return
+    metadata = shown_metadata(found.metadata)
     about = {
         "id": found.id,
         "title": found.title,
         "version": found.version,
         "sentences": found.sentences,
         "answers": "yes" if found.tokenized else "not yet",
-        "metadata": json_module.dumps(found.metadata, ensure_ascii=False) if found.metadata else "",
+        "file": _file(found.metadata),
+        "metadata": json_module.dumps(metadata, ensure_ascii=False) if metadata else "",
     }
     tables.table([{"": name, "value": value} for name, value in about.items() if value != ""])
     console.say(found.text.rstrip())
+
+
+def _file(metadata: Mapping[str, Any]) -> str:
+    """The file that a document's metadata map it to, and what the map holds; empty without a map."""
+    if FIELD not in metadata:
+        return ""
+    size = f"{len(json_module.dumps(metadata[FIELD], ensure_ascii=False).encode()):,} bytes in metadata.{FIELD}"
+    found = read_map(metadata)
+    if found is NO_MAP:
+        return f"a map that cannot be read, {size}"
+    about = [f"{found.file or 'no name'} ({found.format})" if found.format else found.file or "no name"]
+    for number, noun in ((len(found.starts), "section"), (len(found.place_starts), f"{found.unit} number")):
+        about += [console.counted(number, noun)] if number else []
+    return "; ".join([*about, size])
