@@ -22,7 +22,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 ANSWERS_THE_WORKER_AT_ONCE = {"RG.INNERHOOK"}
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"^(?!typedef|struct|enum)[a-z][\w \t*]*?(\w+)\([^;{}]*\) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r'\{\s*"((?:AI|RG|QA\.INDEX)\.\w+)",\s*(?!NULL)(\w+),\s*"', re.IGNORECASE)
+_COMMAND = re.compile(r'\{\s*"((?:AI|RG|QA\.INDEX|QA\.MARK)\.\w+)",\s*(?!NULL)(\w+),\s*"', re.IGNORECASE)
 
 
 class Source:
