@@ -73,7 +73,9 @@ def test_what_the_worker_answers_inside_functions_would_otherwise_wait_for_it() 
 
 def test_no_command_of_the_module_is_overlooked(shard: Server) -> None:
     named = {name.upper() for name in execute(shard, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
-    assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX."))}
+    assert module_source().handlers.keys() == {
+        name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX.", "QA.MARK."))
+    }
 
 
 def test_a_planted_command_that_blocks_is_found() -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.gears.functions.shard import slots
@@ -52,8 +52,12 @@ class UnusableLongText(InputTooLong, UnusableText):
     """The same of one that is too long."""
 
 
-# The text of a mark that stands, and `_Checked.unheard` at that moment.
-_Noted = tuple[str | None, tuple[int, int]]
+class _Noted(NamedTuple):
+    """The text of a mark that stood, `_Checked.unheard` at that moment, and the ids of the registrations."""
+
+    says: str | None
+    unheard: tuple[int, int]
+    ids: tuple[str, ...]
 
 
 @dataclass
@@ -105,20 +109,26 @@ def handling() -> Iterator[None]:
 
 
 def note() -> None:
-    """Note what the mark says now: what changes from now on is told to this worker."""
+    """Note what the mark says now: what changes from now on is told to this worker.
+
+    An earlier note is kept while the registrations are the same and nothing has been lost: it has all been told.
+    """
     checked, view = state.of(_Checked), slots.current(0)
-    checked.noted = None
+    before, checked.noted = checked.noted, None
     if view.is_primary and view.tag is not None:
-        unheard = _unheard(checked, _events(), _registrations())
-        checked.noted = rg.execute("QA.MARK.GET", checked_key(view.tag)), unheard
+        registrations = _registrations()
+        unheard = _unheard(checked, _events(), registrations)
+        ids = tuple(str(_pairs(row)["id"]) for row in registrations)
+        kept = before is not None and before.says is not None and before[1:] == (unheard, ids)
+        checked.noted = before if kept else _Noted(rg.execute("QA.MARK.GET", checked_key(view.tag)), unheard, ids)
 
 
 def stood(tags: Sequence[str]) -> bool:
     """Whether the mark said at the last `note` that nothing was left to be done. The worker then relies on that."""
     checked = state.of(_Checked)
-    if checked.noted is None or checked.noted[0] != _text(tags):
+    if checked.noted is None or checked.noted.says != _text(tags):
         return False
-    checked.sure, checked.unheard = True, checked.noted[1]
+    checked.sure, checked.unheard = True, checked.noted.unheard
     return True
 
 
