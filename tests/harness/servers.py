@@ -118,7 +118,6 @@ class Server:
         self.port = free_port()
         self.log = self.directory / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self._asking: Any = None
         values: dict[str, object] = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -206,10 +205,8 @@ class Server:
         return self.fields(name)[0]
 
     def fields(self, *names: str) -> tuple[Any, ...]:
-        """Several fields of one moment, asked on a connection that stays: tests wait for these most of all."""
-        if self._asking is None:
-            self._asking = self.client()
-        info = self._asking.info("modules")
+        """Several fields of one moment."""
+        info = self.info("modules")
         return tuple(info[f"qa_{name}"] for name in names)
 
     def signal_worker(self, number: int) -> int:
@@ -231,9 +228,6 @@ class Server:
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Ends it; its directory stays."""
-        if self._asking is not None:
-            self._asking.close()
-            self._asking = None
         if self.process is None:
             return
         if self.process.poll() is None:
