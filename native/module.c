@@ -52,7 +52,6 @@
 #include "corpus/cmd_index_read.h"
 #include "corpus/cmd_index_watch.h"
 #include "corpus/cmd_index_write.h"
-#include "corpus/marks.h"
 #include "functions/atomic.h"
 #include "functions/calling.h"
 #include "functions/hook.h"
@@ -95,7 +94,6 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     index_parts_on_load,
     index_read_on_load,
     index_watch_on_load,
-    marks_on_load,
     qa_commands_on_load,
     rg_on_load,
     info_on_load,

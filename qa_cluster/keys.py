@@ -320,11 +320,6 @@ def layout_key(tag: str) -> str:
     return f"layout:{{{tag}}}"
 
 
-def checked_key(tag: str) -> str:
-    """The key of the mark of a shard, under its own tag: all documents are as they should be."""
-    return f"checked:{{{tag}}}"
-
-
 def flight_key(tag: str) -> str:
     """A key that never exists; commands and scripts name it so that they fail while their partition moves.
 

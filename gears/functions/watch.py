@@ -7,12 +7,11 @@ loaded and the number of partitions known, so that it can answer as soon as it i
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from contextvars import Context
 from dataclasses import dataclass, field
 
 from qa_cluster.errors import QAError
-from qa_cluster.gears.functions.indexing import batches, checked, checkup, late, sweep
+from qa_cluster.gears.functions.indexing import sweep
 from qa_cluster.gears.functions.readers import copies, exchange, loaded
 from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.functions.state import state
@@ -39,7 +38,7 @@ def on_registered() -> None:
     rg.answer_shards(exchange.REQUEST, exchange.answer)
     rg.answer_shards(partitions.REQUEST, partitions.answer)
     loaded.forget()
-    _sweep_all()
+    sweep.request()
     if watching.task is None:
         watching.task = asyncio.get_running_loop().create_task(_watch(), context=Context())
     watching.wake.set()
@@ -49,12 +48,6 @@ def on_reader_file(_record: object) -> None:
     """Handle a tokenizer or a manifest of a reader that was written, removed or renamed on this shard."""
     loaded.forget()
     state.of(_Watching).wake.set()
-
-
-def _sweep_all() -> None:
-    with suppress(rg.error):  # then nothing is known
-        checked.note()
-    sweep.request()
 
 
 async def _watch() -> None:
@@ -86,7 +79,7 @@ async def _look() -> None:
         sweep.request()
     tags = frozenset(await partitions.local_tags())
     if view.is_primary and watching.was_primary is False:
-        _sweep_all()
+        sweep.request()
     elif watching.tags is not None and tags - watching.tags:
         # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
         sweep.request(tags - watching.tags)
@@ -96,5 +89,3 @@ async def _look() -> None:
     if loaded.changes() != watching.reader_changes:
         watching.reader_changes = loaded.changes()
         sweep.request_answers()
-    idle = sweep.is_idle() and checkup.is_idle() and batches.is_idle() and not late.is_any()
-    checked.keep(view, tuple(tags), idle=idle)

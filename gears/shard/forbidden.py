@@ -25,9 +25,9 @@ _CHANGE_LINK = frozenset(
 
 
 def is_internal(command: str) -> bool:
-    """Whether only worker and module may use a command: all `QA.*` but those of indexes and marks."""
+    """Whether only worker and module may use a command: all `QA.*` but those of the index."""
     name = command.upper()
-    return name.startswith("QA.") and not name.startswith(("QA.INDEX.", "QA.MARK."))
+    return name.startswith("QA.") and not name.startswith("QA.INDEX.")
 
 
 def refuse_forbidden(command: str) -> None:

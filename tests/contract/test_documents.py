@@ -42,9 +42,9 @@ def spans(text: str) -> list[str]:
 
 
 def test_commands_of_the_module(server_binary: Path) -> None:
-    public = set(re.findall(r"`((?:AI|RG|QA\.INDEX|QA\.MARK)\.[A-Z_]+)`", section("commands.md", "On the wire")))
+    public = set(re.findall(r"`((?:AI|RG|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
     assert {name for name in public if name.startswith("QA.")} == set(
-        re.findall(r"^\| `(QA\.(?:INDEX|MARK)\.[A-Z]+)", TEXTS["index.md"], re.MULTILINE)
+        re.findall(r"^\| `(QA\.INDEX\.[A-Z]+)", TEXTS["index.md"], re.MULTILINE)
     )
     named = public | set(re.findall(r"^\| `(QA\.[A-Z]+)", TEXTS["worker-protocol.md"], re.MULTILINE))
     with Server(server_binary) as server, server.client() as client:
@@ -54,7 +54,7 @@ def test_commands_of_the_module(server_binary: Path) -> None:
 
 
 def test_every_command_on_keys_is_fuzzed_with_arguments_of_its_own() -> None:
-    named = set(re.findall(r"`((?:AI|QA\.INDEX|QA\.MARK)\.[A-Z_]+)`", section("commands.md", "On the wire")))
+    named = set(re.findall(r"`((?:AI|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
     assert len(named) > 20
     assert named - SHAPES.keys() == set()
 

@@ -95,7 +95,6 @@ def index_part(chance: random.Random) -> Command:
     return made
 
 
-MARKS = ["checked", "mark"]
 INDEX_MAKERS: list[tuple[str, Maker]] = [
     ("QA.INDEX.PUT", index_put),
     ("QA.INDEX.RANK", index_rank),
@@ -125,16 +124,5 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
         ],
     ),
     ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),
-    (
-        "QA.MARK.SET",
-        lambda chance: [
-            "QA.MARK.SET",
-            chance.choice(MARKS),
-            chance.choice(["one", "two", "x" * 1025]),
-            *chance.choice([[], [], ["IF", "one"]]),
-            *["PREFIX", 2, chance.choice(["index", "m", "y" * 257]), "key"],
-        ],
-    ),
-    ("QA.MARK.GET", lambda chance: ["QA.MARK.GET", chance.choice([*MARKS, *INDEXES])]),
     ("QA.INDEX.INFO", lambda chance: ["QA.INDEX.INFO", chance.choice(INDEXES)]),
 ]

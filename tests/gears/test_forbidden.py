@@ -22,7 +22,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 ANSWERS_THE_WORKER_AT_ONCE = {"RG.INNERHOOK"}
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"^(?!typedef|struct|enum)[a-z][\w \t*]*?(\w+)\([^;{}]*\) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r'\{\s*"((?:AI|RG|QA\.INDEX|QA\.MARK)\.\w+)",\s*(?!NULL)(\w+),\s*"', re.IGNORECASE)
+_COMMAND = re.compile(r'\{\s*"((?:AI|RG|QA\.INDEX)\.\w+)",\s*(?!NULL)(\w+),\s*"', re.IGNORECASE)
 
 
 class Source:
@@ -73,9 +73,7 @@ def test_what_the_worker_answers_inside_functions_would_otherwise_wait_for_it() 
 
 def test_no_command_of_the_module_is_overlooked(shard: Server) -> None:
     named = {name.upper() for name in execute(shard, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
-    assert module_source().handlers.keys() == {
-        name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX.", "QA.MARK."))
-    }
+    assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX."))}
 
 
 def test_a_planted_command_that_blocks_is_found() -> None:

@@ -48,7 +48,6 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
         keys.index_key(tag),
         keys.pending_key(tag),
         keys.layout_key(tag),
-        keys.checked_key(tag),
         keys.epoch_key(tag),
     ]
     assert {keys.slot(key) for key in built} == {keys.slot(tag)}

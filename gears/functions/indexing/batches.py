@@ -30,7 +30,6 @@ from qa_cluster.documents import (
 )
 from qa_cluster.errors import InputTooLong, InvalidInput, QAError
 from qa_cluster.gears.functions.indexing import parts
-from qa_cluster.gears.functions.indexing.checked import UnusableLongText, UnusableText
 from qa_cluster.gears.functions.shard import partitions
 from qa_cluster.gears.functions.shard.calls import run_script, run_scripts
 from qa_cluster.gears.functions.state import state
@@ -69,12 +68,6 @@ class _Indexing:
 def is_full() -> bool:
     """Whether so many documents wait that no further one should be added before they are done."""
     return len(state.of(_Indexing).waiting) >= MAX_WAITING
-
-
-def is_idle() -> bool:
-    """Whether no document waits or is being indexed."""
-    indexing = state.of(_Indexing)
-    return not (indexing.waiting or indexing.running or indexing.batches)
 
 
 def start(document_id: str, tag: str) -> asyncio.Future[str]:
@@ -252,22 +245,22 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
     return IndexedText(*versions, places, b"".join(part for _, part in made))
 
 
-def _fault(document: str, text: Any) -> UnusableText | None:
+def _fault(document: str, text: Any) -> InvalidInput | InputTooLong | None:
     """Why no question can be answered from a text that a client has written with SET; None if it is a good one."""
     what = f"of document {document_name(document).id[:100]!r}"
     if isinstance(text, bytes | bytearray):
-        return UnusableText(f"text {what} is not valid UTF-8: no question is answered from it")
+        return InvalidInput(f"text {what} is not valid UTF-8: no question is answered from it")
     try:
         if isinstance(text, str):
             check_length(text, what)
     except InputTooLong as error:
-        return UnusableLongText(f"{error}; no question is answered from it")
+        return InputTooLong(f"{error}; no question is answered from it")
     return None
 
 
 def _homeless(name: Name) -> InvalidInput:
     document = document_name(name[0])
-    return UnusableText(
+    return InvalidInput(
         f"no collection {document.collection!r}: the text of document {document.id[:100]!r} stays, but no question is"
         " answered from it; create the collection and write the text again"
     )

@@ -1,5 +1,5 @@
 """Looks at all documents of the shard, in the background, for what no event told: texts that a stock client has written
-or removed while no worker was there. It does not when it is known that there are none (`checked`).
+or removed while no worker was there.
 
 It takes texts in portions and pauses after each as long as that took. Such changes are found late, but nobody waits.
 """
@@ -14,10 +14,10 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from qa_cluster.errors import QAError
-from qa_cluster.gears.functions.indexing import batches, checked, late, split, tokenize
+from qa_cluster.gears.functions.indexing import batches, late, split, tokenize
 from qa_cluster.gears.functions.indexing.batches import Name
 from qa_cluster.gears.functions.indexing.scanning import pages, scan
-from qa_cluster.gears.functions.shard import partitions, slots
+from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import DOCUMENT_PREFIX, PARAGRAPHS_PREFIX, SENTENCE_PREFIX, paragraphs_key, parse_tagged
@@ -31,12 +31,6 @@ class _Checkup:
 
     task: asyncio.Task[None] | None = None
     tags: set[str] | None = field(default_factory=set)
-
-
-def is_idle() -> bool:
-    """Whether no look is under way or wanted."""
-    checkup = state.of(_Checkup)
-    return checkup.task is None and checkup.tags is not None and not checkup.tags
 
 
 def request(tags: Collection[str] | None) -> None:
@@ -56,33 +50,20 @@ async def _look_until_done() -> None:
         while checkup.tags is None or checkup.tags:
             tags, checkup.tags = checkup.tags, set()
             view = slots.current(0)
-            if not view.is_primary or not view.ranges:
-                continue
-            if tags is None:
-                await _look_at_all()
-            elif (await look(tags, patient=True))["undone"]:
-                checked.doubt()
+            if view.is_primary and view.ranges:
+                await look(tags, patient=True)
+                if tags is None:
+                    await _forward_untagged()
     except Exception as error:  # nothing awaits this task; the next sweep requests another look
-        checked.doubt()
         rg.log(f"looking at all documents failed: {error}", "warning")
     finally:
         checkup.task = None
 
 
-async def _look_at_all() -> None:
-    if checked.stood(await partitions.local_tags()):
-        return
-    number = checked.begin()
-    counts = await look(None, patient=True)
-    if await _forward_untagged() and not counts["undone"]:
-        checked.finish(number)
-
-
 async def look(tags: Collection[str] | None, *, patient: bool = False) -> Counter[str]:
     """Index what is not indexed as it should be, of all partitions or of some; count documents by what was done.
 
-    Of those that have `failed`, the `undone` might be done later; of the others no question can be answered as they
-    are. A patient look works half of the time only.
+    A patient look works half of the time only.
     """
     counts: Counter[str] = Counter()
     for prefix, choose in ((DOCUMENT_PREFIX, _without_text), (PARAGRAPHS_PREFIX, _all)):
@@ -119,7 +100,6 @@ async def tried(names: Sequence[Name]) -> Counter[str]:
             counts["moving"] += 1
         else:
             counts["failed"] += 1
-            counts["undone"] += not isinstance(outcome, checked.UnusableText)
             rg.log(f"sweep: {outcome}", "warning")
     return counts
 
@@ -132,10 +112,10 @@ async def _forget_loose_answers(tags: Collection[str] | None) -> None:
             await late.unless_moving(name[1], tokenize.forget_answers(*name))
 
 
-async def _forward_untagged() -> bool:
+async def _forward_untagged() -> None:
     """Forward texts under keys without a tag whose documents do not exist yet; stop at the first failure.
 
-    It returns whether there was none. Every text needs all shards, so that the next one would probably fail too.
+    Every text needs all shards, so that the next one would probably fail too.
     """
     for key in scan(PARAGRAPHS_PREFIX + "*"):
         if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
@@ -143,5 +123,4 @@ async def _forward_untagged() -> bool:
                 await split.forward(key, only_new=True)
             except (QAError, rg.error) as error:
                 rg.log(f"sweep: {error}", "warning")
-                return False
-    return True
+                return

@@ -35,11 +35,6 @@ def is_waiting(tag: str) -> bool:
     return tag in state.of(_Late).tags
 
 
-def is_any() -> bool:
-    """Whether any partition waits."""
-    return bool(state.of(_Late).tags)
-
-
 def settled(view: View) -> set[str]:
     """The waiting partitions that have settled on this shard; all that have settled anywhere are forgotten."""
     waiting = state.of(_Late).tags

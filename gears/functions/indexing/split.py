@@ -8,7 +8,7 @@ from typing import Any
 
 from qa_cluster.documents import check_document_id
 from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.indexing import batches, checked, late
+from qa_cluster.gears.functions.indexing import batches, late
 from qa_cluster.gears.functions.shard import partitions
 from qa_cluster.gears.functions.shard.calls import run_pipeline
 from qa_cluster.gears.functions.state import state
@@ -34,11 +34,10 @@ async def on_paragraphs(record: dict[str, Any]) -> str:
     if not isinstance(key, str) or len(key) == len(PARAGRAPHS_PREFIX):
         return "no document"
     found = parse_tagged(key, PARAGRAPHS_PREFIX)
-    with checked.handling():
-        if found is None:
-            await forward(key)
-            return "forwarded"
-        return await late.unless_moving(found[1], _index(*found))
+    if found is None:
+        await forward(key)
+        return "forwarded"
+    return await late.unless_moving(found[1], _index(*found))
 
 
 async def _index(document_id: str, tag: str) -> str:
@@ -57,8 +56,6 @@ async def _index(document_id: str, tag: str) -> str:
 def _log_late(tag: str, future: asyncio.Future[str]) -> None:
     error = future.exception()
     if error is not None and not late.is_moving(tag, error):
-        if not isinstance(error, checked.UnusableText):
-            checked.doubt()
         rg.log(f"index: {error}", "warning")
 
 

@@ -1,8 +1,7 @@
 """Does the work that events have missed: at start, after a failover or a full queue, when a reader or slot has come.
 
 Documents that clients have put are noted as pending until they are indexed: a sweep looks at these and at no others, so
-it is over soon. After it, `checkup` looks at all documents, in the background, unless it is known that nothing is left
-to be done (`checked`). Only where a partition was made by
+it is over soon. After it, `checkup` looks at all documents, in the background. Only where a partition was made by
 another splitter, analyzer or layout does the sweep itself look at all of its documents, and takes them over. It also
 removes cached answers that are from another reader or from another version of their document, and those whose keys name
 questions in another way than this worker does.
@@ -18,7 +17,6 @@ from itertools import islice
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late
-from qa_cluster.gears.functions.indexing.checked import LAYOUT
 from qa_cluster.gears.functions.indexing.scanning import scan
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import naming, partitions, slots
@@ -36,11 +34,15 @@ from qa_cluster.keys import (
     pending_key,
     slot,
 )
+from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.readings import is_valid
+from qa_cluster.sentences import SPLITTER_VERSION
 
 SETTLE_SECONDS = 0.05
 PENDING_PER_STEP = 100
 ANSWERS_PER_STEP = 100
+LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
+"""What the documents of a partition are made with; one that differs is made anew."""
 
 
 @dataclass
@@ -76,11 +78,6 @@ def go_on(view: View) -> None:
         request(waited)
     elif state.of(_Sweeping).task is None and _is_wanted():
         request(set())
-
-
-def is_idle() -> bool:
-    """Whether no sweep is under way or wanted."""
-    return state.of(_Sweeping).task is None and not _is_wanted()
 
 
 def _is_wanted() -> bool:

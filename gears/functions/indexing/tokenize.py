@@ -13,7 +13,7 @@ from typing import Any
 from qa_cluster.documents import BLOCK_SENTENCES, DocumentRecord, loose_sentences, parse_record, read_record
 from qa_cluster.documents import store_tokens as store_call
 from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.indexing import checked, late
+from qa_cluster.gears.functions.indexing import late
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard import locks
@@ -40,8 +40,7 @@ async def on_sentences(record: dict[str, Any]) -> str:
     found = parse_tagged(record["key"], SENTENCE_PREFIX) if isinstance(record["key"], str) else None
     if found is None:
         return "no document"
-    with checked.handling():
-        return await late.unless_moving(found[1], forget_answers(*found))
+    return await late.unless_moving(found[1], forget_answers(*found))
 
 
 async def forget_answers(document_id: str, tag: str) -> str:
