@@ -41,7 +41,10 @@ MARKDOWN = "# Lakes\n\nZürich lies on a lake. 🦆 Ducks swim there.\n\n## Rive
 QUESTIONS = (
     ("Who wrote the first program?", "default"),
     ("Where does the Nile flow?", "books"),
-    ("Which number?", "many"),
+    (
+        "What is number 77?",
+        "many",
+    ),  # the other sentences rank alike, and a restored cluster wrote them in another order
 )
 SCRIPT = """
 GB('CommandReader').map(lambda r: 'hello ' + r[1]).register(trigger='hello')
@@ -87,7 +90,9 @@ class Site(Qa):
 
     def answers(self) -> list[Any]:
         with self.client() as client:
-            found = [client.ask(question, collection=where, cache="off") for question, where in QUESTIONS]
+            found = [
+                client.ask(question, collection=where, cache="off", retriever_k=1) for question, where in QUESTIONS
+            ]
             for result in found:
                 for answer in result.answers:
                     text = client.get_document(answer.document_id, collection=where_of(result.question)).text
