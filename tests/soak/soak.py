@@ -95,6 +95,7 @@ class Soak:
         self.faults = Faults(system, seed, fault_pause_seconds, self.gate)
         self.watch = Watch(system)
         self.problems: list[str] = []
+        self.told_wrong = self.told_problems = 0
 
     def has_new_workers(self) -> bool:
         """Whether the first worker of each shard has been replaced."""
@@ -138,6 +139,9 @@ class Soak:
             f"{sum(self.faults.counts.values())} faults, {len(verdicts.wrong) + len(self.problems)} problems",
             flush=True,
         )
+        for problem in [*verdicts.wrong[self.told_wrong :], *self.problems[self.told_problems :]]:
+            print(f"problem: {problem}", flush=True)
+        self.told_wrong, self.told_problems = len(verdicts.wrong), len(self.problems)
 
     def look(self, *, calm: bool) -> None:
         """Takes a look; leaves it out when the module replaces a worker meanwhile, for something before the look."""
@@ -239,6 +243,7 @@ def main() -> None:
     parser.add_argument("--server", choices=["valkey", "redis"], default=chosen_servers()[0])
     parser.add_argument("--planted", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no server outlives a run that is ended
     if options.planted:
         from tests.soak.planted import prove
 

@@ -152,7 +152,7 @@ def measured_failover(shards: Replicated, document_id: str, act: Callable[[Serve
     shards.in_sync()
     load = Load(shards.url)
     load.store_facts()
-    warm = loaded(replica)
+    warm = all_loaded(replica)
     with load.running(partial(load.ask, "off"), partial(load.ask, "off"), load.write):
         eventually(lambda: len(load.seen.right) > 30)
         begun = time.monotonic()
@@ -176,6 +176,21 @@ def measured_failover(shards: Replicated, document_id: str, act: Callable[[Serve
 def loaded(server: Server) -> int:
     """How many models and scripts its worker has loaded so far."""
     return server.log.read_text(errors="replace").count("is loaded")
+
+
+def all_loaded(server: Server, seconds: float = 2) -> int:
+    """The same, once it has not changed for a while: a server that came back loads what its primary sends after it is
+    in sync, too."""
+    count, since = loaded(server), time.monotonic()
+
+    def unchanged() -> bool:
+        nonlocal count, since
+        if loaded(server) != count:
+            count, since = loaded(server), time.monotonic()
+        return time.monotonic() - since > seconds
+
+    eventually(unchanged)
+    return count
 
 
 def test_a_killed_primary_is_replaced_by_a_warm_replica(shards: Replicated) -> None:
