@@ -192,6 +192,26 @@ def test_outputs_are_made_once_and_a_stopped_teacher_goes_on(
     assert np.array_equal(whole.keys[order], Outputs.load(straight)[0].keys[other])
 
 
+def test_two_runs_do_not_add_to_one_file_of_outputs(
+    base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path
+) -> None:
+    teacher, _ = taught
+    chosen, lessons = settings(groups, "0.3:5e-3"), Lessons(tmp_path / "outputs.npz", str(teacher))
+    refused = []
+
+    def stopping() -> bool:
+        with pytest.raises(InvalidInput, match="another run adds to"):
+            train(str(base), tmp_path / "other", chosen, Silent(), lessons=lessons, stopping=lambda: False)
+        refused.append(True)
+        return True
+
+    with pytest.raises(Interrupted, match="the teacher had read 0 of"):
+        train(str(base), tmp_path / "student", chosen, Silent(), lessons=lessons, stopping=stopping)
+    assert refused == [True]
+    assert not list(tmp_path.glob("*.lock"))
+    train(str(base), tmp_path / "student", chosen, Silent(), lessons=lessons, stopping=lambda: False)
+
+
 def test_a_resumed_run_on_groups_with_a_teacher_ends_with_the_same_bits(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path
 ) -> None:

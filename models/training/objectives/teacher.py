@@ -3,9 +3,12 @@
 The work is done in parts; what is finished stays on disk when it is stopped, and the same call goes on.
 """
 
+import fcntl
 import hashlib
+import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from qa_cluster.errors import InvalidInput
+from qa_cluster.errors import InvalidInput, ModelError
 
 from ..base import Base, Machine, load_base
 from ..encoding import Encoder, Windows
@@ -67,10 +70,54 @@ def teach(
 ) -> Outputs:
     """Return the outputs for all examples, from the file at `path` where it has them; add the others to it.
 
-    InvalidInput if the file is of another teacher or of other limits; Stopped after `stopping()` has returned True.
+    InvalidInput if the file is of another teacher or of other limits, or if another run adds to it just now; Stopped
+    after `stopping()` has returned True.
     """
     teacher = Teacher.at(source)
     identity = teacher.identity(settings)
+    with _alone(path):
+        return _complete(
+            teacher, path, identity, examples, settings=settings, machine=machine, report=report, stopping=stopping
+        )
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other runs from the file of outputs at `path`, by a lock beside it."""
+    beside = path.with_name(f"{path.name}.lock")
+    try:
+        lock = os.open(beside, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise ModelError(f"cannot lock the teacher's outputs {str(path)!r}: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.fstat(lock).st_nlink:  # the run that held it has just taken it away
+            raise BlockingIOError
+    except BlockingIOError as error:
+        os.close(lock)
+        raise InvalidInput(
+            f"another run adds to the teacher's outputs {str(path)!r}: wait for it, or name another file with"
+            " --teacher-outputs"
+        ) from error
+    try:
+        yield
+    finally:
+        beside.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _complete(
+    teacher: Teacher,
+    path: Path,
+    identity: dict[str, Any],
+    examples: Sequence[Labelled],
+    *,
+    settings: TrainingSettings,
+    machine: Machine,
+    report: Callable[[int, int], None],
+    stopping: Callable[[], bool],
+) -> Outputs:
+    """The outputs for all examples, as `teach` returns them; nobody else adds to the file meanwhile."""
     found = _same(path, identity) if path.exists() else Outputs.none()
     parts = path.with_name(f"{path.name}.parts")
     finished = [_same(part, identity) for part in sorted(parts.glob("*.npz"))]
@@ -78,7 +125,7 @@ def teach(
     missing = list({key: each for each in examples if (key := key_of(each)) not in known}.values())
     if missing:
         parts.mkdir(parents=True, exist_ok=True)
-        base = _loaded(source, settings, machine)
+        base = _loaded(str(teacher.folder), settings, machine)
         for first in range(0, len(missing), PART):
             if stopping():
                 raise Stopped(f"stopped after the teacher had read {first} of {len(missing)} pairs")
