@@ -237,7 +237,7 @@ class Settings:
         200_000, "longest context of POST /models/{id}", unit="characters", minimum=1, maximum=10_000_000
     )
     top_k_max: int = _of(20, "most answers one question may ask for", minimum=1, maximum=1000)
-    retriever_k: int = _of(8, "sentences read for a question", minimum=1, maximum=64)
+    retriever_k: int = _of(16, "sentences read for a question", minimum=1, maximum=64)
     waves: tuple[int, ...] = _of(
         WAVES, "how many of the sentences have been read after each wave, ascending", minimum=1, maximum=64
     )
@@ -505,7 +505,7 @@ def expected(row: Setting) -> str:
     """
     if row.choices:
         return f"one of {', '.join(row.choices)}"
-    noun = {int: "an integer", float: "a number", bool: "true or false", tuple: "ascending integers, like 1,3,8"}
+    noun = {int: "an integer", float: "a number", bool: "true or false", tuple: "ascending integers, like 2,6,16"}
     words = [noun.get(row.type, "a path" if row.type is Path else "text")]
     if row.minimum is not None:
         words.append(f"from {row.minimum:g}")

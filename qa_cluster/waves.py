@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 # How many sentences have been read after each wave, unless the setting `waves` says otherwise.
-WAVES = (1, 3, 8)
+WAVES = (2, 6, 16)
 
 
 def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
     """How many of `sentences` have been read after each wave; the last wave reads all that are left.
 
-    >>> wave_ends((1, 3, 8), 5), wave_ends((), 5), wave_ends((1, 3, 8), 0)
-    ([1, 3, 5], [5], [])
+    >>> wave_ends((2, 6, 16), 8), wave_ends((), 8), wave_ends((2, 6, 16), 0)
+    ([2, 6, 8], [8], [])
     """
     return [*(end for end in waves if end < sentences), sentences] if sentences else []
 

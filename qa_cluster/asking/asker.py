@@ -28,7 +28,7 @@ from qa_cluster.keys import document_key
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.reading.choosing import Scored, choose, orders
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.reading.readings import SentenceReading, parse_readings
+from qa_cluster.reading.readings import SentenceReading, is_read, parse_readings
 from qa_cluster.routing.admission import Admission
 from qa_cluster.routing.shard_calls import read_sentences
 from qa_cluster.routing.shards import Shards
@@ -395,7 +395,10 @@ class Asker:
     async def _read(
         self, question: Question, ranking: Ranking, manifest: Manifest, clock: Clock
     ) -> tuple[list[SentenceReading], list[Scored], int]:
-        """Read the candidates in waves; return the readings, all their spans, and the number of waves."""
+        """Read the candidates in waves; return the readings, all their spans, and the number of waves.
+
+        A sentence that was read as a neighbour in an earlier wave is not read again.
+        """
         readings: list[SentenceReading] = []
         spans: list[Scored] = []
         ranked = {item.sentence: item.score for item in ranking.candidates}
@@ -405,8 +408,9 @@ class Asker:
         )
         for until in ends:
             begun = perf_counter()
-            with step("wave", {"qa.wave": waves + 1, "qa.sentences": until - done}):
-                found = await self._read_wave(question, ranking.candidates[done:until], manifest)
+            unread = [item for item in ranking.candidates[done:until] if not is_read(item.sentence, readings)]
+            with step("wave", {"qa.wave": waves + 1, "qa.sentences": len(unread)}):
+                found = await self._read_wave(question, unread, manifest) if unread else []
             readings += found
             spans += orders(found, ranked, manifest.rank_weight)
             clock.read.append(perf_counter() - begun)

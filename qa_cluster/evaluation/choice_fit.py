@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,11 @@ from qa_cluster.reading.manifest import Calibration
 from .reliability import expected_calibration_error
 
 MIN_QUESTIONS = 50
+LEAST_ODDS = 0.1
+"""The first answer is told unless "no answer" is more than ten times as probable: its score says what it is worth."""
+
 UNANSWERABLE_SHARE = 0.2
-"""The share of questions without an answer for which the no-answer threshold is the best."""
+"""The share of questions without an answer for which `best_threshold` is the best."""
 
 NEAR = 0.005
 """Thresholds that gain less than this less than the best are as good; then it is the lowest, for more is answered."""
@@ -58,7 +62,7 @@ class ChoiceFit:
 
 
 def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
-    """Fit calibration and no-answer threshold.
+    """Fit the calibration; the no-answer threshold is the order of a span with `LEAST_ODDS` under it.
 
     Raises:
         InvalidInput: for fewer than MIN_QUESTIONS questions with answers, and where right answers are not preferred.
@@ -74,12 +78,10 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
         fitted = _calibration(other)
         shown += [probabilities(question.orders, fitted)[0] for question in part]
         right += [bool(question.right[0]) for question in part]
-    first = np.array([question.orders[0] for question in asked])
-    gained = np.array([float(question.answered and question.right[0]) for question in asked])
     return ChoiceFit(
         len(asked),
         calibration,
-        best_threshold(first, gained, np.array([not question.answered for question in asked])),
+        round((log(LEAST_ODDS) - calibration.b) / calibration.a, 2),
         round(expected_calibration_error(shown, right), 6),
     )
 

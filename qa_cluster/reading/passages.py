@@ -50,6 +50,11 @@ class Passage:
     begins: tuple[int, ...] = (0,)
     breaks: tuple[int, ...] = ()
 
+    @property
+    def last(self) -> int:
+        """The number of its last sentence in the document."""
+        return self.first + len(self.begins) - 1
+
     def sentence_of(self, position: int) -> int:
         """The number of the sentence that holds a code point of `text`, or that is the last before it."""
         return self.first + bisect_right(self.begins, position) - 1

@@ -3,12 +3,12 @@
 A shard's functions write it with `sentence_answer`, the asker reads it with `parse_readings`. All its offsets are code
 points of the document. `spans` has the best spans without overlaps, best first, each with its score over null and the
 number of the sentence that holds it; `answer` is the text of the first. `context` is present if the sentence was read
-with its neighbours: then a span may lie in one of them.
+with its neighbours: then a span may lie in one of them, and `read` has the numbers of the first and the last of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import ClusterError, NotFound, ReplyError, from_reply
 from qa_cluster.keys import SentenceRef, parse_sentence
 
-from .passages import Passage
+from .passages import MAX_NEIGHBOURS, Passage
 from .spans import Reading
 
 _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
@@ -44,6 +44,7 @@ class SentenceReading:
 
     Attributes:
         context_start: the first code point of `context` in the document.
+        read: the numbers of all sentences in `context`.
         model: the manifest's `reading_revision`.
         windows: the number of windows in which the text was read.
         truncated: whether the end of the question was cut off.
@@ -59,6 +60,7 @@ class SentenceReading:
     cached: bool
     windows: int
     truncated: bool
+    read: range = range(0)
 
     @property
     def score(self) -> float:
@@ -115,7 +117,7 @@ def sentence_answer(
         "truncated": read.truncated,
     }
     if passage.breaks:
-        value |= {"context": passage.text, "context_start": begin}
+        value |= {"context": passage.text, "context_start": begin, "read": (passage.first, passage.last)}
     return orjson.dumps(value)
 
 
@@ -152,9 +154,25 @@ def _parse(sentence: SentenceRef, reply: Any, shard: str) -> SentenceReading | N
             cached=value["cache"] == "shard",
             windows=value["windows"],
             truncated=value["truncated"],
+            read=_numbers(*value.get("read", (sentence.index, sentence.index))),
         )
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ClusterError(f"a shard's answer for sentence {sentence} cannot be read: {error!r}") from error
+
+
+def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
+    """Whether one of the readings has read the sentence of this key, as its own or as a neighbour."""
+    ref = parse_sentence(sentence)
+    return any(
+        ref.index in (own.index, *reading.read) and (ref.document, ref.tag) == (own.document, own.tag)
+        for reading in readings
+        for own in (reading.sentence,)
+    )
+
+
+def _numbers(first: int, last: int) -> range:
+    """The numbers from first to last; a text has not more of them than a passage takes."""
+    return range(first, min(last, first + 2 * MAX_NEIGHBOURS) + 1)
 
 
 def _error_text(reply: Any) -> str | None:

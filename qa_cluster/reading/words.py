@@ -39,14 +39,19 @@ _JOINING_WORDS = frozenset(
 # Stripped from words before these are compared; not the dash: "-a" is an option.
 _QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 
+# A mark that opens what no longer belongs to the text; a straight one opens after white space.
+_OPENS_AT_END = re.compile(r"(?:[(\[{\u2018\u201c\u201e\u00ab]|\s[\"'`])$")
+
 
 def can_answer(text: str) -> bool:
     """Whether a text can be an answer: it has a letter or digit, and a word that does not only join others.
 
-    >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO")]
-    [False, False, True, True, True, True]
+    It does not end with a quotation mark or bracket that only opens, either.
+
+    >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO", 'raises the "')]
+    [False, False, True, True, True, True, False]
     """
-    if not any(character.isalnum() for character in text):
+    if not any(character.isalnum() for character in text) or _OPENS_AT_END.search(text):
         return False
     words = (word.strip(_QUOTES_AND_STOPS) for word in text.split())
     return any(

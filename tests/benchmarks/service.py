@@ -1,4 +1,4 @@
-"""`/qa` with 8 candidate sentences: ours in waves and without, uncached and cached, beside a usual service."""
+"""`/qa`: ours in waves, and all of 8 candidates read; uncached and cached, beside a usual service that reads 8."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import redis
 
+from qa_cluster.waves import WAVES
 from tests.harness.system import System
 
 from .corpus import Corpus, variations
@@ -24,9 +25,9 @@ BASELINE_UNCACHED = {1: 40, 8: 80, 64: 160}
 CACHED = {1: 2000, 8: 6000, 64: 8000}
 MAX_SECONDS = 30.0
 NAMES = {
-    "waves": "qa-cluster, in waves",
+    "waves": f"qa-cluster, in waves, at most {WAVES[-1]}",
     "all": "qa-cluster, all 8",
-    "torch": "FastAPI + PyTorch float32",
+    "torch": "FastAPI + PyTorch float32, all 8",
     "near": "qa-cluster, repeat",
     "redis": "FastAPI + redis-py GET",
 }
@@ -72,7 +73,7 @@ def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None
     port = cluster.port
     measure(port, questions.take(64), 8)
     rounds_of("waves", lambda n: measure(port, questions.take(UNCACHED[n]), n))
-    rounds_of("all", lambda n: measure(port, questions.take(UNCACHED[n]), n, "&waves=false"))
+    rounds_of("all", lambda n: measure(port, questions.take(UNCACHED[n]), n, "&waves=false&retriever_k=8"))
     known = questions.take(100)
     measure(port, known, 8)
     rounds_of("near", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
@@ -93,7 +94,7 @@ def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None
             with baseline("tests.benchmarks.baselines.cache_server:app", {"QA_BENCH_REDIS": url}, Path(folder)) as port:
                 measure(port, known, 8)
                 rounds_of("redis", lambda n: measure(port, [known[i % len(known)] for i in range(CACHED[n])], n))
-    _print(report, loads, "Uncached questions over HTTP, 8 candidate sentences", ["waves", "all", "torch"])
+    _print(report, loads, "Uncached questions over HTTP", ["waves", "all", "torch"])
     _print(report, loads, "Repeated questions over HTTP", ["near", "redis"])
 
 

@@ -34,20 +34,29 @@ async def test_the_answer_is_where_the_result_says(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("question", "options", "waves", "sentences"),
     [
-        ("Who wrote good programs?", {}, 1, 1),
-        ("Who wrote programs?", {}, 3, 8),
-        ("Who wrote good programs?", {"waves": False}, 1, 8),
-        ("Who wrote programs?", {"retriever_k": 2}, 2, 2),
+        ("Who wrote good programs?", {}, 1, 2),
+        ("Who wrote programs?", {}, 3, 16),
+        ("Who wrote good programs?", {"waves": False}, 1, 16),
+        ("Who wrote programs?", {"retriever_k": 3}, 2, 3),
     ],
     ids=["sure", "unsure", "without waves", "few candidates"],
 )
 async def test_reading_stops_at_the_wave_that_is_sure(
     engine: Engine, question: str, options: dict[str, Any], waves: int, sentences: int
 ) -> None:
-    await write(engine, *[f"Person{number} wrote good programs." for number in range(12)])
+    await write(engine, *[f"Person{number} wrote good programs." for number in range(20)])
     result = await ask(engine, question, **options)
     assert (result.usage.waves, result.usage.sentences_read) == (waves, sentences)
     assert len(result.timings_ms.read) == waves
+
+
+async def test_a_sentence_that_was_read_as_a_neighbour_is_not_read_again(engine: Engine) -> None:
+    pair = ["Ada wrote programs, wrote programs together.", "Bo and others of that small old town wrote programs."]
+    await write(engine, " ".join(pair), *[f"Person{number} wrote programs." for number in range(4)])
+    result = await ask(engine, QUESTION)
+    assert (result.usage.candidates, result.usage.sentences_read, result.usage.waves) == (6, 5, 2)
+    apart = await ask(engine, QUESTION, doc_id=tuple(f"doc {number}" for number in range(1, 5)))
+    assert (apart.usage.candidates, apart.usage.sentences_read) == (4, 4)
 
 
 async def test_a_wave_is_one_command_per_shard(cluster: ScriptedCluster, engine: Engine) -> None:

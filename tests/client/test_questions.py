@@ -37,7 +37,7 @@ def test_normal_form_is_nfc_with_single_spaces() -> None:
 
 def test_reading_keeps_case_and_the_cache_does_not() -> None:
     question = check_question("Who IS she ?!", AskOptions(), LIMITS)
-    assert question == Question("Who IS she ?!", "who is she", AskOptions(), 8, 10.0)
+    assert question == Question("Who IS she ?!", "who is she", AskOptions(), 16, 10.0)
 
 
 @pytest.mark.parametrize("other", ["who wrote it", "WHO  wrote it?!", " Who wrote it..."])

@@ -127,19 +127,19 @@ def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> Non
     assert report["ranking"]["recall"]["8"]["value"] == 1.0
     assert report["ranking"]["by_type"]["who"]["questions"] == 2
     everything, waves = report["system"]["runs"]
-    assert everything["name"] == "all 8"
+    assert everything["name"] == "all 16"
     assert everything["f1"]["value"] >= 0.8
     assert everything["by_type"]["how many"]["questions"] == 1
     assert waves["sentences_read"]["value"] <= everything["sentences_read"]["value"] <= 7
     [minus] = report["system"]["differences"]
-    assert (minus["of"], minus["minus"]) == ("in waves", "all 8")
+    assert (minus["of"], minus["minus"]) == ("in waves", "all 16")
     assert minus["f1"]["value"] == pytest.approx(waves["f1"]["value"] - everything["f1"]["value"])
     written = json.loads((folder / "figures.json").read_text())
     answers = written.pop("answers")
     assert written == report
-    assert set(answers) == {"context given", "all 8", "in waves"}
-    assert [row["question"] for row in answers["all 8"]] == [question for _, question, _ in ASKED]
-    assert sum(row["f1"] for row in answers["all 8"]) / 6 == pytest.approx(everything["f1"]["value"], abs=1e-3)
+    assert set(answers) == {"context given", "all 16", "in waves"}
+    assert [row["question"] for row in answers["all 16"]] == [question for _, question, _ in ASKED]
+    assert sum(row["f1"] for row in answers["all 16"]) / 6 == pytest.approx(everything["f1"]["value"], abs=1e-3)
 
 
 def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path_factory: Any) -> None:
@@ -150,7 +150,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         run(folder, "ingest", str(file))
         table = run(folder, "eval", str(file), "--running", "--no-context", "--limit", "3").stdout
         assert "3 questions, 3 documents" in table
-        assert "The whole system, at most 8 sentences" in table
+        assert "The whole system, at most 16 sentences" in table
         assert "Recall: a sentence that answers is among the first of 7" in table
         report = json.loads(
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
@@ -228,11 +228,11 @@ def reading_all_gives_what_single_readings_give(url: str) -> None:
     with ExitStack() as stack:
         client = stack.enter_context(ClusterClient(settings))
         shards = [stack.enter_context(shard) for _, shard in shards_of(settings, url)]
-        candidates = 0
+        candidates, most = 0, settings.retriever_k
         for _, question, _ in ASKED:
             result = client.ask(question, waves=False, cache="off", top_k=1, no_answer=False)
             ranking = merge(
-                [json.loads(command(shard, "RG.TRIGGER", "qa.rank", 8, question)[0]) for shard in shards], 8
+                [json.loads(command(shard, "RG.TRIGGER", "qa.rank", most, question)[0]) for shard in shards], most
             )
             assert result.usage.sentences_read == len(ranking.candidates)
             candidates = max(candidates, len(ranking.candidates))

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.evaluation.choice_fit import MIN_QUESTIONS, JudgedQuestion, best_threshold, fit_choice, probabilities
+from qa_cluster.evaluation.choice_fit import (
+    LEAST_ODDS,
+    MIN_QUESTIONS,
+    JudgedQuestion,
+    best_threshold,
+    fit_choice,
+    probabilities,
+)
 from qa_cluster.reading.manifest import Calibration
 
 
@@ -29,6 +36,8 @@ def test_the_calibration_that_made_the_answers_is_found(true: Calibration) -> No
     assert found.calibration.a == pytest.approx(true.a, abs=0.05)
     assert found.calibration.b == pytest.approx(true.b, abs=0.15)
     assert found.error < 0.03
+    first = found.calibration.a * found.no_answer_threshold + found.calibration.b
+    assert np.exp(first) == pytest.approx(LEAST_ODDS, rel=0.01)
     assert found.questions == 4000
 
 

@@ -16,6 +16,7 @@ from qa_cluster.reading.passages import Part, Passage, around
 from qa_cluster.reading.readings import (
     FoundSpan,
     ReadSentence,
+    is_read,
     is_valid,
     parse_readings,
     sentence_answer,
@@ -78,6 +79,22 @@ def test_a_sentence_with_neighbours() -> None:
     assert all(DOCUMENT[span.start : span.end] == reading.text(span) for span in reading.spans)
 
 
+@pytest.mark.parametrize(
+    ("reply", "read"),
+    [
+        (value(64), {"do_c:{t}:0", NAME, "do_c:{t}:2"}),
+        (value(0), {NAME}),
+        (value(64, read=[0, 10**12]), {"do_c:{t}:0", NAME, "do_c:{t}:2"}),
+    ],
+    ids=["with neighbours", "alone", "a number that a client wrote"],
+)
+def test_which_sentences_were_read(reply: bytes, read: set[str]) -> None:
+    names = ["do_c:{t}:0", NAME, "do_c:{t}:2", "do_c:{t}:40", "do_c:{u}:1", "dock:{t}:1"]
+    found = parsed(reply)
+    assert {name for name in names if is_read(name, [found])} == read
+    assert not is_read(NAME, [])
+
+
 @pytest.mark.parametrize("budget", [0, 64])
 def test_nothing_to_answer_with(budget: int) -> None:
     answer = json.loads(value(budget))
@@ -119,6 +136,8 @@ def test_what_a_client_put_there_is_not_given(stored: str) -> None:
         {"spans": None},
         {"spans": [[1, 2]]},
         {"spans": 5},
+        {"read": [1]},
+        {"read": ["a", "b"]},
         {"reading_revision": ...},
         {"windows": ...},
         {"document_version": ...},
