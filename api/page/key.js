@@ -35,7 +35,8 @@ export function ask_service(path, options = {}) {
   return fetch(path, { ...options, headers });
 }
 
-// What stands in the place of an answer that needs a key, or another one.
+// What stands in the place of an answer that needs a key (401), or one that may do more (403), which does not end the
+// one that there is: it may be good for other things.
 export function key_form(problem) {
   const field = element("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: "" });
   const form = element("form", { class: "key" },
@@ -45,8 +46,12 @@ export function key_form(problem) {
     store(field.value.trim());
     given();
   });
-  const wrong = stored() ? "The key was not accepted" : "This service needs a key";
-  store("");
+  const missing = !stored();
+  const title = missing ? "This service needs a key"
+    : problem.status === 403 ? "The key may not do this" : "The key was not accepted";
+  const text = missing ? "Whoever runs the service can make one with “qa-cluster keys create”."
+    : `${problem.detail[0].toUpperCase()}${problem.detail.slice(1)}.`;
+  if (problem.status !== 403) store("");
   return element("div", { class: "state", role: "note" },
-    element("h2", {}, wrong), element("p", {}, `${problem.detail}.`), form);
+    element("h2", {}, title), element("p", {}, `${text} A key is kept until this tab is closed.`), form);
 }

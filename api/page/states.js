@@ -8,9 +8,9 @@ export function state(title, text, wrong = false) {
     element("h2", {}, title), element("p", {}, text));
 }
 
-// A problem document of the service, in words; one that says that a key is needed asks for it.
+// A problem document of the service, in words; one that says that a key, or another one, is needed asks for it.
 export function failed(problem, retry_seconds = null) {
-  if (problem.status === 401) return key_form(problem);
+  if (problem.status === 401 || problem.status === 403) return key_form(problem);
   const ended = /[.!?]$/.test(problem.detail || "") ? problem.detail : `${problem.detail}.`;
   const again = retry_seconds ? ` Please try again in ${retry_seconds} s.` : "";
   const shown = state(problem.title, `${ended[0].toUpperCase()}${ended.slice(1)}${again}`, true);

@@ -6,6 +6,7 @@ defaults are already what they shall be. With a Typer that has nothing of the ki
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import typer.core
@@ -24,21 +25,26 @@ class PlainCommand(typer.core.TyperCommand):
 def sparing_pydantic(parameters: list[P]) -> list[P]:
     """The parameters, whose values pydantic makes only where they need it."""
     for parameter in parameters:
-        if getattr(parameter, "_runtime_param", parameters) is None and hasattr(parameter, "type_descriptor"):
-            parameter._runtime_param = _Values(parameter)  # type: ignore[attr-defined]
+        made_by = getattr(parameter, "get_runtime_param", None)
+        if made_by is not None and not isinstance(getattr(made_by, "__self__", None), _Values):
+            parameter.get_runtime_param = _Values(parameter, made_by).itself  # type: ignore[attr-defined]
     return parameters
 
 
 class _Values:
-    """Makes the values of a parameter, in the place where Typer keeps what makes them."""
+    """Makes the values of a parameter, in the place of what Typer would make them with (`usual`)."""
 
-    def __init__(self, parameter: Any) -> None:
+    def __init__(self, parameter: Any, usual: Callable[[], Any]) -> None:
         described = parameter.type_descriptor
         plain = getattr(described.parameter_info, "parser", None) is None
-        self._described = described
+        self._usual = usual
         self._is_text = plain and described.annotation in (str, str | None)
         self._is_texts = plain and described.annotation in (list[str], list[str] | None)
         self._default = parameter.default if isinstance(parameter.default, int | float | str) else None
+
+    def itself(self) -> _Values:
+        """What Typer asks a parameter for."""
+        return self
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         if value is None:
@@ -47,7 +53,4 @@ class _Values:
             return value
         if self._is_texts and isinstance(value, list | tuple):
             return list(value)
-        from typer._coercion import build_runtime_param
-
-        param._runtime_param = build_runtime_param(self._described)
-        return param._runtime_param.coerce(value, param=param, ctx=ctx)
+        return self._usual().coerce(value, param=param, ctx=ctx)

@@ -26,15 +26,17 @@ const { ask_service, key_form, when_given } = await import("./key.mjs");
 let given = 0;
 when_given(() => { given += 1; });
 ask_service("/qa", { headers: { accept: "x" } });
-const asked = key_form({ detail: "needs a key" });
+const asked = key_form({ status: 401, detail: "needs a key" });
 const form = asked.children[2];
 form.children[1].value = " qac_a_b ";
 form.listeners.submit({ preventDefault() {} });
 ask_service("/qa", { headers: { accept: "x" } });
-const refused = key_form({ detail: "no such key" });
+const forbidden = key_form({ status: 403, detail: "it may search only" });
 ask_service("/search");
-const titles = [asked, refused].map((each) => each.children[0].children[0]);
-console.log(JSON.stringify({ sent, given, titles, type: form.children[1].attributes.type }));
+const refused = key_form({ status: 401, detail: "no such key" });
+ask_service("/search");
+const said = (part) => [asked, forbidden, refused].map((each) => each.children[part].children[0]);
+console.log(JSON.stringify({ sent, given, titles: said(0), texts: said(1), type: form.children[1].attributes.type }));
 """
 
 
@@ -49,9 +51,16 @@ def test_the_page_sends_the_key_that_it_was_given_until_it_is_refused(tmp_path: 
     done = subprocess.run([node, "run.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["sent"] == [{"accept": "x"}, {"accept": "x", "authorization": "Bearer qac_a_b"}, {}]
+    key = {"authorization": "Bearer qac_a_b"}
+    assert found["sent"] == [{"accept": "x"}, {"accept": "x", **key}, key, {}]
     assert (found["given"], found["type"]) == (1, "password")
-    assert found["titles"] == ["This service needs a key", "The key was not accepted"]
+    assert found["titles"] == ["This service needs a key", "The key may not do this", "The key was not accepted"]
+    kept = " A key is kept until this tab is closed."
+    assert [text.removesuffix(kept) for text in found["texts"]] == [
+        "Whoever runs the service can make one with “qa-cluster keys create”.",
+        "It may search only.",
+        "No such key.",
+    ]
 
 
 def test_every_request_of_the_page_but_the_open_ones_goes_with_the_key() -> None:
