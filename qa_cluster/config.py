@@ -269,6 +269,14 @@ class Settings:
         minimum=1,
     )
 
+    whole_answers_mb: int = _of(
+        16,
+        "memory for whole answers in each partition, of which a new cluster has 4 a shard; the oldest give way",
+        unit="MB",
+        minimum=1,
+        maximum=1_000_000,
+    )
+
     sentence_answers_mb: int = _of(
         SENTENCE_ANSWERS_MB,
         "memory for answers of sentences in each partition, of which a new cluster has 4 a shard; the oldest give way",

@@ -26,6 +26,7 @@ DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"
 INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
+WHOLE_ANSWER_PREFIX = "answer:"
 COLLECTIONS_PREFIX = "collections:"
 API_KEYS_PREFIX = "api-keys:"
 DEFAULT_COLLECTION = "default"
@@ -259,7 +260,7 @@ def parse_digest_name(name: str) -> str | None:
 
 def whole_answer_key(tag: str, digest: str, collection: str = DEFAULT_COLLECTION) -> str:
     """The key of a collection's cached answer to a question; `digest` names the question and its options."""
-    return f"answer:{_own(collection)}{{{tag}}}:{digest}"
+    return f"{WHOLE_ANSWER_PREFIX}{_own(collection)}{{{tag}}}:{digest}"
 
 
 def index_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
@@ -313,6 +314,16 @@ def kept_key(tag: str) -> str:
 def kept_bytes_key(tag: str) -> str:
     """The key of the bytes of these answers, a sum."""
     return f"kept-bytes:{{{tag}}}"
+
+
+def whole_kept_key(tag: str) -> str:
+    """The key of what names the whole answers that a partition keeps, the oldest first: a sorted set."""
+    return f"kept-whole:{{{tag}}}"
+
+
+def whole_kept_bytes_key(tag: str) -> str:
+    """The key of the bytes of these answers, a sum."""
+    return f"kept-whole-bytes:{{{tag}}}"
 
 
 def layout_key(tag: str) -> str:

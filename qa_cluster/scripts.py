@@ -19,6 +19,7 @@ _SHARED = {
         "store_tokens",
         "loose_sentences",
         "store_answer",
+        "store_whole_answer",
         "drop_answers",
     ),
     "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences"),

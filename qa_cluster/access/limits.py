@@ -141,19 +141,9 @@ class KeyUse:
                 return  # what was counted before is at least as much
 
     async def _run(self, call: ScriptCall) -> Any:
-        name = call.keys[0]
-
-        async def attempt() -> Any:
-            try:
-                return await self._shards.execute_once(name, *call.short())
-            except ReplyError as error:
-                if error.code != "NOSCRIPT":
-                    raise
-            return await self._shards.execute_once(name, *call.command())
-
         try:
             async with asyncio.timeout(COUNT_SECONDS):
-                return await self._shards.retrying(attempt, COUNT_SECONDS)
+                return await self._shards.run(call, COUNT_SECONDS)
         except TimeoutError as error:
             raise DeadlineExceeded(f"the shard that counts did not answer in {COUNT_SECONDS:g} s") from error
 

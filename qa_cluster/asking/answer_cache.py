@@ -17,12 +17,22 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import QAError
-from qa_cluster.keys import DEFAULT_COLLECTION, index_key, partition_of, partition_tags, whole_answer_key
+from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
+    flight_key,
+    index_key,
+    partition_of,
+    partition_tags,
+    whole_answer_key,
+    whole_kept_bytes_key,
+    whole_kept_key,
+)
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.shard_ranking import Command
 from qa_cluster.ranking.watching import watch_commands
 from qa_cluster.routing.shards import Shards
+from qa_cluster.scripts import ScriptCall
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0
@@ -98,8 +108,9 @@ class Watches:
 class AnswerCache:
     """Reads and writes whole answers; a cache that fails is a miss, never an error."""
 
-    def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int) -> None:
+    def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int, most_bytes: int) -> None:
         self._shards = shards
+        self._most_bytes = most_bytes
         self.watches = watches
         self._partitions = partitions
         self.ttl_seconds = ttl_seconds
@@ -144,14 +155,22 @@ class AnswerCache:
             "watched": tokens,
             "answer": orjson.Fragment(body),
         }
-        task = asyncio.create_task(self._put(self._key(digest, collection), orjson.dumps(value)))
+        tag = partition_of(digest, self._partitions)
+        names = (
+            whole_answer_key(tag, digest, collection),
+            whole_kept_key(tag),
+            whole_kept_bytes_key(tag),
+            flight_key(tag),
+        )
+        call = ScriptCall("store_whole_answer", names, (orjson.dumps(value), self.ttl_seconds, self._most_bytes))
+        task = asyncio.create_task(self._put(call))
         self._stores.add(task)
         task.add_done_callback(self._stores.discard)
 
-    async def _put(self, key: str, value: bytes) -> None:
+    async def _put(self, call: ScriptCall) -> None:
         try:
             async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
-                await self._shards.execute(key, "SET", key, value, "EX", self.ttl_seconds)
+                await self._shards.run(call)
         except (QAError, TimeoutError) as error:
             _log.warning("answer cache cannot be written: %s", error or "no answer in time")
 

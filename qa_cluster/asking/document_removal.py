@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
+from qa_cluster.documents import drop_answers
 from qa_cluster.errors import InvalidInput, NotFound, QAError
 from qa_cluster.keys import (
     COLLECTION_END,
     DOCUMENT_PREFIX,
     PARAGRAPHS_PREFIX,
     SENTENCE_PREFIX,
+    WHOLE_ANSWER_PREFIX,
     DocumentName,
     epoch_key,
     flight_key,
@@ -129,7 +131,7 @@ class CollectionRemoval:
     async def _remove_on(self, shard: Shard, under_way: _UnderWay) -> int:
         """Remove what a shard has of a collection; the number of keys found."""
         found = 0
-        for pattern in (f"*[:_]{under_way.name}{COLLECTION_END}*", f"answer:{under_way.name}:*"):
+        for pattern in (f"*[:_]{under_way.name}{COLLECTION_END}*", f"{WHOLE_ANSWER_PREFIX}{under_way.name}:*"):
             cursor: bytes | int = -1
             while int(cursor) != 0:
                 cursor, keys = await self._shards.execute_on(
@@ -151,7 +153,14 @@ class CollectionRemoval:
                 under_way.deleted += removed
 
         await asyncio.gather(*(remove(*place) for place in documents))
-        await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
+        answers: dict[str, list[str]] = {}
+        for key in keys:
+            if key.startswith(WHOLE_ANSWER_PREFIX):
+                answers.setdefault(key[key.index("{") + 1 : key.index("}")], []).append(key)
+        await asyncio.gather(*(self._shards.run(drop_answers(tag, tuple(names))) for tag, names in answers.items()))
+        await self._shards.execute_many(
+            [(key, ("UNLINK", key)) for key in keys if not key.startswith(WHOLE_ANSWER_PREFIX)]
+        )
 
 
 @dataclass
@@ -176,7 +185,7 @@ def is_of(key: str, collection: str) -> bool:
     >>> is_of("sentence:books%/moby:{06S}", "books"), is_of("bertqa{06S}_a:{06S}:0_what is :books%/", "books")
     (True, False)
     """
-    if key.startswith(f"answer:{collection}:{{"):
+    if key.startswith(f"{WHOLE_ANSWER_PREFIX}{collection}:{{"):
         return True
     if re.match(rf"[a-z]+(?::[a-z]+)*:{collection}{COLLECTION_END}", key):
         return True

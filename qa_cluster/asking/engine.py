@@ -49,6 +49,7 @@ class EngineOptions:
     Attributes:
         near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: how long this process and the shards keep an answer.
+        whole_answers_bytes: what the whole answers that a partition keeps may take together.
         answer_drift: how far the weight of a term may move before a kept answer is given up, as a share of it.
         waves: how many sentences have been read after each wave.
         connections_per_shard: most questions at one shard at the same time.
@@ -62,6 +63,7 @@ class EngineOptions:
     near_cache_bytes: int = 64 * 1024 * 1024
     near_cache_ttl_seconds: int = Settings.near_cache_ttl_s
     whole_answer_ttl_seconds: int = Settings.whole_answer_ttl_s
+    whole_answers_bytes: int = Settings.whole_answers_mb << 20
     answer_drift: float = Settings.answer_drift
     waves: tuple[int, ...] = Settings.waves
     limits: AskLimits = field(default_factory=AskLimits)
@@ -88,7 +90,7 @@ class Engine:
         )
         ttl_seconds = options.whole_answer_ttl_seconds
         watches = Watches(shards, partitions, ttl_seconds, options.answer_drift)
-        self._answers = AnswerCache(shards, watches, partitions, ttl_seconds)
+        self._answers = AnswerCache(shards, watches, partitions, ttl_seconds, options.whole_answers_bytes)
         freshness.on_dropped.append(self.near.discard)
         self.readers = LoadedReaders(shards, manifest)
         self._ranker = Ranker(shards, partitions)

@@ -22,6 +22,7 @@ from typing import Any
 
 from qa_cluster.errors import CannotWrite, ClusterError, QueueFull, ReplyError, from_reply, remedy
 from qa_cluster.keys import slot as slot_of
+from qa_cluster.scripts import ScriptCall
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
 from qa_cluster.tracing import current, step
 
@@ -351,6 +352,20 @@ class Shards:
     async def execute_once(self, key: str | bytes, *command: Argument) -> Any:
         """Run a command once, on the shard of `key` in the last known topology; for use inside `retrying`."""
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
+
+    async def run(self, call: ScriptCall, seconds: float = RETRY_SECONDS) -> Any:
+        """Run a script on the shard of its first key, through redirections and failovers, for so many seconds."""
+        key = call.keys[0]
+
+        async def attempt() -> Any:
+            try:
+                return await self.execute_once(key, *call.short())
+            except ReplyError as error:
+                if error.code != "NOSCRIPT":
+                    raise
+            return await self.execute_once(key, *call.command())
+
+        return await self.retrying(attempt, seconds)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
         """Run a command once, on this shard only; a redirection is an error like any other."""

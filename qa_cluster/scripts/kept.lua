@@ -1,21 +1,49 @@
--- The cached answers of a partition's sentences: `kept:{t}` has their keys in the order of their making, and in the same
--- number their bytes; `kept-bytes:{t}` is the sum of these.
+-- Lists of cached answers that may take so many bytes together. A list has their keys in the order of their making, and in
+-- the same number the bytes of each; another key has the sum of these. `kept:{t}` and `kept-bytes:{t}` are those of the
+-- answers of a partition's sentences.
 local UNIT = 1048576
+-- So many of the smallest answers make room for the largest one: the sum follows whatever comes.
+local MOST_STEPS = 128
+-- About what the server needs besides the texts: entries of the key, of the sets that name it and of the TTL.
+local ENTRY_BYTES = 400
 
--- Forgets answers that are not kept any more. There are at most some hundreds of names.
-local function forget_kept(tag, names)
-  local kept, sum = 'kept:' .. tag, 'kept-bytes:' .. tag
-  if #names == 0 or redis.call('EXISTS', kept) == 0 then
+-- Takes answers that are not kept any more out of a list. There are at most some hundreds of names.
+local function forget_listed(list, sum, names)
+  if #names == 0 or redis.call('EXISTS', list) == 0 then
     return
   end
   local bytes = 0
-  for _, score in ipairs(redis.call('ZMSCORE', kept, unpack(names))) do
+  for _, score in ipairs(redis.call('ZMSCORE', list, unpack(names))) do
     bytes = bytes + (tonumber(score or 0) % UNIT)
   end
-  redis.call('ZREM', kept, unpack(names))
-  if redis.call('EXISTS', kept) == 0 then
+  redis.call('ZREM', list, unpack(names))
+  if redis.call('EXISTS', list) == 0 then
     redis.call('UNLINK', sum)
   else
     redis.call('DECRBY', sum, string.format('%.0f', bytes))
+  end
+end
+
+local function forget_kept(tag, names)
+  forget_listed('kept:' .. tag, 'kept-bytes:' .. tag, names)
+end
+
+-- Puts an answer that is to be stored at the end of a list. While the list exceeds its limit, the oldest answers go, and
+-- whatever has expired before them; `gone` is called with the key of each.
+local function list_newest(list, sum, answer, bytes, limit, gone)
+  bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)
+  local newest = redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2]
+  local turn = newest and math.floor(tonumber(newest) / UNIT) + 1 or 1
+  redis.call('ZADD', list, string.format('%.0f', turn * UNIT + bytes), answer)
+  local total = redis.call('INCRBY', sum, bytes)
+  for _ = 1, MOST_STEPS do
+    local oldest = redis.call('ZRANGE', list, 0, 0)[1]
+    if oldest == answer or (total <= limit and redis.call('EXISTS', oldest) == 1) then
+      break
+    end
+    redis.call('UNLINK', oldest)
+    gone(oldest)
+    forget_listed(list, sum, {oldest})
+    total = tonumber(redis.call('GET', sum) or 0)
   end
 end

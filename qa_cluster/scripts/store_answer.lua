@@ -7,30 +7,11 @@
 -- Names of expired answers are picked out a few at a time instead, and answers are dropped before there are too many.
 -- When the answers of the partition exceed their limit, the oldest go, and whatever has expired before them.
 local PRUNE = 2
--- So many of the smallest answers make room for the largest one: the sum follows whatever comes.
-local MOST_STEPS = 128
--- About what the server needs besides the texts: entries of the key, of both sets and of the TTL.
-local ENTRY_BYTES = 400
 local ANSWER, ANSWERS, KEPT, KEPT_BYTES = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local TAG = KEPT:match('{[^{}]+}$')
 
-local function make_room(limit)
-  -- The key stands in three places: itself and both sets.
-  local bytes = math.min(3 * #ANSWER + #ARGV[4] + ENTRY_BYTES, UNIT - 1)
-  local newest = redis.call('ZRANGE', KEPT, -1, -1, 'WITHSCORES')[2]
-  local turn = newest and math.floor(tonumber(newest) / UNIT) + 1 or 1
-  redis.call('ZADD', KEPT, string.format('%.0f', turn * UNIT + bytes), ANSWER)
-  local sum = redis.call('INCRBY', KEPT_BYTES, bytes)
-  for _ = 1, MOST_STEPS do
-    local oldest = redis.call('ZRANGE', KEPT, 0, 0)[1]
-    if oldest == ANSWER or (sum <= limit and redis.call('EXISTS', oldest) == 1) then
-      break
-    end
-    redis.call('UNLINK', oldest)
-    redis.call('SREM', 'answers:' .. oldest:match('^bertqa[^{]*{[^}]+}_([^{}]*:{[^}]+}):'), oldest)
-    forget_kept(TAG, {oldest})
-    sum = tonumber(redis.call('GET', KEPT_BYTES) or 0)
-  end
+local function no_answer_of_its_document(answer)
+  redis.call('SREM', 'answers:' .. answer:match('^bertqa[^{]*{[^}]+}_([^{}]*:{[^}]+}):'), answer)
 end
 
 local width, count = places()
@@ -56,7 +37,8 @@ if redis.call('SCARD', ANSWERS) >= tonumber(ARGV[6]) then
 end
 if redis.call('EXISTS', ANSWER) == 0 then
   forget_kept(TAG, {ANSWER})
-  make_room(tonumber(ARGV[7]))
+  -- The key stands in three places: itself and both sets.
+  list_newest(KEPT, KEPT_BYTES, ANSWER, 3 * #ANSWER + #ARGV[4], tonumber(ARGV[7]), no_answer_of_its_document)
 end
 redis.call('SET', ANSWER, ARGV[4], 'EX', ARGV[5])
 redis.call('SADD', ANSWERS, ANSWER)

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from qa_cluster import keys
 from qa_cluster.asking.asker import CacheMiss
 from qa_cluster.asking.engine import Engine
-from tests.client.engines import ask, kept, noticed, write
+from tests.client.engines import ask, kept, noticed, opened, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, manifest
+from tests.client.scripted_functions import PARTITIONS
 from tests.harness.polling import eventually_async
 
 QUESTION = "Who wrote programs?"
@@ -38,6 +40,35 @@ async def test_another_process_has_it_from_the_shard_and_then_near(engine: Engin
     await eventually_async(stored)  # the engine stores it in the background
     assert (await ask(second_engine, QUESTION)).cache.tier == "near"
     assert (engine.rankings["indexes"], second_engine.rankings["indexes"]) == (1, 0)
+
+
+@pytest.mark.hostile
+async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: ScriptedCluster) -> None:
+    """The oldest whole answers give way, and each list names those that its partition has."""
+    limit = 8_000
+    async with opened(cluster, whole_answers_bytes=limit, near_cache_entries=0) as engine:
+        for number in range(150):
+            await ask(engine, f"Who wrote programs in the year {number}?")
+        last = "Who wrote programs in the end?"
+        await ask(engine, last)
+        await eventually_async(lambda: in_shards(engine, last))
+        for tag in keys.partition_tags(PARTITIONS):
+            whole = keys.whole_kept_key(tag)
+            listed = await engine.shards.execute(whole, "ZRANGE", whole, "0", "-1", "WITHSCORES")
+            sizes = {name.decode(): int(score) % 2**20 for name, score in listed}
+            sums = keys.whole_kept_bytes_key(tag)
+            assert limit * 0.7 < sum(sizes.values()) == int(await engine.shards.execute(sums, "GET", sums)) <= limit
+            assert sizes.keys() == {name for name in await answers_in(cluster) if f"{{{tag}}}" in name}
+            for name, size in sizes.items():
+                assert await engine.shards.execute(name, "STRLEN", name) < size
+
+
+async def answers_in(cluster: ScriptedCluster) -> list[str]:
+    return [key.decode() for node in cluster.nodes for key in await node.commands.execute("KEYS", "answer:*")]
+
+
+async def in_shards(engine: Engine, question: str) -> bool:
+    return await kept(engine, question) is not None
 
 
 async def test_cache_only_asks_no_shard(engine: Engine) -> None:
