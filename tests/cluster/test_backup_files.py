@@ -191,6 +191,7 @@ def outside(path: Path) -> None:
     path.write_bytes(replace(found, files={"documents/../../x.jsonl.gz": found.files[DOCUMENTS]}).to_json())
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [

@@ -16,6 +16,8 @@ from tests.harness.servers import Server
 
 from .running_shards import Shards, sentence_name
 
+pytestmark = pytest.mark.hostile
+
 CONNECTIONS = 40
 SENTENCES = 50
 QUESTIONS = 15

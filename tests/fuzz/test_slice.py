@@ -10,6 +10,8 @@ from tests.fuzz.damage import Files
 from tests.fuzz.fuzz_commands import binary_of, fuzz
 from tests.harness.programs import chosen_servers, find_binary
 
+pytestmark = pytest.mark.hostile
+
 WANTED = ("jobs_model.run", "jobs_trigger", "client_gone")
 
 

@@ -17,6 +17,8 @@ from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.messages import Message, MessagePart, decode, encode, encode_part, sent
 from qa_cluster.gears.shard.peers import PeerAnswer
 
+pytestmark = pytest.mark.hostile
+
 ODD = "lone \udcff surrogate"
 
 

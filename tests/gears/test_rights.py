@@ -13,6 +13,8 @@ from tests.harness.servers import Server
 SCRIPT = """
 import threading, time
 from concurrent.futures import ThreadPoolExecutor
+
+pytestmark = pytest.mark.hostile
 def get(record):
     return execute('GET', record[1])
 def get_many(record):

@@ -99,6 +99,7 @@ def test_every_administrators_command_is_tried() -> None:
     assert sorted(ADMINISTRATORS) == sorted(name for name, row in TABLE.items() if row[1] == "administrators")
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("name", sorted(ADMINISTRATORS))
 def test_others_cannot_administer(guarded: Server, name: str) -> None:
     with guarded.client(username="noadmin", password="pw") as client:
@@ -107,6 +108,7 @@ def test_others_cannot_administer(guarded: Server, name: str) -> None:
         assert "NOPERM" not in refusal(client, "RG.NETWORKTEST")
 
 
+@pytest.mark.hostile
 def test_scripts_are_shown_to_administrators_only(guarded: Server) -> None:
     with guarded.client(username="noadmin", password="pw") as client:
         assert "NOPERM" in refusal(client, "RG.PYDUMPSESSIONS", "VERBOSE", "sources", "SESSIONS", "a")
@@ -137,6 +139,7 @@ def test_what_others_have_asked_is_in_no_list_that_a_users_role_gives(guarded: S
         assert ASKED in [str(name) for name in client.scan_iter()]  # so @read alone is not for users
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("words", [["AI.CONFIG", "MODEL_CHUNK_SIZE", "1000000"], ["AI.CONFIG", "BACKENDSPATH", "/x"]])
 def test_settings_of_models_are_for_administrators(guarded: Server, words: list[str]) -> None:
     with guarded.client(username="noadmin", password="pw") as client:
@@ -144,6 +147,7 @@ def test_settings_of_models_are_for_administrators(guarded: Server, words: list[
         assert client.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") > 0
 
 
+@pytest.mark.hostile
 def test_internal_commands_are_the_workers(guarded: Server) -> None:
     names = [name for name, row in TABLE.items() if row[1] == "the worker" and name != "QA.HELLO"]
     assert len(names) > 10
@@ -214,6 +218,7 @@ OTHERS_KEYS = [
 ]
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("command", OTHERS_KEYS)
 def test_no_command_reaches_keys_outside_the_patterns(guarded: Server, command: str) -> None:
     with guarded.client(username="tenant", password="pw") as client:
@@ -233,6 +238,7 @@ def test_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str)
         refusal(client, command)  # its keys are missing
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize(
     "command",
     [
@@ -257,6 +263,7 @@ def observed(server: Server) -> str:
         return "\n".join(str(client.execute_command(*order.split())) for order in orders.split(","))
 
 
+@pytest.mark.hostile
 def test_credentials_of_the_worker_are_invisible(guarded: Server) -> None:
     """Any 64 hexadecimal digits could be the token; none may be visible while a fresh worker connects."""
     token = re.compile(r"\b[0-9a-f]{64}\b")
@@ -289,6 +296,7 @@ def test_credentials_of_the_worker_are_invisible(guarded: Server) -> None:
         assert len([line for line in before if "qa-worker" in line]) == 0
 
 
+@pytest.mark.hostile
 def test_a_user_of_the_workers_name_gains_nothing(guarded: Server) -> None:
     with guarded.client() as client:
         client.execute_command("ACL", "SETUSER", "qa-worker", "on", ">pw", "~none", "-@all", "+ping")

@@ -20,6 +20,8 @@ from tests.harness.workers import fake_worker
 from tests.module.bus_packets import key_of, send, signed
 from tests.module.registrations import dump, wait_for_bus
 
+pytestmark = pytest.mark.hostile
+
 WORKER_KIND, ADMIN_KIND = 1, 2
 MINUTE_US = 60_000_000
 

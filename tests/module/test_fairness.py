@@ -105,6 +105,7 @@ def settled(server: Server, expected: tuple[int, int, int]) -> None:
     assert ahead(server) == expected
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("by", ["user", "name"])
 def test_a_user_with_many_connections_has_one_job_at_the_worker_beside_another(
     server: Server, crowd: Crowd, by: str
@@ -127,6 +128,7 @@ def test_a_user_with_many_connections_has_one_job_at_the_worker_beside_another(
     assert server.field("queue_users") == (2 if by == "user" else 1)
 
 
+@pytest.mark.hostile
 def test_no_number_of_names_makes_a_user_two(server: Server, crowd: Crowd) -> None:
     for number in range(8):
         crowd.ask("alice", "held", "hers", name=f"n{number}")

@@ -16,6 +16,8 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
+pytestmark = pytest.mark.hostile
+
 SETTINGS: dict[str, object] = {
     "qa.cancel-grace-ms": 300,
     "qa.atomic-lease-ms": 300,

@@ -138,6 +138,7 @@ def complete(client: redis.Redis, key: str) -> bool:
     return True
 
 
+@pytest.mark.hostile
 def test_damaged_dumps(small: Twins) -> None:
     """The server refuses every cut; it refuses changed bytes, too, or the index is usable."""
     client = small.client
@@ -149,6 +150,7 @@ def test_damaged_dumps(small: Twins) -> None:
     small.check()
 
 
+@pytest.mark.hostile
 def test_damaged_parts(ai: redis.Redis, ai_server: Server) -> None:
     twins = Twins(ai)
     twins.fill(5, 8, 2)

@@ -79,6 +79,7 @@ def test_files_of_all_encodings_load(
         execute(server, "DEBUG", "RELOAD")  # the server writes the newest format
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize(
     "content",
     [

@@ -14,6 +14,8 @@ from tests.harness.servers import Pending, Server
 from tests.harness.workers import fake_worker
 from tests.module.registrations import register, run, trigger
 
+pytestmark = pytest.mark.hostile
+
 
 def add_user(server: Server, name: str, *rules: str) -> None:
     with server.client() as client:

@@ -39,6 +39,7 @@ def test_a_document_at_every_limit_is_accepted() -> None:
     )
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize(
     ("values", "error", "says"),
     [
