@@ -283,9 +283,9 @@ def worker_problem(info: Mapping[str, Any]) -> str:
 
 
 def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
+    manifest = client.get(keys.manifest_key(node.tag))  # a server that refuses to read says nothing about the model
     if not facts["model"]:
         problems.append(f"no model ({keys.model_key(node.tag)})")
-    manifest = client.get(keys.manifest_key(node.tag))
     if manifest is None:
         problems.append(f"no manifest ({keys.manifest_key(node.tag)})")
     else:

@@ -74,7 +74,7 @@ def check_storable(settings: Settings) -> None:
     if found:
         full = any(WRITE_REFUSED in text for text in found)
         raise (CannotWrite if full else ClusterError)(
-            f"nothing was stored; {'; '.join(found)}; see `qa-cluster status`"
+            f"nothing was stored; {'; '.join(text.rstrip('.') for text in found)}; see `qa-cluster status`"
         )
 
 

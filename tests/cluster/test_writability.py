@@ -57,6 +57,13 @@ def test_full_memory_is_named_with_its_setting(client: redis.Redis) -> None:
     assert not write_refusal(client)
 
 
+def test_memory_is_full_when_nothing_is_left_that_expires(client: redis.Redis) -> None:
+    """The policy of our own servers."""
+    client.config_set("maxmemory-policy", "volatile-lru")
+    client.config_set("maxmemory", 1)
+    assert write_refusal(client).startswith("cannot write: memory is full (OOM: ")
+
+
 def test_missing_replicas_are_named_with_their_setting(client: redis.Redis) -> None:
     client.config_set("min-replicas-to-write", 2)
     refused = write_refusal(client)
