@@ -88,7 +88,7 @@ class WorkerService:
 
     async def run(self) -> None:
         """Serve until the control socket closes or a link is lost."""
-        self._loop.set_exception_handler(report_unheard)
+        report_unheard()
         self._loop.add_reader(self._control, self._control_readable)
         for number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C in a terminal reaches the whole process group, but the server decides when its worker ends
@@ -139,7 +139,6 @@ class WorkerService:
         lease_ms = info.number("qa.atomic-lease-ms", 1000)
         self._atomic = AtomicBlock(self._control, links, lease_ms, self._watch_control_again)
         coroutines = CoroutineLoop()
-        coroutines.loop.set_exception_handler(report_unheard)
         threads = FunctionThreads(
             self._loop,
             info.number("qa.function-threads", 32),

@@ -33,7 +33,7 @@ from ..shard.peers import Peers
 from .delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
 from .history import ExecutionHistory
 from .invitations import Invitations, RunRequest
-from .origin import abandoned
+from .origin import SILENCE_SECONDS, abandoned
 from .own import is_own_plan
 from .part import Outbox, Packet, PartState, RunPart, StartRun
 from .pipeline import Chain, feed, run_local
@@ -235,8 +235,11 @@ class Distributor:
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # the origin gives up first, and notifies the others
-        patience = part.start.max_idle_seconds * (1 if part.is_origin else 2)
+        # The origin judges for all: another part may wait for the records of one that is at work. Only a part whose
+        # origin is of an earlier version, which does not say whether it leads the run, judges for itself.
+        patience = part.start.max_idle_seconds
+        if not part.is_origin:
+            patience = max(2 * patience, SILENCE_SECONDS)
         try:
             self._arrivals.begin(part.start.id)
             for sender in self._arrivals.senders(part.start.id):
@@ -245,14 +248,12 @@ class Distributor:
             while not task.done() and not part.refusal.done():
                 await asyncio.wait([task, part.refusal], timeout=tick, return_when=asyncio.FIRST_COMPLETED)
                 self._sending.again(part.start.id)
-                # a function that has a thread, or waits for one, is at work, however long it takes
-                busy = part.beginning or (part.strand is not None and part.strand.busy)
-                if busy or (part.turns.pushed, part.execution.beats) != seen:
+                if part.at_work or (part.turns.pushed, part.execution.beats) != seen:
                     seen = (part.turns.pushed, part.execution.beats)
                     part.last_progress = time.monotonic()
                 if not part.is_origin and part.last_progress > time.monotonic() - TICK_SECONDS and not task.done():
                     self._report(part, done=False)
-                if time.monotonic() - part.last_progress > patience and not task.done():
+                if time.monotonic() - max(part.last_progress, part.last_led) > patience and not task.done():
                     part.execution.add_error(IDLE_ERROR)
                     return
             if task.done():
@@ -271,6 +272,7 @@ class Distributor:
             outbox = Outbox(part, boundary, number + 1, self._send_packet) if boundary else None
             sink = outbox.add if outbox else execution.results.append
             chain = Chain(steps, sink, execution, self._host.atomic, first, moves=boundary is not None)
+            part.chain = chain
             first += len(steps) + 1
             try:
                 if number == 0:
@@ -372,7 +374,11 @@ class Distributor:
 
     async def _end_without_origin(self, part: RunPart) -> None:
         start = part.start
-        reason = await abandoned(self._peers, start.origin, start.id, 2 * start.max_idle_seconds)
+
+        def led() -> None:
+            part.last_led = time.monotonic()
+
+        reason = await abandoned(self._peers, start.origin, start.id, 2 * start.max_idle_seconds, led)
         logger.warning("run %s ends here: %s", start.id, reason)
         part.execution.abort(f"ERR {reason}")
 

@@ -18,7 +18,7 @@ from ..calling.threads import Lane
 from ..shard.executions import Execution
 from ..shard.failures import GearsError
 from ..shard.messages import sent
-from .pipeline import Turns, key_text
+from .pipeline import Chain, Turns, key_text
 from .plan import ExecutionPlan, Step, StepKind
 
 RECORDS_PER_MESSAGE = 200
@@ -92,6 +92,7 @@ class RunPart:
         self.is_origin = own == start.origin
         self.turns = Turns()
         self.last_progress = time.monotonic()
+        self.last_led = 0.0  # when its origin last said that it leads the run
         # two numbers, because one is counted by the worker's event loop and the other by the strand
         self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
@@ -101,9 +102,16 @@ class RunPart:
         self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
         self.receipts_due = False
         self.beginning = False  # whether it waits for `onRegistered` of its registration
+        self.chain: Chain | None = None  # the steps that run now
         self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
         if not self.unfinished:
             self.all_done.set()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a function has a thread, or waits for one, for what it awaits, or for a future: however long."""
+        on_thread = self.strand is not None and self.strand.busy
+        return self.beginning or on_thread or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
         """End the run, because a shard takes no part."""

@@ -109,6 +109,11 @@ class Chain:
         self.suspended = Suspended(execution)
         self.clocked = _now()
 
+    @property
+    def waits(self) -> bool:
+        """Whether records wait at a step, for a coroutine, a future, or a record before them."""
+        return bool(self._waiting)
+
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
         """Send a record through the steps from `index` on; a coroutine that it returns must be run.
 

@@ -134,13 +134,6 @@ def hashtag() -> str:
     return shard_tag([(int(first), int(last)) for first, last, primary, *_ in reply if primary[2] == own])
 
 
-def still_working() -> None:
-    """Report that the function still works on its record, so that its run does not end as idle (not in RedisGears)."""
-    execution = current.get()
-    if execution is not None:
-        execution.beats += 1
-
-
 def waited_seconds() -> float:
     """How long ago the command that called this function came to the server; 0.0 if none did (not in RedisGears).
 

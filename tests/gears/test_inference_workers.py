@@ -219,7 +219,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_run_done_by_another() -> None:
 
 
 def test_a_new_worker_has_all_models_and_shapes_of_the_one_before() -> None:
-    with workers(1) as pool:
+    with workers(1, wait_seconds=60.0) as pool:
         model = load(pool, token_model())
         for shape in ((1, 16), (4, 48), (1, 1024)):
             model.warm(*shape)  # type: ignore[attr-defined]

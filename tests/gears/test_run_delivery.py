@@ -299,9 +299,11 @@ async def test_a_part_is_told_when_its_origin_leads_the_run_no_more() -> None:
     bus.start("a")
     bus.start("b")
     bus.led.add(RUN)
-    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
+    answers: list[bool] = []
+    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0, lambda: answers.append(True)))
     await asyncio.sleep(0.5)
     assert not watching.done()
+    assert answers
     bus.led.clear()
     assert "shard a leads this run no more" in await watching
 
@@ -329,7 +331,9 @@ async def test_an_origin_of_an_earlier_version_is_not_taken_for_gone() -> None:
     bus = Bus()
     bus.start("b")
     bus.ends["a"] = Peers(_End(bus, "a"))  # type: ignore[arg-type]
-    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
+    led = asyncio.Event()
+    watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0, led.set))
     await asyncio.sleep(0.8)
     assert not watching.done()
+    assert not led.is_set(), "the part has to judge for itself"
     watching.cancel()

@@ -108,7 +108,6 @@ class _Progress:
 
     def add(self, status: str, sentences: int) -> None:
         """Count one finished document."""
-        rg.still_working()
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
         if status == "tokenized":

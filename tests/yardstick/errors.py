@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Tell the wrong first answers of an evaluation apart by kind: python3 errors.py FIGURES [KIND]
+
+FIGURES is what `qa-cluster eval questions-dev.jsonl --out FIGURES` has written. Prints the share of each kind among the
+answered questions whose first answer is wrong, with examples; of one kind only if that is named.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from check import words
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = 3
+MOST = 50
+
+
+def kind_of(question, first):
+    """What is wrong with the first answer, None for none: it must not be right."""
+    if first is None:
+        return "none told"
+    own = question["document"] in (first["document_id"], *first["also_in"])
+    given = words(first["text"])
+    accepted = [words(answer) for answer in question["answers"]]
+    if not own and any(holds(given, answer) or holds(answer, given) for answer in accepted):
+        return "the answer, or nearly, from a document that the question does not name"
+    if not own:
+        return "another document"
+    if any(set(given) & set(answer) for answer in accepted):
+        return "overlaps with the answer"
+    return "another place of the right document"
+
+
+def holds(outer, inner):
+    """Whether all words of `inner` stand in a row in `outer`."""
+    return any(outer[at : at + len(inner)] == inner for at in range(len(outer) - len(inner) + 1)) if inner else False
+
+
+def main(figures, only=None):
+    found = json.loads(Path(figures).read_text(encoding="utf-8"))
+    lines = (HERE / found["file"]).read_text(encoding="utf-8").splitlines()
+    questions = {row["question"]: row for row in map(json.loads, lines)}
+    kinds = defaultdict(list)
+    for row in found["answers"]["plain"]:
+        if questions[row["question"]]["answers"] and not row["right"]:
+            first = row["answers"][0] if row["answerable"] else None
+            kinds[kind_of(questions[row["question"]], first)].append((row, first))
+    total = sum(map(len, kinds.values()))
+    if not total:
+        sys.exit("no first answer is wrong")
+    for kind, rows in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        if only not in (None, kind):
+            continue
+        print(f"{len(rows) / total:6.1%}  {len(rows):4}  {kind}")
+        for row, first in rows[: EXAMPLES if only is None else None]:
+            given = "" if first is None else f"{first['text'][:MOST]!r} ({first['probability']:.2f}), "
+            print(f"              {row['question']}  {given}not {questions[row['question']]['answers'][0][:MOST]!r}")
+    later = sum(row["right_in_three"] for rows in kinds.values() for row, _ in rows)
+    print(f"{later / total:6.1%}  {later:4}  of all these have the right answer in second or third place")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
