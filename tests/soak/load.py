@@ -41,9 +41,21 @@ import time
 def slow(record):
     time.sleep(0.3)
     execute('SADD', 'soak-seen:' + record['key'].partition(':')[2], record['value']['n'])
-GB('StreamReader').foreach(slow).register(prefix='soak-in:*', batch=5, duration=100, mode='async_local')
+GB('StreamReader').foreach(slow).register(prefix='soak-in:*', batch=5, duration=100, mode='async_local',
+    onFailedPolicy='retry', onFailedRetryInterval=1)
 """
 REGISTER = "GB('CommandReader').map(lambda words: '/'.join(words[1:])).register(trigger='{name}', mode='async_local')"
+
+
+def last_errors(client: Any) -> list[str]:
+    """The last errors of the shard's registrations on streams."""
+    rows = [dict(zip(row[::2], row[1::2], strict=True)) for row in client.execute_command("RG.DUMPREGISTRATIONS")]
+    data = [
+        dict(zip(row["RegistrationData"][::2], row["RegistrationData"][1::2], strict=True))
+        for row in rows
+        if row["reader"] == "StreamReader"
+    ]
+    return [str(each["lastError"]) for each in data]
 
 
 def town(number: int) -> tuple[str, str, str, str]:
@@ -244,7 +256,11 @@ class Load:
             try:
                 eventually(lambda: client.execute_command("SISMEMBER", seen, number), STREAM_SECONDS, pause=0.1)
             except AssertionError:
-                raise Wrong(f"entry {number} of {tag} was not taken within {STREAM_SECONDS:g} s") from None
+                waiting = client.execute_command("XLEN", f"soak-in:{tag}")
+                raise Wrong(
+                    f"entry {number} of {tag} was not taken within {STREAM_SECONDS:g} s: {waiting} entries in the"
+                    f" stream, {last_errors(client)}"
+                ) from None
             client.execute_command("SREM", seen, number)
 
         return lambda: self._note("slow stream", add)
