@@ -100,12 +100,11 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
     """A model's inputs and outputs by name, with their shapes (None: any), from the runtime that a worker would use."""
-    import openvino
-    from openvino.frontend import FrontEndManager
+    from qa_cluster.reading.lean_openvino import openvino
 
     try:
         # Other frontends must not try to read it: TensorFlow's accepts text, and prints its complaints.
-        if not FrontEndManager().load_by_framework("onnx").supported(str(path)):
+        if not openvino.frontend.FrontEndManager().load_by_framework("onnx").supported(str(path)):
             raise ModelError("no ONNX file")
         model = openvino.Core().read_model(str(path))
 

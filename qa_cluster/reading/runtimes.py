@@ -61,7 +61,7 @@ def _gpu(device: str, runtime: str) -> int | None:
 
 
 def _openvino(model: Path, threads: int) -> Runner:
-    import openvino
+    from .lean_openvino import openvino
 
     core = openvino.Core()
     network = core.read_model(str(model))

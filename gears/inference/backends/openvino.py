@@ -21,10 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from qa_cluster.errors import InferenceFailed
+from qa_cluster.reading import lean_openvino  # noqa: F401 (it comes first: `import openvino` alone takes twice as long)
+
+# isort: split
 import openvino
 from openvino.frontend import FrontEnd, FrontEndManager
 
-from qa_cluster.errors import InferenceFailed
 from qa_cluster.reading.precisions import openvino_settings, precision_of
 
 from ..model_file import ModelFile

@@ -1,0 +1,30 @@
+"""OpenVINO is imported without its converter, and programs that want that still have it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CONVERTER = "openvino.tools.ovc"
+
+
+@pytest.mark.parametrize("who", ["qa_cluster.reading.lean_openvino", "qa_cluster.gears.inference.backends.openvino"])
+def test_the_converter_comes_when_it_is_asked_for(who: str) -> None:
+    code = (
+        f"import sys, {who}, openvino; found = {{'{CONVERTER}', 'openvino_telemetry'}} & set(sys.modules);"
+        "assert not found, found;"
+        "assert not hasattr(openvino, 'convert');"
+        f"from openvino import convert_model; assert convert_model is sys.modules['{CONVERTER}'].convert_model"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_what_a_program_has_imported_stays() -> None:
+    code = (
+        f"import openvino, sys; own = sys.modules['{CONVERTER}'];"
+        "from qa_cluster.reading import lean_openvino;"
+        f"assert lean_openvino.openvino is openvino and sys.modules['{CONVERTER}'] is own"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
