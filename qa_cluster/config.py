@@ -162,7 +162,9 @@ class Settings:
         "an existing cluster to use, redis://host:port or rediss://host:port (TLS); empty: the local one of data_dir",
     )
     cluster_user: str = _of("", "user name on the cluster")
-    cluster_password: str = _of("", "password on the cluster; a local cluster asks for it", secret=True)
+    cluster_password: str = _of(
+        "", "password on the cluster; a local cluster asks for it, or for the one in its folder", secret=True
+    )
     bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster makes one")
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
