@@ -33,6 +33,7 @@ from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 from .config import Settings
 from .errors import ClusterError, InvalidInput, RequestError
 from .keys import DEFAULT_COLLECTION
+from .local_password import password_at
 from .types import (
     AskResult,
     CollectionEntry,
@@ -70,14 +71,21 @@ class ClusterStatus:
     tracking: bool
 
 
+def _settings_of(cluster_url: str) -> Settings:
+    """The settings of a client that is given nothing but an address."""
+    settings = Settings()
+    return replace(settings, cluster_url=cluster_url, cluster_password=password_at(cluster_url, settings.data_dir))
+
+
 class AsyncClusterClient:
     """Asks and writes on the shards. Use as ``async with``, or call `open` and `aclose`.
 
-    `cluster` is a URL ``redis://host:port`` or the settings, whose `cluster_url` is used.
+    `cluster` is a URL ``redis://host:port`` or the settings, whose `cluster_url` is used. With a URL of the local
+    cluster whose folder is in the current one, the client finds the password there.
     """
 
     def __init__(self, cluster: str | Settings) -> None:
-        settings = replace(Settings(), cluster_url=cluster) if isinstance(cluster, str) else cluster
+        settings = _settings_of(cluster) if isinstance(cluster, str) else cluster
         self._target = target_of(settings)
         self._engine: Engine | None = None
 

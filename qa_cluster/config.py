@@ -4,8 +4,9 @@ The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources
 (``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
 (``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range raises a ConfigError that
 names it; nothing is guessed. The file names programs, so one that only lies in the current folder must be one's own.
-Without `cluster_url` and `cluster_password`, the password is the generated one of the local cluster, if it has one; so
-are, without `cluster_tls_ca`, the certificates of a local cluster with TLS.
+Without `cluster_password`, the password is the generated one of the local cluster, if it has one and `cluster_url` is
+empty or names it (`local_password`); so are, without `cluster_url` and `cluster_tls_ca`, the certificates of a local
+cluster with TLS.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .local_password import PASSWORD_FILE, password_at, stored_password
 from .ownership import objection
 from .shard_functions import (
     DIGEST,
@@ -37,10 +39,8 @@ from .shard_functions import (
 from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
-# In the folder of a local cluster: its password, if `qa-cluster up` has made one.
-PASSWORD_FILE = "password"
-# In the same folder: the authority and the certificates that `qa-cluster up --tls` has made, and the settings that
-# name those of a client.
+# In the folder of a local cluster: the authority and the certificates that `qa-cluster up --tls` has made, and the
+# settings that name those of a client.
 TLS_FOLDER = "tls"
 CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt", "cluster_tls_key": "client.key"}
 # Whether clients must show a certificate to servers with TLS.
@@ -162,7 +162,9 @@ class Settings:
         "an existing cluster to use, redis://host:port or rediss://host:port (TLS); empty: the local one of data_dir",
     )
     cluster_user: str = _of("", "user name on the cluster")
-    cluster_password: str = _of("", "password on the cluster; a local cluster asks for it", secret=True)
+    cluster_password: str = _of(
+        "", "password on the cluster; a local cluster asks for it, or for the one in its folder", secret=True
+    )
     bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster makes one")
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
@@ -394,22 +396,15 @@ def load(
         known = _known(name, "command line")
         values[known] = _checked(known, text, "command line")
         sources[known] = "flag"
-    if not values["cluster_url"] and sources["cluster_password"] == "default":
+    if sources["cluster_password"] == "default" and not (values["cluster_url"] and values["cluster_user"]):
         file = values["data_dir"].expanduser() / PASSWORD_FILE
-        if password := stored_password(file):
+        url = values["cluster_url"]
+        if password := password_at(url, file.parent) if url else stored_password(file):
             values["cluster_password"], sources["cluster_password"] = password, f"file {file}"
     if not values["cluster_url"] and sources["cluster_tls_ca"] == "default":
         for name, file in client_tls_files(values["data_dir"].expanduser()).items():
             values[name], sources[name] = str(file), f"folder {file.parent}"
     return Loaded(Settings(**values), sources)
-
-
-def stored_password(file: Path) -> str:
-    """The password that a local cluster keeps in its folder; empty if there is none."""
-    try:
-        return file.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 def client_tls_files(data_dir: Path) -> dict[str, Path]:

@@ -16,13 +16,14 @@ import typer
 
 from qa_cluster.config import Loaded
 from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.local_password import PASSWORD_FILE
 
 from ..provision import demo_corpus
 from ..provision.inspection import inspect_cluster
 from ..provision.provisioning import complete
 from ..provision.storing import store
 from ..servers import ports, service
-from ..servers.local import LocalCluster, start_servers
+from ..servers.local import LocalCluster, start_servers, with_usual_password
 from ..servers.processes import cpu_ticks, stop
 from ..servers.signals import ignore_signals, until_signal
 from ..terminal import console, tables
@@ -53,6 +54,10 @@ def demo(
             raise ConfigError(
                 f"the cluster in {str(folder)!r} is running: the demo would stop it; use `qa-cluster ask`"
             )
+        settings = with_usual_password(settings)
+        if settings != loaded.settings:
+            made = {"cluster_password": f"file {folder / PASSWORD_FILE}"}
+            loaded = replace(loaded, settings=settings, sources={**loaded.sources, **made})
         try:
             _run(loaded, folder, started, once)
         except KeyboardInterrupt:

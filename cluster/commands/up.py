@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.config import PASSWORD_FILE, TLS_FOLDER, Settings
+from qa_cluster.config import TLS_FOLDER, Settings
 from qa_cluster.errors import ConfigError
+from qa_cluster.local_password import PASSWORD_FILE
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers
 from ..provision.inspection import taking_over
 from ..provision.provisioning import complete
-from ..servers.local import start_servers, with_password, with_tls
+from ..servers.local import start_servers, with_password, with_tls, with_usual_password, without_password
 from ..terminal import console
 from .shared_options import audit_of, load_settings
 
@@ -37,12 +38,13 @@ def up(  # noqa: PLR0917 - one parameter is one option
         typer.Option("--form", help="First make one cluster of the servers in --cluster-url, as far as they are none."),
     ] = False,
     generate_password: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--generate-password",
-            help="Let the local cluster ask for a password, which is made and kept in its folder.",
+            "--generate-password/--no-password",
+            help="Whether the local cluster asks for a password, which is made and kept in its folder.",
+            show_default="a new one does, others as they were",
         ),
-    ] = False,
+    ] = None,
     tls: Annotated[
         bool,
         typer.Option(
@@ -57,8 +59,9 @@ def up(  # noqa: PLR0917 - one parameter is one option
     started: the cluster at that address gets the reader and the functions. With --form as well, the address names all
     servers (those of `qa-cluster node`), primaries first; --shards and --replicas say how many of each there are.
 
-    With --generate-password all servers of the local cluster ask for a password, from then on. It is in the file
-    `password` of the data folder, which only this user can read; commands that use the folder find it there.
+    All servers of a new local cluster ask for a password, unless --no-password says otherwise: other users of the
+    machine could reach them. It is in the file `password` of the data folder, which only this user can read; commands
+    that use the folder find it there. --generate-password gives one to a cluster that was created without.
 
     With --tls they speak TLS only from then on, also with each other, and want a certificate of each client; all are in
     the folder `tls` of the data folder, where the commands find them. The server program must have been built with TLS.
@@ -71,17 +74,22 @@ def up(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster up --first-port 7000
 
-        qa-cluster up --tls --generate-password --server /usr/bin/redis-server
+        qa-cluster up --tls --server /usr/bin/redis-server
 
         qa-cluster up --cluster-url redis://db.example:7000
 
         qa-cluster up --form --cluster-url redis://a.example:7000,b.example:7000,c.example:7000
     """
-    settings = load_settings(context, shards=shards, replicas=replicas, first_port=first_port, server=server).settings
+    loaded = load_settings(context, shards=shards, replicas=replicas, first_port=first_port, server=server)
+    settings, given = loaded.settings, loaded.sources["cluster_password"] != "default"
     audit = audit_of(context)
     url = settings.cluster_url
-    if generate_password:
+    if generate_password is False:
+        settings = without_password(settings)
+    elif generate_password:
         settings = with_password(settings)
+    elif not given:  # an empty one, too: none is wanted then
+        settings = with_usual_password(settings)
     if tls:
         settings = with_tls(settings)
     if form and not url:
@@ -102,7 +110,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
     console.say(f"the cluster is up: {url}")
     if not bare and (text := taking_over(settings, url)):
         console.notice(text)
-    if generate_password:
+    if generate_password or (settings.cluster_password and not given):
         console.say(
             f"its password is in {settings.data_dir / PASSWORD_FILE}; commands that use this folder find it there"
         )

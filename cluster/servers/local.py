@@ -16,8 +16,9 @@ from pathlib import Path
 
 import redis
 
-from qa_cluster.config import PASSWORD_FILE, Settings, client_tls_files, stored_password
+from qa_cluster.config import Settings, client_tls_files
 from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.local_password import PASSWORD_FILE, stored_password
 
 from ..nodes import formation
 from ..nodes.all_shards import OnStep
@@ -234,6 +235,51 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
     return report.url
 
 
+def with_usual_password(settings: Settings) -> Settings:
+    """The settings with a password for the local cluster: made if that is yet to be created and nobody has given one.
+
+    A cluster that was created without one stays so.
+    """
+    if settings.cluster_url or settings.cluster_password:
+        return settings
+    folder = data_folder(settings)
+    with locked(folder):
+        # another command may have made it since the settings were read
+        password = stored_password(folder / PASSWORD_FILE)
+        if not password and not _is_created(folder):
+            password = make_password(folder)
+    return replace(settings, cluster_password=password)
+
+
+def without_password(settings: Settings) -> Settings:
+    """The settings without a password for the local cluster, which stays, or will be created, without one.
+
+    ConfigError if the cluster is elsewhere, if a password is given, and if the cluster has one.
+    """
+    if settings.cluster_url:
+        raise ConfigError(
+            "`up --no-password` is for a local cluster only: servers elsewhere have the password that they were started"
+            " with"
+        )
+    folder = data_folder(settings)
+    file = folder / PASSWORD_FILE
+    if settings.cluster_password and settings.cluster_password != stored_password(file):
+        raise ConfigError("setting 'cluster_password' is a password: leave out either it or --no-password")
+    with locked(folder):
+        if file.exists() and _is_created(folder):
+            raise ConfigError(
+                f"the cluster in {str(folder)!r} has a password: `qa-cluster down` stops it, its data stay, and without"
+                f" the file {str(file)!r} the next `qa-cluster up` starts it without one"
+            )
+        file.unlink(missing_ok=True)
+    return replace(settings, cluster_password="")
+
+
+def _is_created(folder: Path) -> bool:
+    state = read_state(folder)
+    return state is not None and state.created
+
+
 def with_password(settings: Settings) -> Settings:
     """The settings with the generated password of the local cluster, which is made unless it has one.
 
@@ -254,7 +300,8 @@ def with_password(settings: Settings) -> Settings:
                 f"the cluster in {str(folder)!r} runs without a password: `qa-cluster down` stops it, its data stay,"
                 " and the next `qa-cluster up --generate-password` starts it with one"
             )
-        return replace(settings, cluster_password=make_password(folder))
+        password = stored_password(folder / PASSWORD_FILE) or make_password(folder)
+    return replace(settings, cluster_password=password)
 
 
 def with_tls(settings: Settings) -> Settings:

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from qa_cluster.config import PASSWORD_FILE, Settings
+from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.local_password import PASSWORD_FILE, STATE_FILE
 from qa_cluster.ownership import objection
 
-STATE_FILE = "cluster.json"
 LOCK_FILE = "lock"
 BUS_KEY_FILE = "bus.key"
 _FORMAT = 1

@@ -104,7 +104,10 @@ class Connection(asyncio.Protocol):
             why = hung_up(error, tls=login.tls is not None)
             raise ConnectionLost(f"cannot connect to {host}:{port}: {why}") from error
         except ReplyError as error:
-            raise ClusterError(f"{host}:{port} refused the login: {error}") from error
+            raise ClusterError(
+                f"{host}:{port} refused the login: {str(error).rstrip('.')}; see setting 'cluster_password'"
+                " (QA_CLUSTER_PASSWORD), or the user and password in 'cluster_url'"
+            ) from error
         return connection
 
     @property

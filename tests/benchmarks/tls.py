@@ -79,7 +79,7 @@ def run(
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lines = str(corpus.write_jsonl(Path(folder) / "corpus.jsonl"))
         plain = stack.enter_context(System(binary, shards=shards, **settings))
-        secured = stack.enter_context(System(binary, shards=shards, up=("--tls",), **settings))
+        secured = stack.enter_context(System(binary, shards=shards, up=("--tls", "--no-password"), **settings))
         for cluster in (plain, secured):
             cluster.cli("ingest", lines)
         files = secured.folder / "data" / "tls"

@@ -19,6 +19,7 @@ import redis
 
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.keys import layout_key
+from qa_cluster.local_password import PASSWORD_FILE
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 from qa_cluster.shard_functions import missing_functions
@@ -55,6 +56,11 @@ class Qa:
         done = run_here(arguments, self.folder, environment(self.server))
         assert done.returncode == code, done.stdout + done.stderr
         return done
+
+    @property
+    def password(self) -> str:
+        """That of the folder's cluster, for stock clients."""
+        return (self.folder / ".qa-cluster" / PASSWORD_FILE).read_text().strip()
 
     def status(self, code: int = 0) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self("status", "--json", code=code).stdout)
@@ -122,7 +128,7 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
 def test_that_documents_of_an_earlier_version_are_indexed_anew_is_said(up: Qa) -> None:
     said = "being indexed anew (1 of 12 partitions are left)"
     assert said not in up("status").stderr
-    with redis.RedisCluster.from_url(f"redis://{up.status()['shards'][0]['address']}") as client:
+    with redis.RedisCluster.from_url(f"redis://:{up.password}@{up.status()['shards'][0]['address']}") as client:
         name = next(key for node in client.get_primaries() for key in client.scan_iter("index:*", target_nodes=node))
         layout = layout_key(name.decode().partition("{")[2].removesuffix("}"))
         analyzer = client.hget(layout, "analyzer")
@@ -183,7 +189,7 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
     [shard] = [shard for shard in up.status()["shards"] if shard["documents"]]
     key = f"bert-qa{{{shard['tag']}}}"
     host, port = shard["address"].split(":")
-    with redis.Redis(host=host, port=int(port)) as client:
+    with redis.Redis(host=host, port=int(port), password=up.password) as client:
         assert client.config_get("qa.max-batch-tokens") == {"qa.max-batch-tokens": str(FEW_TOKENS)}
         assert client.delete(key) == 1
         # the shard gets the reader from another one, and answers meanwhile
@@ -240,7 +246,7 @@ def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
 
 
 def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:
-    qa("--set", "shards=1", "up", "--bare")
+    qa("--set", "shards=1", "up", "--bare", "--no-password")
     [shard] = qa.status(code=3)["shards"]
     elsewhere = ("--cluster-url", f"redis://{shard['address']}", "--data-dir", str(qa.folder / "elsewhere"))
     missing = qa("status", *elsewhere, code=3).stderr
@@ -266,6 +272,7 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
     done = Qa(tmp_path)("demo", "--once", "--data-dir", "demo")
     for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
         assert words in done.stdout
+    assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600  # its servers asked for a password
     assert processes_with(str(tmp_path)) == []
 
 

@@ -28,7 +28,7 @@ def up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     if request.param and shutil.which(request.param) is None:
         pytest.skip(f"{request.param} is not installed")
     made = Qa(tmp_path_factory.mktemp("up"), request.param)
-    made("--set", "shards=2", "up")
+    made("--set", "shards=2", "up", "--no-password")
     yield made
     made("down")
 

@@ -144,7 +144,7 @@ def test_all_parts_of_a_small_file(folder: Path, file: Path, server: str) -> Non
 
 def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path_factory: Any) -> None:
     missing = "run `qa-cluster ingest"
-    run(folder, "up", QA_CONTEXT_TOKENS="64")
+    run(folder, "up", "--no-password", QA_CONTEXT_TOKENS="64")
     try:
         assert missing in run(folder, "eval", str(file), "--running", "--no-context", code=3).stderr
         run(folder, "ingest", str(file))

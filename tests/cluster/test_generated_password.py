@@ -1,4 +1,4 @@
-"""A local cluster with a password of its own, which the user's commands find and nobody else can read."""
+"""A local cluster asks for a password of its own, which the user's commands and clients find and nobody else reads."""
 
 from __future__ import annotations
 
@@ -12,22 +12,36 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qa_cluster.cluster.servers.local import LocalCluster, with_password
-from qa_cluster.config import PASSWORD_FILE, Settings, load
-from qa_cluster.errors import ConfigError
+from qa_cluster.client import ClusterClient
+from qa_cluster.cluster.evaluation import temporary_cluster
+from qa_cluster.cluster.readers.reader_files import ReaderFiles, budget_of, read_reader
+from qa_cluster.cluster.servers.local import LocalCluster, with_password, with_usual_password, without_password
+from qa_cluster.cluster.servers.state import ClusterState, write_state
+from qa_cluster.config import Settings, load
+from qa_cluster.errors import ClusterError, ConfigError
+from qa_cluster.local_password import PASSWORD_FILE
+from qa_cluster.reading.bundled import bundled_reader
+from tests.harness.commands import run_here
 from tests.harness.polling import eventually
+from tests.harness.programs import MODULE
 from tests.harness.system import UNHURRIED, System
 
+from .test_passwords import read
+
 pytestmark = pytest.mark.hostile
+WHO = "Who wrote the first program?"
 
 
 @pytest.fixture
 def guarded(server_binary: Path) -> Iterator[System]:
-    with System(server_binary, shards=1, up=("--generate-password",), **UNHURRIED) as made:
+    """The cluster that `qa-cluster up` makes of itself."""
+    with System(server_binary, shards=1, up=(), **UNHURRIED) as made:
         yield made
 
 
-def test_commands_find_the_password_and_nobody_gets_in_without(guarded: System) -> None:
+def test_commands_and_clients_find_the_password_and_nobody_gets_in_without(
+    guarded: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = guarded.folder / "data"
     file = data / PASSWORD_FILE
     password = file.read_text().strip()
@@ -35,30 +49,80 @@ def test_commands_find_the_password_and_nobody_gets_in_without(guarded: System) 
     assert (data.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
     (guarded.folder / "ada.txt").write_text("Ada Lovelace wrote the first program in 1843.")
     guarded.cli("ingest", "ada.txt")
-    assert "Ada Lovelace" in guarded.cli("ask", "Who wrote the first program?").stdout
+    assert "Ada Lovelace" in guarded.cli("ask", WHO).stdout
     guarded.start_service()
     assert b"Ada Lovelace" in guarded.http("/qa?question=Who+wrote+the+first+program%3F")[2]
     guarded.cli("pretokenize", "--background")
     eventually(lambda: [job["state"] for job in guarded.status()["jobs"]] == ["finished"])
+    assert in_view(guarded, password) == []
     shown = guarded.cli("config", "--json").stdout
     assert password not in shown
     assert json.loads(shown)["cluster_password"]["source"] == f"file {file}"
-
     refused = guarded.client(0, retry=Retry(NoBackoff(), 0))
     assert_refused(refused)
+
+    with pytest.raises(ClusterError, match=r"NOAUTH.*'cluster_password'"), ClusterClient(guarded.url):
+        pass
+    (guarded.folder / ".qa-cluster").symlink_to(data)
+    monkeypatch.chdir(guarded.folder)
+    with ClusterClient(guarded.url) as client:
+        assert client.ask(WHO).answers[0].answer == "Ada Lovelace"
+    by_address = {name: value for name, value in guarded.environment.items() if name != "QA_DATA_DIR"}
+    asked = run_here(("--cluster-url", guarded.url, "ask", WHO), guarded.folder, by_address)
+    assert "Ada Lovelace" in asked.stdout, asked.stderr
+
     guarded.stop_service()
     guarded.cli("down")
-    guarded.cli("up")  # the option is needed once only
+    guarded.cli("up")
     assert file.read_text().strip() == password
     assert guarded.status()["ready"]
     assert_refused(refused)
     guarded.cli("up", "--generate-password")
+    assert file.read_text().strip() == password
+    assert "has a password: `qa-cluster down`" in " ".join(
+        guarded.cli("up", "--no-password", check=False).stderr.split()
+    )
     assert file.read_text().strip() == password
 
 
 def assert_refused(client: redis.Redis) -> None:
     with pytest.raises(redis.exceptions.AuthenticationError):
         client.get("paragraphs:ada.txt")
+
+
+def in_view(system: System, password: str) -> list[str]:
+    """The arguments of processes, and the logs, that have the password."""
+    texts = [read(entry.name, "cmdline").decode(errors="replace") for entry in Path("/proc").glob("[0-9]*")]
+    assert any(str(system.folder) in text for text in texts)
+    texts += [file.read_text(errors="replace") for file in system.folder.rglob("*.log")]
+    return [text for text in texts if password in text]
+
+
+@pytest.mark.one_server("a setting says so, whichever the server")
+def test_an_empty_password_that_is_given_is_none(server_binary: Path, tmp_path: Path) -> None:
+    given = {"QA_SHARDS": "1", "QA_SERVER": str(server_binary), "QA_MODULE_PATH": str(MODULE)}
+    try:
+        done = run_here(("up", "--bare"), tmp_path, {**given, "QA_CLUSTER_PASSWORD": ""})
+        assert done.returncode == 0, done.stderr
+        assert "password" not in done.stdout
+        assert not (tmp_path / ".qa-cluster" / PASSWORD_FILE).exists()
+    finally:
+        run_here(("down",), tmp_path, given)
+
+
+@pytest.mark.one_server("the same servers as those of `up`")
+def test_the_temporary_cluster_of_an_evaluation_has_a_password(
+    server_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)  # bare servers will do
+    settings = replace(Settings(), shards=1, server=str(server_binary), module_path=MODULE)
+    reader: ReaderFiles = read_reader(bundled_reader(), budget_of(settings))
+    with temporary_cluster.temporary_cluster(settings, reader) as made:
+        port = int(made.cluster_url.rpartition(":")[2])
+        with redis.Redis(port=port, retry=Retry(NoBackoff(), 0)) as client:
+            assert_refused(client)
+        with redis.Redis(port=port, password=made.cluster_password) as client:
+            assert client.ping()
 
 
 def test_the_password_of_the_folder_is_for_its_cluster_only(tmp_path: Path) -> None:
@@ -71,6 +135,37 @@ def test_the_password_of_the_folder_is_for_its_cluster_only(tmp_path: Path) -> N
     assert given.settings.cluster_password == "given"
     none = load("/dev/null", environment={**here, "QA_CLUSTER_PASSWORD": ""})
     assert none.settings.cluster_password == ""
+
+
+def test_a_new_cluster_gets_a_password_and_others_stay_as_they_are(tmp_path: Path) -> None:
+    settings = replace(Settings(), data_dir=tmp_path / "data")
+    file = settings.data_dir / PASSWORD_FILE
+    for chosen in (replace(settings, cluster_url="redis://db:7000"), replace(settings, cluster_password="hunter2")):
+        assert with_usual_password(chosen) == chosen
+    assert not file.exists()
+    made = with_usual_password(settings)
+    assert made.cluster_password == file.read_text().strip()
+    assert with_usual_password(settings) == made, "another command has made it meanwhile"
+    assert without_password(made) == settings, "nothing was created with it yet"
+    assert not file.exists()
+    write_state(settings.data_dir, ClusterState(1, 0, (7000,), "redis-server", created=True))
+    assert with_usual_password(settings) == settings
+    assert without_password(settings) == settings
+    assert not file.exists()
+
+
+def test_no_password_is_refused_where_there_is_one(tmp_path: Path) -> None:
+    settings = replace(Settings(), data_dir=tmp_path / "data")
+    with pytest.raises(ConfigError, match="for a local cluster only"):
+        without_password(replace(settings, cluster_url="redis://db:7000"))
+    with pytest.raises(ConfigError, match="leave out either") as caught:
+        without_password(replace(settings, cluster_password="hunter2"))
+    assert "hunter2" not in str(caught.value)
+    made = with_usual_password(settings)
+    write_state(settings.data_dir, ClusterState(1, 0, (7000,), "redis-server", created=True))
+    with pytest.raises(ConfigError, match="has a password: `qa-cluster down` stops it"):
+        without_password(made)
+    assert (settings.data_dir / PASSWORD_FILE).exists()
 
 
 def test_a_password_is_made_only_where_it_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

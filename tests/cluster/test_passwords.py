@@ -71,7 +71,7 @@ def test_no_process_of_a_cluster_has_its_password_among_its_arguments(server_bin
     secret = secrets.token_hex(16)
     with (
         ProcessWatch() as watch,
-        System(server_binary, shards=1, apart=True, QA_CLUSTER_PASSWORD=secret, **UNHURRIED) as system,
+        System(server_binary, shards=1, up=(), apart=True, QA_CLUSTER_PASSWORD=secret, **UNHURRIED) as system,
     ):
         (system.folder / "ada.txt").write_text("Ada Lovelace wrote the first program in 1843.")
         system.cli("ingest", "ada.txt")

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.hostile
 @pytest.fixture
 def secured(server_binary: Path) -> Iterator[System]:
     tls_or_skip(server_binary)
-    with System(server_binary, shards=1, up=("--tls", "--generate-password"), **UNHURRIED) as made:
+    with System(server_binary, shards=1, up=("--tls",), **UNHURRIED) as made:
         yield made
 
 

@@ -47,6 +47,7 @@ class Walkthrough:
         path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         self._environment = {**os.environ, "PATH": path, "QA_HTTP_PORT": str(self._http_port), "NO_COLOR": "1"}
         self._environment |= UNHURRIED
+        self._document, self._exported = "", dict[str, str]()
 
     def close(self) -> None:
         """End the service and the cluster."""
@@ -56,7 +57,12 @@ class Walkthrough:
         self._run("qa-cluster down")
 
     def run(self, block: Block) -> None:
-        """Run a block; AssertionError says which command failed or printed something else."""
+        """Run a block; AssertionError says which command failed or printed something else.
+
+        What a block exports holds for its document, each of which is read in a shell of its own.
+        """
+        if block.document != self._document:
+            self._document, self._exported = block.document, {}
         self._prepare(block.text)
         if block.info == "console":
             for step in steps(block.text):
@@ -82,7 +88,10 @@ class Walkthrough:
         if command.endswith("&"):
             self._serve(command.removesuffix("&").split())
             return ""
-        done = self._run(command)
+        exported = re.match(r"export (\w+)=", command)
+        done = self._run(f'{command} && printf %s "${exported[1]}"' if exported else command)
+        if exported:
+            self._exported[exported[1]] = done.stdout
         printed = done.stderr + done.stdout
         assert done.returncode == 0, f"{place}: `{command}` ended with {done.returncode}:\n{printed}"
         if command.startswith(("qa-cluster up", "qa-cluster down")):
@@ -93,7 +102,7 @@ class Walkthrough:
         return subprocess.run(
             ["bash", "-c", command],
             cwd=self._folder,
-            env=self._environment,
+            env=self._environment | self._exported,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -104,7 +113,7 @@ class Walkthrough:
     def _serve(self, command: list[str]) -> None:
         with (self._folder / "service.log").open("wb") as log:
             self._service = subprocess.Popen(
-                command, cwd=self._folder, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+                command, cwd=self._folder, env=self._environment | self._exported, stdout=log, stderr=subprocess.STDOUT
             )
         deadline = time.monotonic() + START_SECONDS
         while True:

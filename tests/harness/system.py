@@ -47,9 +47,17 @@ class System:
     all_apart = False
 
     def __init__(
-        self, binary: Path, *, shards: int = SHARDS, up: Sequence[str] = (), apart: bool = False, **settings: str
+        self,
+        binary: Path,
+        *,
+        shards: int = SHARDS,
+        up: Sequence[str] = ("--no-password",),
+        apart: bool = False,
+        **settings: str,
     ) -> None:
         """`up` are options of `qa-cluster up`, `settings` variables of the environment.
+
+        With the usual options stock clients get in without a password.
 
         `apart` makes each command a process of its own, for tests that look at these.
         """
