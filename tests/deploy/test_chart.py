@@ -11,10 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from qa_cluster.config import SETTINGS
 from tests.contract.test_documents import missing
-from tests.harness.programs import ROOT
+from tests.harness.certificates import Authority, tls_or_skip
+from tests.harness.programs import ROOT, binary_or_skip
+
+from .running import PASSWORD, Deployed
 
 CHART = ROOT / "deploy" / "chart"
 VALUES: dict[str, Any] = {"auth": {"password": "0123456789abcdef"}}
@@ -250,3 +254,61 @@ def test_a_planted_fault_is_found(install: Install, tmp_path: Path, right: str, 
     file.write_text(file.read_text().replace(right, wrong))
     answer = install(VALUES, chart=chart)
     assert any(problem in text for text in answer["problems"]) or problem in answer["refused"]
+
+
+class AsRendered(Deployed):
+    """What the chart's containers run, with their settings; addresses and folders are those of this machine."""
+
+    def __init__(self, folder: Path, found: dict[str, dict[str, Any]], mounts: dict[str, Path]) -> None:
+        super().__init__(folder)
+        self.found, self.mounts = found, mounts
+
+    def own(self, text: str) -> str:
+        for mount, place in self.mounts.items():
+            text = text.replace(f"{mount}/", f"{place}/")
+        return text
+
+    def environment(self, name: str) -> dict[str, str]:
+        base = super().environment(name)
+        rows = self.found[name.partition("-")[0]]["env"]
+        given = {row["name"]: self.own(row["value"]) for row in rows if "value" in row}
+        scheme = given.pop("QA_CLUSTER_URL").partition("://")[0]
+        return base | given | {"QA_CLUSTER_URL": base["QA_CLUSTER_URL"].replace("redis", scheme)}
+
+    def set_up(self) -> None:
+        super().set_up()
+        done = self.start("keys", *map(self.own, self.found["keys"]["args"])).wait(60)
+        assert done == 0, (self.folder / "keys.log").read_text()
+
+
+@pytest.mark.timeout(600)
+def test_servers_with_tls_and_a_service_with_keys_answer_as_rendered(install: Install, tmp_path: Path) -> None:
+    """The containers' commands as processes: a certificate for another name, keys from a file, one of them revoked."""
+    tls_or_skip(binary_or_skip("redis"))
+    values = VALUES | {
+        "shards": {"count": 2, "maxmemoryMb": 0, "tls": {"existingSecret": "servers"}},
+        "service": {"apiKeys": {"existingSecret": "api-keys"}},
+    }
+    found = {container["name"]: container for container, _ in containers(install(values))}
+    secret, texts = tmp_path / "secret", [f"qac_00000000000{number}_{'s' * 43}" for number in (1, 2)]
+    secret.mkdir()
+    authority = Authority(tmp_path)
+    made = authority.sign("pod", ["DNS:pod.example"])
+    for name, file in (("ca.crt", authority.cert), ("tls.crt", made.cert), ("tls.key", made.key)):
+        shutil.copy(file, secret / name)
+    (secret / "keys.json").write_text(
+        "\n".join(json.dumps({"key": text, "name": "shop", "scopes": ["ask", "write"]}) for text in texts)
+    )
+    with AsRendered(tmp_path, found, {"/cluster-tls": secret, "/keys": secret}) as running, running.client() as client:
+        document, admitted = "/documents/ada", {"authorization": f"Bearer {texts[0]}"}
+        assert client.put(document, json={"text": "Ada wrote the first program."}).status_code == 401
+        assert client.put(document, json={"text": "Ada wrote the first program."}, headers=admitted).is_success
+        reply = client.get("/qa", params={"question": "Who wrote the first program?"}, headers=admitted)
+        assert reply.json()["answers"][0]["answer"].startswith("Ada")
+        with pytest.raises(redis.ConnectionError):
+            redis.Redis(port=running.ports[0], password=PASSWORD).ping()
+        assert running.start("setup", "keys", "revoke", "000000000001").wait(60) == 0
+        assert running.start("keys", *map(running.own, found["keys"]["args"])).wait(60) == 0
+        assert client.get("/qa", params={"question": "Who?"}, headers=admitted).status_code == 401
+        second = {"authorization": f"Bearer {texts[1]}"}
+        assert client.get("/qa", params={"question": "Who?"}, headers=second).is_success
