@@ -309,6 +309,13 @@ class AsyncClusterClient:
         await self.engine.api_keys.add(key)
         return key, text
 
+    async def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
+        """Store keys whose texts were made elsewhere, as far as they are not there: the new ones, and the revoked ones.
+
+        InvalidInput, before anything is stored, where a key of the same id has another secret or other rights.
+        """
+        return await self.engine.api_keys.ensure(keys)
+
     async def revoke_api_key(self, id: str) -> ApiKey:
         """Make a key invalid in every service; NotFound where there is none."""
         return await self.engine.api_keys.revoke(id)
@@ -579,6 +586,13 @@ class ClusterClient:
                 name, scopes, collections=collections, limits=limits, expires_in_seconds=expires_in_seconds
             )
         )
+
+    def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
+        """Store keys whose texts were made elsewhere, as far as they are not there: the new ones, and the revoked ones.
+
+        InvalidInput, before anything is stored, where a key of the same id has another secret or other rights.
+        """
+        return self._run(self._client.ensure_api_keys(keys))
 
     def revoke_api_key(self, id: str) -> ApiKey:
         """Make a key invalid in every service; NotFound where there is none."""

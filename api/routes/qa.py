@@ -7,7 +7,6 @@ is asked. When a client disconnects, its question is cancelled.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from time import perf_counter, time
 
 import orjson
@@ -19,6 +18,7 @@ from qa_cluster.tracing import current
 from qa_cluster.types import Timings
 
 from ..description.schemas import ask_fields, ask_options, parse_body, parse_query
+from ..http.aliases import Alias, Aliases
 from ..http.error_map import HttpProblem, RawHeaders
 from ..http.messages import (
     JSON,
@@ -34,9 +34,6 @@ from ..http.messages import (
 )
 from ..service.lifespan import ServiceState
 
-MAX_ALIASES = 20_000
-MAX_ALIAS_BYTES = 2048
-
 
 class QuestionRoute:
     """Serves `GET /qa` and `POST /qa`."""
@@ -44,7 +41,7 @@ class QuestionRoute:
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._fields = ask_fields(state.options.limits, state.options.coverage)
-        self._aliases: OrderedDict[bytes, tuple[str, bytes, str, str]] = OrderedDict()
+        self._aliases = Aliases()
 
     async def near(self, scope: Scope, request_id: str, send: Send, key: ApiKey) -> int | None:
         """Answer a GET from the near cache and return the status, or do nothing and return None.
@@ -147,14 +144,11 @@ class QuestionRoute:
     def _remember(self, query: bytes, outcome: Outcome) -> None:
         """Make `near` recognise this query string, if its answer may come from the near cache."""
         question = outcome.question
-        if question.options.cache not in ("use", "only") or len(query) > MAX_ALIAS_BYTES:
+        if question.options.cache not in ("use", "only"):
             return
         head = orjson.dumps({"question": question.text, "normalized_question": question.folded})[1:-1]
         options = question.options
-        self._aliases[query] = (outcome.digest, head, options.coverage, options.collection)
-        self._aliases.move_to_end(query)
-        if len(self._aliases) > MAX_ALIASES:
-            self._aliases.popitem(last=False)
+        self._aliases.put(query, Alias(outcome.digest, head, options.coverage, options.collection))
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -154,6 +154,36 @@ def new_key(
     Raises:
         InvalidInput: a value does not fit.
     """
+    text = f"{PREFIX}_{secrets.token_hex(6)}_{secrets.token_urlsafe(SECRET_BYTES)}"
+    if expires_in_seconds is not None and not 1 <= expires_in_seconds <= MAX_EXPIRY_SECONDS:
+        raise InvalidInput(f"a key may live for 1 to {MAX_EXPIRY_SECONDS} seconds, got {expires_in_seconds}")
+    expires = None if expires_in_seconds is None else int(now) + expires_in_seconds
+    return record_of(text, name, scopes, collections=collections, limits=limits, expires=expires, now=now), text
+
+
+def record_of(
+    text: str,
+    name: str,
+    scopes: Iterable[str],
+    *,
+    collections: Iterable[str] = (),
+    limits: KeyLimits | None = None,
+    expires: int | None = None,
+    now: float,
+) -> ApiKey:
+    """A key with this text as it is stored, made now.
+
+    Args:
+        expires: from when on it is not valid, in seconds since 1970.
+
+    Raises:
+        InvalidInput: a value does not fit. The error does not repeat the text.
+    """
+    parts = parse(text.encode()) if isinstance(text, str) else None
+    if parts is None:
+        raise InvalidInput(
+            f"the text of a key must be {PREFIX}_, 12 hex digits, _, and 43 characters of base64url (32 random bytes)"
+        )
     if not isinstance(name, str) or not 1 <= len(name.strip()) <= MAX_NAME_CHARS or _UNSAFE.search(name):
         raise InvalidInput(f"name of a key must be 1 to {MAX_NAME_CHARS} printable characters, got {name!r}"[:300])
     bound = tuple(sorted({check_collection(collection) for collection in collections}))
@@ -161,20 +191,18 @@ def new_key(
         raise InvalidInput(
             f"a key may have {MAX_KEY_COLLECTIONS} collections, got {len(bound)}: leave them out for all"
         )
-    if expires_in_seconds is not None and not 1 <= expires_in_seconds <= MAX_EXPIRY_SECONDS:
-        raise InvalidInput(f"a key may live for 1 to {MAX_EXPIRY_SECONDS} seconds, got {expires_in_seconds}")
-    identity, secret = secrets.token_hex(6), secrets.token_urlsafe(SECRET_BYTES)
-    key = ApiKey(
-        identity,
+    if expires is not None and (type(expires) is not int or not 1 <= expires <= now + MAX_EXPIRY_SECONDS):
+        raise InvalidInput(f"a key expires at a time in seconds since 1970, got {expires!r}"[:200])
+    return ApiKey(
+        parts[0],
         name.strip(),
-        sha256(secret.encode()).hexdigest(),
+        sha256(parts[1]).hexdigest(),
         check_scopes(scopes),
         bound,
         limits or KeyLimits(),
         int(now),
-        None if expires_in_seconds is None else int(now) + expires_in_seconds,
+        expires,
     )
-    return key, f"{PREFIX}_{identity}_{secret}"
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any, Protocol
 
@@ -110,6 +110,32 @@ class ApiKeys:
                 f"key {key.id} could not be stored on every shard, so it is not handed out ({failed}): repeat the"
                 f" command when all shards are up{then}"
             )
+
+    async def ensure(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
+        """Store the keys that are not there yet: those that were new, and those that are revoked and stay so.
+
+        InvalidInput, before anything is stored, where a key of that id is another one or has other rights: a record
+        never changes but that it is revoked. ClusterError as `add` raises it; doing so again completes it.
+        """
+        there = {key.id: key for key in await self.all()}
+        for key in keys:
+            known = there.get(key.id)
+            if known is not None and key != replace(known, created=key.created, revoked=None):
+                what = "other rights, or another name," if known.digest == key.digest else "another secret"
+                raise InvalidInput(
+                    f"key {key.id} ({key.name}) has {what} in the cluster, and keys do not change: give it another id"
+                    f" and secret, or make it as it is there (`qa-cluster keys list`)"
+                )
+        incomplete = await self.incomplete()
+        for key in keys:
+            if key.id not in there:
+                await self.add(key, keep=[each.id for each in keys])
+            elif key.id in incomplete:
+                await self.complete(there[key.id])
+        return (
+            [key for key in keys if key.id not in there],
+            [there[key.id] for key in keys if key.id in there and there[key.id].revoked is not None],
+        )
 
     async def incomplete(self) -> set[str]:
         """The keys of which some list has no record, or another one: what was interrupted, or a shard was down."""

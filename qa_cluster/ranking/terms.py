@@ -67,15 +67,16 @@ def analyze(text: str) -> list[str]:
     """
     if text.isascii():
         # All words of a script without spaces or accents: by the rules of `words`, each a term that is looked up.
-        return [term for word in _ASCII_WORD.findall(text.lower()) if (term := _term(word))]
+        # A word is cut before it is looked up: those that are remembered take no more than terms do.
+        return [term for word in _ASCII_WORD.findall(text.lower()) if (term := _term(word[:MAX_TERM_LENGTH]))]
     text = unaccented(text)
     return [term for term in stems([word for word, _, _ in words(text.casefold())]) if term]
 
 
 @lru_cache(maxsize=50_000)
 def _term(word: str) -> str:
-    """The term of a word of ASCII letters in lower case; empty if it is none."""
-    (found,) = stems([word[:MAX_TERM_LENGTH]]) if len(word) > 1 and word not in STOPWORDS else ("",)
+    """The term of a word of ASCII letters in lower case, cut to `MAX_TERM_LENGTH`; empty if it is none."""
+    (found,) = stems([word]) if len(word) > 1 and word not in STOPWORDS else ("",)
     return found
 
 

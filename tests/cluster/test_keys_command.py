@@ -87,6 +87,85 @@ def test_the_audit_log_has_who_and_what_and_no_secret(keys: Keys, tmp_path: Path
     assert "no keys" in keys("list").stdout
 
 
+def given(number: int, **changes: object) -> str:
+    """A line for `keys import`."""
+    text = f"qac_{number:012x}_" + "s" * 43
+    return json.dumps({"key": text, "name": f"key {number}", "scopes": ["ask"]} | changes)
+
+
+def test_keys_from_elsewhere_are_stored_once_with_their_rights(keys: Keys, tmp_path: Path) -> None:
+    file, log = tmp_path / "keys.json", tmp_path / "audit.jsonl"
+    limits = {"requests_per_second": 20}
+    lines = [given(1), "", given(2, scopes=["write", "ask"], collections=["books"], limits=limits, expires=4102444800)]
+    file.write_text("\n".join(lines) + "\n")
+    assert "2 keys made, 0 there already" in keys("import", str(file), "--set", f"audit_log={log}").stdout
+    first, second = json.loads(keys("list", "--json").stdout)["data"]
+    assert (first["name"], first["scopes"], first["state"]) == ("key 1", ["ask"], "valid")
+    assert (second["scopes"], second["collections"], second["expires"]) == (["ask", "write"], ["books"], 4102444800)
+    assert second["limits"] == {"requests_per_second": 20, "concurrent": None, "sentences_per_day": None}
+    assert [json.loads(line)["id"] for line in log.read_text().splitlines()] == [first["id"], second["id"]]
+    assert "s" * 43 not in log.read_text()
+
+    keys("revoke", first["id"])
+    again = keys("import", str(file))
+    assert (
+        "0 keys made, 2 there already" in again.stdout and f"key {first['id']} (key 1) has been revoked" in again.stderr
+    )
+    assert [key["state"] for key in json.loads(keys("list", "--json").stdout)["data"]] == ["revoked", "valid"]
+
+    for changed in (given(2), given(2, key="qac_000000000002_" + "t" * 43)):
+        file.write_text(f"{given(3)}\n{changed}\n")
+        refused = " ".join(keys("import", str(file), code=2).stderr.replace("│", " ").split())
+        assert "key 000000000002 (key 2) has" in refused and "in the cluster" in refused
+    assert len(json.loads(keys("list", "--json").stdout)["data"]) == 2
+    keys("clear", "--yes")
+
+
+def test_what_create_prints_can_be_imported(keys: Keys, tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(keys("create", "the shop", "--scope", "ask", "--concurrent", "3", "--json").stdout)
+    (made,) = json.loads(keys("list", "--json").stdout)["data"]
+    assert "0 keys made, 1 there already" in keys("import", str(file)).stdout
+    keys("clear", "--yes")
+    assert "1 key made" in keys("import", str(file)).stdout
+    (found,) = json.loads(keys("list", "--json").stdout)["data"]
+    assert {**found, "created": 0} == {**made, "created": 0}
+    keys("clear", "--yes")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "line 2: not JSON"),
+        ("[]", "line 2: must be a JSON object"),
+        (given(2, key="s" * 43), "line 2: the text of a key must be qac_, 12 hex digits"),
+        (given(2, key=7), "line 2: the text of a key must be qac_"),
+        (given(1), "line 2: key 000000000001 stands in line 1 already"),
+        (given(2, scope="ask"), "line 2: 'scope': there are only collections, expires, key, limits, name, scopes"),
+        ('{"key": "x"}', "line 2: name, scopes is missing"),
+        (given(2, scopes=["root"]), "got 'root'"),
+        (given(2, scopes="ask"), "line 2: scopes and collections must be lists"),
+        (given(2, collections=["Books"]), "line 2: collection must be"),
+        (given(2, collections=[7]), "line 2: collection must be"),
+        (given(2, limits={"requests": 1}), "line 2: limits must be a JSON object with any of requests_per_second"),
+        (given(2, limits=[1]), "line 2: limits must be a JSON object"),
+        (given(2, limits={"concurrent": 0}), "line 2: concurrent must be an integer from 1"),
+        (given(2, expires="tomorrow"), "line 2: a key expires at a time in seconds since 1970, got 'tomorrow'"),
+        (given(2, expires=10**12), "line 2: a key expires at a time"),
+        (given(2, name="a\nb"), "line 2: name of a key must be 1 to 100 printable characters"),
+    ],
+)
+def test_lines_that_do_not_fit_are_refused_and_nothing_is_stored(
+    keys: Keys, tmp_path: Path, line: str, said: str
+) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(f"{given(1)}\n{line}\n")
+    refused = " ".join(keys("import", str(file), code=2).stderr.replace("│", " ").split())
+    assert said in refused and "sss" not in refused.replace(str(file), "")
+    assert "no keys" in keys("list").stdout
+
+
 @pytest.mark.hostile
 def test_a_whole_key_in_the_place_of_its_id_is_not_repeated(keys: Keys) -> None:
     refused = keys("revoke", "qac_0123456789ab_" + "s" * 43, code=2)

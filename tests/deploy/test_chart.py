@@ -11,19 +11,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from qa_cluster.config import SETTINGS
 from tests.contract.test_documents import missing
-from tests.harness.programs import ROOT
+from tests.harness.certificates import Authority, tls_or_skip
+from tests.harness.programs import ROOT, binary_or_skip
+
+from .running import PASSWORD, Deployed
 
 CHART = ROOT / "deploy" / "chart"
 VALUES: dict[str, Any] = {"auth": {"password": "0123456789abcdef"}}
 EVERYTHING: dict[str, Any] = VALUES | {
-    "shards": {"count": 4, "replicas": 1, "storage": {"className": "fast"}, "nodeSelector": {"disk": "ssd"}},
+    "shards": {
+        "count": 4,
+        "replicas": 1,
+        "storage": {"className": "fast"},
+        "nodeSelector": {"disk": "ssd"},
+        "tls": {"existingSecret": "servers"},
+    },
     "autoscaling": {"enabled": True, "queueTime": {"enabled": True}},
     "networkPolicy": {"serviceFrom": [{"namespaceSelector": {}}], "metricsFrom": []},
     "service": {
         "withoutKeys": True,
+        "apiKeys": {"existingSecret": "api-keys"},
         "tls": {"existingSecret": "certificate"},
         "settings": {"QA_TOP_K_MAX": "10"},
         "tolerations": [{"key": "a", "operator": "Exists"}],
@@ -72,7 +83,7 @@ def test_kubernetes_takes_what_helm_renders(install: Install, values: dict[str, 
 
 def test_every_container_is_confined(install: Install) -> None:
     found = containers(install(EVERYTHING))
-    assert len(found) == 4 + 2
+    assert len(found) == 4 + 3
     for container, pod in found:
         assert container["securityContext"] == {
             "allowPrivilegeEscalation": False,
@@ -106,13 +117,66 @@ def test_the_service_has_the_certificate_of_the_secret_and_is_asked_by_https(ins
         (container,) = pod["containers"]
         settings = {row["name"]: row.get("value") for row in container["env"]}
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        secrets = {volume["name"]: volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
+        secrets = secrets_of(pod)
         assert [container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("liveness", "readiness")] == [scheme] * 2
         with_tls = scheme == "HTTPS"
-        assert secrets == ({"tls": "certificate"} if with_tls else {})
+        assert secrets.get("tls") == ("certificate" if with_tls else None)
         assert settings.get("QA_HTTP_TLS_CERT") == ("/tls/tls.crt" if with_tls else None)
         assert settings.get("QA_HTTP_TLS_KEY") == ("/tls/tls.key" if with_tls else None)
         assert mounts.get("tls") == ("/tls" if with_tls else None)
+
+
+def secrets_of(pod: dict[str, Any]) -> dict[str, str]:
+    """The secrets of a pod's volumes, by the volumes' names; all are for the pod's user only."""
+    found = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    assert all(secret["defaultMode"] == 0o440 for secret in found.values())
+    return {name: secret["secretName"] for name, secret in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("values", "with_tls"),
+    [
+        pytest.param(VALUES, False, id="without"),
+        pytest.param(EVERYTHING, True, id="everywhere"),
+        pytest.param(VALUES | {"shards": {"tls": {"existingSecret": "servers"}}}, True, id="servers only"),
+    ],
+)
+def test_servers_and_their_clients_have_the_certificate_of_the_secret(
+    install: Install, values: dict[str, Any], with_tls: bool
+) -> None:
+    files = {name: f"/cluster-tls/{file}" for name, file in (("CA", "ca.crt"), ("CERT", "tls.crt"), ("KEY", "tls.key"))}
+    as_client = {f"QA_CLUSTER_TLS_{name}": file for name, file in files.items()} | {
+        "QA_CLUSTER_TLS_CHECK_HOST": "false"
+    }
+    as_server = {"QA_SERVER": "redis-server"} | {f"QA_SERVER_TLS_{name}": files[name] for name in ("CERT", "KEY")}
+    for container, pod in containers(install(values)):
+        settings = {row["name"]: row.get("value") for row in container["env"]}
+        expected = as_client | (as_server if container["name"] == "server" else {}) if with_tls else {}
+        assert {
+            name: settings[name] for name in settings if "TLS" in name or name == "QA_SERVER"
+        }.items() >= expected.items()
+        assert with_tls or not any("CLUSTER_TLS" in name or "SERVER" in name for name in settings)
+        assert settings["QA_CLUSTER_URL"].partition("://")[0] == ("rediss" if with_tls else "redis")
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"] if mount.get("readOnly")}
+        secrets = secrets_of(pod)
+        assert secrets.get(mounts.get("/cluster-tls", "")) == ("servers" if with_tls else None)
+
+
+def test_api_keys_of_the_secret_are_made_before_the_service_starts(install: Install) -> None:
+    for values, names in ((VALUES, ["setup"]), (EVERYTHING, ["setup", "keys"])):
+        (service,) = named(install(values), "Deployment").values()
+        pod = service["spec"]["template"]["spec"]
+        assert [one["name"] for one in pod["initContainers"]] == names
+        seen = {
+            one["name"]: [mount["mountPath"] for mount in one["volumeMounts"] if mount["name"] == "keys"]
+            for one in [*pod["initContainers"], *pod["containers"]]
+        }
+        assert [name for name, mounts in seen.items() if mounts] == names[1:]
+        assert secrets_of(pod).get("keys") == ("api-keys" if names[1:] else None)
+    (mount,) = seen["keys"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "keys"]
+    (item,) = volume["secret"]["items"]
+    assert pod["initContainers"][1]["args"] == ["keys", "import", f"{mount}/{item['path']}"]
 
 
 def test_the_servers_that_are_made_a_cluster_are_those_that_there_are(install: Install) -> None:
@@ -120,7 +184,7 @@ def test_the_servers_that_are_made_a_cluster_are_those_that_there_are(install: I
     (service,) = named(answer, "Deployment").values()
     container = service["spec"]["template"]["spec"]["initContainers"][0]
     settings = {row["name"]: row.get("value") for row in container["env"]}
-    hosts = settings["QA_CLUSTER_URL"].removeprefix("redis://").split(",")
+    hosts = settings["QA_CLUSTER_URL"].removeprefix("rediss://").split(",")
     pods = [f"{name}-{number}" for number in (0, 1) for name in sorted(named(answer, "StatefulSet"))]
     (headless,) = [name for name, one in named(answer, "Service").items() if one["spec"].get("clusterIP") == "None"]
     assert hosts == [f"{pod}.{headless}:7000" for pod in pods]
@@ -166,6 +230,8 @@ def test_selectors_find_the_pods_that_they_mean(install: Install) -> None:
         (VALUES | {"shards": {"count": 0}}, "/shards/count"),
         (VALUES | {"shard": {"count": 3}}, "additional properties 'shard'"),
         (VALUES | {"service": {"settings": {"QA_CLUSTER_URL": "redis://x"}}}, "invalid propertyName 'QA_CLUSTER_URL'"),
+        (VALUES | {"service": {"settings": {"QA_CLUSTER_TLS_CHECK_HOST": "true"}}}, "QA_CLUSTER_TLS_CHECK_HOST'"),
+        (VALUES | {"shards": {"tls": {"existingSecret": "a", "server": ""}}}, "/shards/tls/server"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(install: Install, values: dict[str, Any], reason: str) -> None:
@@ -188,3 +254,61 @@ def test_a_planted_fault_is_found(install: Install, tmp_path: Path, right: str, 
     file.write_text(file.read_text().replace(right, wrong))
     answer = install(VALUES, chart=chart)
     assert any(problem in text for text in answer["problems"]) or problem in answer["refused"]
+
+
+class AsRendered(Deployed):
+    """What the chart's containers run, with their settings; addresses and folders are those of this machine."""
+
+    def __init__(self, folder: Path, found: dict[str, dict[str, Any]], mounts: dict[str, Path]) -> None:
+        super().__init__(folder)
+        self.found, self.mounts = found, mounts
+
+    def own(self, text: str) -> str:
+        for mount, place in self.mounts.items():
+            text = text.replace(f"{mount}/", f"{place}/")
+        return text
+
+    def environment(self, name: str) -> dict[str, str]:
+        base = super().environment(name)
+        rows = self.found[name.partition("-")[0]]["env"]
+        given = {row["name"]: self.own(row["value"]) for row in rows if "value" in row}
+        scheme = given.pop("QA_CLUSTER_URL").partition("://")[0]
+        return base | given | {"QA_CLUSTER_URL": base["QA_CLUSTER_URL"].replace("redis", scheme)}
+
+    def set_up(self) -> None:
+        super().set_up()
+        done = self.start("keys", *map(self.own, self.found["keys"]["args"])).wait(60)
+        assert done == 0, (self.folder / "keys.log").read_text()
+
+
+@pytest.mark.timeout(600)
+def test_servers_with_tls_and_a_service_with_keys_answer_as_rendered(install: Install, tmp_path: Path) -> None:
+    """The containers' commands as processes: a certificate for another name, keys from a file, one of them revoked."""
+    tls_or_skip(binary_or_skip("redis"))
+    values = VALUES | {
+        "shards": {"count": 2, "maxmemoryMb": 0, "tls": {"existingSecret": "servers"}},
+        "service": {"apiKeys": {"existingSecret": "api-keys"}},
+    }
+    found = {container["name"]: container for container, _ in containers(install(values))}
+    secret, texts = tmp_path / "secret", [f"qac_00000000000{number}_{'s' * 43}" for number in (1, 2)]
+    secret.mkdir()
+    authority = Authority(tmp_path)
+    made = authority.sign("pod", ["DNS:pod.example"])
+    for name, file in (("ca.crt", authority.cert), ("tls.crt", made.cert), ("tls.key", made.key)):
+        shutil.copy(file, secret / name)
+    (secret / "keys.json").write_text(
+        "\n".join(json.dumps({"key": text, "name": "shop", "scopes": ["ask", "write"]}) for text in texts)
+    )
+    with AsRendered(tmp_path, found, {"/cluster-tls": secret, "/keys": secret}) as running, running.client() as client:
+        document, admitted = "/documents/ada", {"authorization": f"Bearer {texts[0]}"}
+        assert client.put(document, json={"text": "Ada wrote the first program."}).status_code == 401
+        assert client.put(document, json={"text": "Ada wrote the first program."}, headers=admitted).is_success
+        reply = client.get("/qa", params={"question": "Who wrote the first program?"}, headers=admitted)
+        assert reply.json()["answers"][0]["answer"].startswith("Ada")
+        with pytest.raises(redis.ConnectionError):
+            redis.Redis(port=running.ports[0], password=PASSWORD).ping()
+        assert running.start("setup", "keys", "revoke", "000000000001").wait(60) == 0
+        assert running.start("keys", *map(running.own, found["keys"]["args"])).wait(60) == 0
+        assert client.get("/qa", params={"question": "Who?"}, headers=admitted).status_code == 401
+        second = {"authorization": f"Bearer {texts[1]}"}
+        assert client.get("/qa", params={"question": "Who?"}, headers=second).is_success

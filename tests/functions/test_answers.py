@@ -85,6 +85,23 @@ def test_what_does_not_exist_is_nil_and_nothing_is_kept(shards: Shards) -> None:
     assert not shards.client.smembers(keys.answers_key("nil", tag("nil")))
 
 
+def test_a_number_beyond_a_documents_sentences_reaches_no_other_document(shards: Shards) -> None:
+    """Its neighbours in the partition have sentences; the places of its own end, whatever a number is multiplied by."""
+    names = [name for name in map("neighbour {}".format, range(100)) if tag(name) == tag("neighbour 0")][:3]
+    for name in names:
+        shards.put(name, f"Marie Curie discovered radium in {name}. She lived in {name}.")
+    shards.wait_tokenized(*names)
+    question = "Where did she live?"
+    for name in names:
+        answer = shards.ask(name, 1, question)
+        assert answer is not None and (answer["document_id"], answer["sentence"]) == (name, f"She lived in {name}.")
+        for number in (2, 64, 2**13, 2**16, 2**29, 2**29 + 1, 2**32, 2**32 + 1, 9_999_999_999):
+            sentence = sentence_name(name, number)
+            assert shards.ask(name, number, question) is None
+            (reply,) = shards.on(shards.node_of(sentence), "RG.TRIGGER", "qa.read", "", question, sentence)
+            assert "NOTFOUND" in str(reply), sentence
+
+
 def test_many_who_ask_at_once_get_one_reading(shards: Shards) -> None:
     shards.put("flight", CURIE)
     shards.wait_tokenized("flight")

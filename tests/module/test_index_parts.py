@@ -13,6 +13,7 @@ import pytest
 import redis
 from redis.exceptions import AskError, MovedError
 
+from qa_cluster.sentence_limit import MAX_SENTENCES
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.index.oracle import Document, Fields, Sentence, pack_fields
@@ -94,6 +95,50 @@ def test_a_document_in_parts_is_the_same_as_one_in_a_command(shared_ai: redis.Re
         parts.add(sentences[at : at + 7])
     parts.commit()
     assert whole.digest() == parted.digest()
+
+
+def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: redis.Redis) -> None:
+    """Documents of the most sentences whose parts take turns, and short ones in between: each has its own numbers.
+
+    Every sentence of a part's ends has a word that nobody else has, and that word leads to its document and number.
+    """
+    key, portion, longs = "index:{t}", 5_000, ("first", "second")
+
+    def run(command: str, *words: Any) -> Any:
+        return shared_ai.execute_command(f"QA.INDEX.{command}", key, *words)
+
+    def sentence(document: str, number: int) -> Sentence:
+        at_end = number % portion in (0, portion - 1)
+        return Sentence({"all": 1, f"{document}-{number}": 1} if at_end else {"all": 1}, 2)
+
+    places = {document: run("BEGIN", document, b"") for document in longs}
+    expected: list[tuple[str, int]] = []
+    for first in range(0, MAX_SENTENCES, portion):
+        numbers = range(first, first + portion)
+        for document in longs:
+            part = packed([sentence(document, number) for number in numbers])
+            assert run("ADD", document, places[document], first, part) == first + portion
+            expected += [(document, first), (document, first + portion - 1)]
+        short = f"short {first}"
+        assert run("PUT", short, b"", packed([sentence(short, 0)])) == [1, 0, 1]
+        expected.append((short, 0))
+    for document in longs:
+        assert run("COMMIT", document, places[document], MAX_SENTENCES) == [1, 0, MAX_SENTENCES]
+
+    def check() -> None:
+        for document, number in expected:
+            _, _, frequencies, hits, *_ = run("RANK", 3, 0, "TERMS", 1, f"{document}-{number}", 0)
+            assert (frequencies, [hit[:2] for hit in hits]) == ([1], [[document.encode(), number]])
+
+    check()
+    shared_ai.execute_command("DEBUG", "RELOAD")
+    check()
+    # what a long document leaves behind is nobody's, also when others come into its place
+    assert run("PUT", "first", b"", packed([sentence("first", 0)])) == [0, 1, 1]
+    for number in (number for document, number in expected if document == "first" and number):
+        assert run("RANK", 3, 0, "TERMS", 1, f"first-{number}", 0)[2:4] == [[0], []]
+    expected = [place for place in expected if place[0] != "first"] + [("first", 0)]
+    check()
 
 
 def test_a_writer_that_is_overtaken_learns_of_it(twins: Twins) -> None:

@@ -17,6 +17,8 @@ from qa_cluster.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.system import System, resume
 
+NEW_QUESTIONS = 400
+
 pytestmark = pytest.mark.one_server("the queue is the module's; tests/module fills it on both")
 
 
@@ -93,16 +95,19 @@ def test_new_questions_that_would_end_too_late_are_refused_while_they_wait(servi
         status, _, body = service.http(f"/qa?question={quote(question)}&timeout_ms={timeout_ms}&cache=off")
         return time.monotonic() - started, status, json.loads(body).get("code", "")
 
-    with ThreadPoolExecutor(250) as pool:
+    with ThreadPoolExecutor(NEW_QUESTIONS) as pool:
         begun = time.monotonic()
         first = list(pool.map(lambda n: ask(f"Which explorer founded town {n}?", 120_000), range(64)))
         needed = time.monotonic() - begun
         assert all(status == 200 for _, status, _ in first)
-        outcomes = list(pool.map(lambda n: ask(f"Who founded town {n} long ago?", int(needed * 2000)), range(250)))
+        allowed = int(needed * 2000)
+        outcomes = list(pool.map(lambda n: ask(f"Who founded town {n} long ago?", allowed), range(NEW_QUESTIONS)))
     answered, refused, late = ([o for o in outcomes if o[1] == status] for status in (200, 503, 504))
-    print(
-        f"\n64 took {needed:.1f} s; in twice that: {len(answered)} answered, {len(refused)} refused, {len(late)} late"
+    said = ", ".join(
+        f"{len(some)} {name}" + (f" (after {some[0][0]:.1f} to {some[-1][0]:.1f} s)" if some else "")
+        for name, some in (("answered", sorted(answered)), ("refused", sorted(refused)), ("late", sorted(late)))
     )
+    print(f"\n64 took {needed:.1f} s; {NEW_QUESTIONS} with twice that, {allowed / 1000:.1f} s, each: {said}")
     assert len(answered) + len(refused) + len(late) == len(outcomes)
     assert answered
     assert {code for _, _, code in refused} == {"OVERLOADED"}

@@ -38,7 +38,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $servers = append $servers (printf "%s-shard-%d-%d.%s-shards:7000" $name $shard $member $name) -}}
 {{- end -}}
 {{- end -}}
-redis://{{ join "," $servers }}
+{{ if .Values.shards.tls.existingSecret }}rediss{{ else }}redis{{ end }}://{{ join "," $servers }}
 {{- end -}}
 
 {{/* Settings of every container. */}}
@@ -48,6 +48,25 @@ redis://{{ join "," $servers }}
 - {name: QA_CLUSTER_URL, value: {{ include "qa.url" . | quote }}}
 - {name: QA_SHARDS, value: {{ .Values.shards.count | quote }}}
 - {name: QA_REPLICAS, value: {{ .Values.shards.replicas | quote }}}
+{{- if .Values.shards.tls.existingSecret }}
+- {name: QA_CLUSTER_TLS_CA, value: /cluster-tls/ca.crt}
+- {name: QA_CLUSTER_TLS_CERT, value: /cluster-tls/tls.crt}
+- {name: QA_CLUSTER_TLS_KEY, value: /cluster-tls/tls.key}
+- {name: QA_CLUSTER_TLS_CHECK_HOST, value: "false"}
+{{- end }}
+{{- end -}}
+
+{{/* The certificate of servers and their clients; the key only for the user of the container, through its group. */}}
+{{- define "qa.clusterTlsMount" -}}
+{{- if .Values.shards.tls.existingSecret }}
+- {name: cluster-tls, mountPath: /cluster-tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "qa.clusterTlsVolume" -}}
+{{- with .Values.shards.tls.existingSecret }}
+- {name: cluster-tls, secret: {secretName: {{ . }}, defaultMode: 0440}}
+{{- end }}
 {{- end -}}
 
 {{- define "qa.podSecurity" -}}

@@ -7,6 +7,7 @@ import threading
 import pytest
 from hypothesis import given, settings
 
+from qa_cluster.ranking import terms
 from qa_cluster.ranking.terms import MAX_TERM_LENGTH, analyze, question_terms
 from tests.unit.text_strategies import texts
 
@@ -29,6 +30,16 @@ from tests.unit.text_strategies import texts
 )
 def test_terms(text: str, expected: list[str]) -> None:
     assert analyze(text) == expected
+
+
+@pytest.mark.hostile
+def test_what_is_remembered_of_a_word_is_as_long_as_its_term() -> None:
+    """Ever new words of a thousand letters would take much more memory than the number of entries says."""
+    begin = "q" * MAX_TERM_LENGTH
+    assert analyze(begin) == [begin]
+    before = terms._term.cache_info().currsize
+    assert analyze(" ".join(begin + str(number) * 300 for number in range(50))) == [begin] * 50
+    assert terms._term.cache_info().currsize == before
 
 
 @settings(deadline=None)

@@ -1,0 +1,57 @@
+"""Query strings whose answers may be in the near cache: what is known of each question without parsing it again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+MAX_QUERY_BYTES = 2048
+# What an entry takes besides its bytes: the objects, the digest, the place in the dictionary.
+OVERHEAD_BYTES = 512
+
+
+class Alias(NamedTuple):
+    """The name of the answer, the JSON of the question that begins it, and the options that decide about a hit."""
+
+    digest: str
+    head: bytes
+    coverage: str
+    collection: str
+
+
+class Aliases:
+    """The most recent ones, bounded in number and in bytes: whoever asks ever new questions fills it.
+
+    >>> aliases = Aliases()
+    >>> aliases.put(b"question=Why%3F", Alias("9f..", b'"question":"Why?"', "partial", "default"))
+    >>> aliases.get(b"question=Why%3F").digest
+    '9f..'
+    """
+
+    def __init__(self, max_entries: int = 20_000, max_bytes: int = 16 << 20) -> None:
+        self._entries: OrderedDict[bytes, Alias] = OrderedDict()
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, query: bytes) -> Alias | None:
+        """What is known of a query string."""
+        return self._entries.get(query)
+
+    def put(self, query: bytes, alias: Alias) -> None:
+        """Note a query string; a long one is not worth it."""
+        if len(query) > MAX_QUERY_BYTES:
+            return
+        if (known := self._entries.pop(query, None)) is not None:
+            self.bytes -= _size(query, known)
+        self._entries[query] = alias
+        self.bytes += _size(query, alias)
+        while self.bytes > self._max_bytes or len(self._entries) > self._max_entries:
+            self.bytes -= _size(*self._entries.popitem(last=False))
+
+
+def _size(query: bytes, alias: Alias) -> int:
+    return len(query) + len(alias.head) + OVERHEAD_BYTES

@@ -1,0 +1,93 @@
+"""API keys whose texts were made elsewhere, such as in a store of secrets: JSON objects, one after the other.
+
+    {"key": "qac_0123456789ab_..", "name": "the shop", "scopes": ["ask"], "limits": {"requests_per_second": 20}}
+
+``qa-cluster keys create --json`` prints such objects, of which only the names above and ``collections`` and ``expires``
+count. An error says at which line the object begins, and never repeats a key's text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from qa_cluster.errors import InvalidInput
+
+from .records import ApiKey, KeyLimits, record_of
+
+MAX_BYTES = 4 << 20
+_SOMETHING = re.compile(r"\S")
+_NEEDED = {"key", "name", "scopes"}
+_ADMITTED = _NEEDED | {"collections", "limits", "expires"}
+# What `keys create --json` prints beside them: the cluster decides on these.
+_PRINTED = {"id", "created", "revoked"}
+
+
+def given_keys(text: bytes, now: float) -> list[ApiKey]:
+    """The records of the keys; InvalidInput names the line of the one that does not fit.
+
+    >>> given_keys(b'{"key": "qac_0123456789ab_' + b"s" * 43 + b'", "name": "the shop", "scopes": ["ask"]}', 0)[0].name
+    'the shop'
+    """
+    if len(text) > MAX_BYTES:
+        raise InvalidInput(f"keys must have {MAX_BYTES} bytes at most, got more")
+    found: dict[str, int] = {}
+    keys = []
+    for number, value in _objects(text):
+        try:
+            key = _given(value, now)
+        except InvalidInput as error:
+            raise InvalidInput(f"line {number}: {error}") from error
+        if key.id in found:
+            raise InvalidInput(f"line {number}: key {key.id} stands in line {found[key.id]} already")
+        found[key.id] = number
+        keys.append(key)
+    if not keys:
+        raise InvalidInput("there is no key: give JSON objects, as `qa-cluster keys create --json` prints them")
+    return keys
+
+
+def _objects(text: bytes) -> Iterator[tuple[int, Any]]:
+    """The values, each with the number of the line where it begins."""
+    try:
+        rest = text.decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("keys must be UTF-8 text") from None
+    decoder, at = json.JSONDecoder(), 0
+    while (found := _SOMETHING.search(rest, at)) is not None:
+        number = rest.count("\n", 0, found.start()) + 1
+        try:
+            value, at = decoder.raw_decode(rest, found.start())
+        except (ValueError, RecursionError):
+            raise InvalidInput(f"line {number}: not JSON") from None
+        yield number, value
+
+
+def _given(value: Any, now: float) -> ApiKey:
+    if not isinstance(value, dict):
+        raise InvalidInput("must be a JSON object")
+    if missing := _NEEDED - value.keys():
+        raise InvalidInput(f"{', '.join(sorted(missing))} is missing")
+    if unknown := value.keys() - _ADMITTED - _PRINTED:
+        names = ", ".join(repr(name)[:50] for name in sorted(unknown))
+        raise InvalidInput(f"{names}: there are only {', '.join(sorted(_ADMITTED))}")
+    scopes, collections = value["scopes"], value.get("collections") or []
+    if not isinstance(scopes, list) or not isinstance(collections, list):
+        raise InvalidInput("scopes and collections must be lists")
+    limits = value.get("limits") or {}
+    try:
+        limited = KeyLimits(**limits)
+    except TypeError as error:
+        names = ", ".join(KeyLimits.__dataclass_fields__)
+        raise InvalidInput(f"limits must be a JSON object with any of {names}") from error
+    return record_of(
+        value["key"],
+        value["name"],
+        scopes,
+        collections=collections,
+        limits=limited,
+        expires=value.get("expires"),
+        now=now,
+    )
