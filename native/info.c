@@ -11,6 +11,7 @@
 #include "functions/hook.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
+#include "functions/tombstones.h"
 #include "jobs/jobs.h"
 #include "server/bus.h"
 #include "server/config.h"
@@ -73,6 +74,7 @@ static void add_queue(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "max_events", config.max_events);
     number(info, "sessions", registry_sessions());
     number(info, "registrations", registry_registrations());
+    number(info, "unregistered_ids", tombstones_count());
     number(info, "hook_hits", hook_stats.hits);
     number(info, "hook_misses", hook_stats.misses);
     number(info, "hook_inferences", hook_stats.inferences);
