@@ -40,6 +40,11 @@ from .stream_state import CONSUMER, SECOND_CONSUMER, Consumer, Delivery, Entry, 
 logger = logging.getLogger(__name__)
 TWO_WORKERS_LOST = "WORKERLOST two workers died while this batch ran"
 MAX_RUNNING = 64
+LOST_SECONDS = 1.0
+"""After an error of the server the stream is read again so late."""
+
+# Errors of a server that does not have the stream, or not to write in it.
+_NOT_HERE = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
 # beyond this many streams of a registration, the state of those without entries is dropped
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
@@ -135,17 +140,26 @@ class Streams:
 
     async def _look_at_all(self, consumer: Consumer) -> None:
         pattern = consumer.source.stream
-        try:
-            if not pattern.endswith("*"):
-                self._wake(consumer, pattern.encode())
+        if not pattern.endswith("*"):
+            self._wake(consumer, pattern.encode())
+            return
+        said = ""
+        while not consumer.ended:
+            try:
+                await self._look_for(consumer, pattern[:-1].translate(_GLOB) + "*")
                 return
-            for keys in scan(self._host, pattern[:-1].translate(_GLOB) + "*"):
-                for key, kind in zip(keys, self._host.execute_many([("TYPE", key) for key in keys]), strict=True):
-                    if kind == b"stream":
-                        self._wake(consumer, key)
-                await asyncio.sleep(0)
-        except GearsError as error:
-            logger.error("streams of registration %s cannot be found: %s", consumer.registration.id, error)
+            except GearsError as error:
+                if str(error) != said:
+                    said = str(error)
+                    logger.error("streams of registration %s cannot be found: %s", consumer.registration.id, error)
+                await asyncio.sleep(LOST_SECONDS)
+
+    async def _look_for(self, consumer: Consumer, pattern: str) -> None:
+        for keys in scan(self._host, pattern):
+            for key, kind in zip(keys, self._host.execute_many([("TYPE", key) for key in keys]), strict=True):
+                if kind == b"stream":
+                    self._wake(consumer, key)
+            await asyncio.sleep(0)
 
     def _wake(self, consumer: Consumer, key: bytes) -> None:
         if consumer.stopped:
@@ -175,7 +189,7 @@ class Streams:
         try:
             if not consumer.stopped and not self._is_left(stream.key):
                 due = self._read(consumer, stream) and await self._run(consumer, stream)
-        except GearsError as error:
+        except Exception as error:  # a fault of this package must not end the reading of a stream either
             self._lost(consumer, stream, error)
         finally:
             self._running -= 1
@@ -206,13 +220,27 @@ class Streams:
         found = [consumer.streams.get(stream.key) for consumer in (*self._consumers.values(), *self._leaving)]
         return [other for other in found if other is not None and other is not stream and other.entries]
 
-    def _lost(self, consumer: Consumer, stream: Stream, error: GearsError) -> None:
-        """Stop reading a stream that was removed or has moved to another shard, or if this shard is a replica now."""
-        logger.info("stream %r is not read any more: %s", stream.key, error)
+    def _lost(self, consumer: Consumer, stream: Stream, error: Exception) -> None:
+        """Stop reading a stream that was removed or has moved to another shard, or if this shard is a replica now.
+
+        After another error, such as that of a server that is busy with a script or whose disk is full, read it again
+        soon: nothing else would wake it before its next entry.
+        """
         stream.start_over()
         stream.has_group = False
-        # if only the group was removed, and not the stream, the next turn makes it anew
-        stream.again = stream.again or str(error).startswith("NOGROUP")
+        if not isinstance(error, GearsError):
+            logger.exception("stream %r could not be read: %s", stream.key, error_line(error))
+        elif (code := str(error).partition(" ")[0]) in _NOT_HERE:
+            logger.info("stream %r is not read any more: %s", stream.key, error)
+            return
+        elif code == "NOGROUP":  # only the group was removed, and not the stream: the next turn makes it anew
+            logger.info("stream %r gets a new group: %s", stream.key, error)
+            stream.again = True
+            return
+        else:
+            logger.warning("stream %r could not be read, and is read again: %s", stream.key, error)
+        if not consumer.ended:
+            self._retry_later(consumer, stream, LOST_SECONDS)
 
     def _read(self, consumer: Consumer, stream: Stream) -> bool:
         """Fill the batch; return whether it must run now."""
@@ -326,7 +354,7 @@ class Streams:
             return False
         if outcome != "OK" and consumer.source.on_failed == "retry":
             if not consumer.ended:
-                self._retry_later(consumer, stream)
+                self._retry_later(consumer, stream, consumer.source.retry_seconds)
             self._report(registration, "WAITING_FOR_RETRY_ON_FAILURE", numbers)
             return False
         return self._acknowledge(consumer, stream, batch, numbers)
@@ -362,13 +390,13 @@ class Streams:
             needed = min(needed, (int(first_ms), int(first_sequence)))
         return f"{needed[0]}-{needed[1]}"
 
-    def _retry_later(self, consumer: Consumer, stream: Stream) -> None:
+    def _retry_later(self, consumer: Consumer, stream: Stream, seconds: float) -> None:
         def retry() -> None:
             stream.phase = Phase.IDLE
             self._wake(consumer, stream.key)
 
         stream.phase = Phase.RETRYING
-        stream.timer = self._host.loop.call_later(consumer.source.retry_seconds, retry)
+        stream.timer = self._host.loop.call_later(seconds, retry)
 
     def _report(self, registration: Registration, status: str, numbers: tuple[Argument, ...]) -> None:
         (reply,) = self._host.execute_many([("QA.STREAM", registration.id, status, *numbers)])

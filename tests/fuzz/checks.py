@@ -102,6 +102,8 @@ def rest_of(server: Server) -> Rest:
     with server.client(encoding_errors="backslashreplace") as client:
         for _ in range(5):
             time.sleep(0.1)
+            # without a worker a server has less of all
+            eventually(lambda: descendants(server.pid), PATIENCE_SECONDS)
             memory, fields = client.info("memory"), client.info("everything")
             processes.append(len(descendants(server.pid)))
             remembered = int(fields["qa_unregistered_ids"]) * UNREGISTERED_ID_BYTES

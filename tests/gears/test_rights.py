@@ -10,11 +10,12 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 
+pytestmark = pytest.mark.hostile
+
 SCRIPT = """
 import threading, time
 from concurrent.futures import ThreadPoolExecutor
 
-pytestmark = pytest.mark.hostile
 def get(record):
     return execute('GET', record[1])
 def get_many(record):

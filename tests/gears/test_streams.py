@@ -303,3 +303,17 @@ def test_unregistering_stops_reading(client: Any) -> None:
 def test_misuse_is_refused(client: Any, options: str, message: str) -> None:
     with pytest.raises(redis.ResponseError, match=message):
         client.execute_command("RG.PYEXECUTE", f"GB('StreamReader').register(prefix='in', {options})")
+
+
+def test_a_stream_is_read_again_after_the_server_took_no_writes(client: Any, shared_shard: Server) -> None:
+    """Nothing else would wake it: no entry comes later."""
+    register(client, COLLECT % "prefix='in:*', batch=100, duration=400")
+    client.xadd("in:one", {"n": 1})
+    eventually(lambda: client.xpending("in:one", GROUP)["pending"] == 1, ignore=redis.ResponseError)
+    client.config_set("min-replicas-to-write", 1)
+    try:
+        eventually(lambda: "could not be read, and is read again: NOREPLICAS" in shared_shard.output())
+    finally:
+        client.config_set("min-replicas-to-write", 0)
+    eventually(lambda: client.lrange("seen", 0, -1) == ["1"])
+    eventually(lambda: client.xlen("in:one") == 0)
