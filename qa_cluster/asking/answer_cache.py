@@ -122,7 +122,7 @@ class AnswerCache:
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
         """The answer of that name, if nothing has happened since that may change it."""
-        key = self._key(digest, collection)
+        key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(
                 self._shards.execute(key, "GET", key), self.watches.tokens(digest, collection)
@@ -178,6 +178,3 @@ class AnswerCache:
         """Wait for the stores under way; each has a deadline."""
         if self._stores:
             await asyncio.wait(self._stores)
-
-    def _key(self, digest: str, collection: str) -> str:
-        return whole_answer_key(partition_of(digest, self._partitions), digest, collection)

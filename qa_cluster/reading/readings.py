@@ -164,9 +164,9 @@ def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
     """Whether one of the readings has read the sentence of this key, as its own or as a neighbour."""
     ref = parse_sentence(sentence)
     return any(
-        ref.index in (own.index, *reading.read) and (ref.document, ref.tag) == (own.document, own.tag)
+        (ref.document, ref.tag) == (reading.sentence.document, reading.sentence.tag)
+        and (ref.index == reading.sentence.index or ref.index in reading.read)
         for reading in readings
-        for own in (reading.sentence,)
     )
 
 

@@ -76,9 +76,26 @@ def teach(
     teacher = Teacher.at(source)
     identity = teacher.identity(settings)
     with _alone(path):
-        return _complete(
-            teacher, path, identity, examples, settings=settings, machine=machine, report=report, stopping=stopping
-        )
+        found = _same(path, identity) if path.exists() else Outputs.none()
+        parts = path.with_name(f"{path.name}.parts")
+        finished = [_same(part, identity) for part in sorted(parts.glob("*.npz"))]
+        known = Outputs.joined([found, *finished]).known
+        missing = list({key: each for each in examples if (key := key_of(each)) not in known}.values())
+        if missing:
+            parts.mkdir(parents=True, exist_ok=True)
+            base = _loaded(source, settings, machine)
+            for first in range(0, len(missing), PART):
+                if stopping():
+                    raise Stopped(f"stopped after the teacher had read {first} of {len(missing)} pairs")
+                part = _read(base, missing[first : first + PART], settings, machine, teacher.titles)
+                part.save(parts / f"{len(finished):05}.npz", identity)
+                finished.append(part)
+                report(min(first + PART, len(missing)), len(missing))
+        if finished:
+            found = Outputs.joined([found, *finished])
+            found.save(path, identity)
+            shutil.rmtree(parts, ignore_errors=True)
+        return found
 
 
 @contextmanager
@@ -104,40 +121,6 @@ def _alone(path: Path) -> Iterator[None]:
     finally:
         beside.unlink(missing_ok=True)
         os.close(lock)
-
-
-def _complete(
-    teacher: Teacher,
-    path: Path,
-    identity: dict[str, Any],
-    examples: Sequence[Labelled],
-    *,
-    settings: TrainingSettings,
-    machine: Machine,
-    report: Callable[[int, int], None],
-    stopping: Callable[[], bool],
-) -> Outputs:
-    """The outputs for all examples, as `teach` returns them; nobody else adds to the file meanwhile."""
-    found = _same(path, identity) if path.exists() else Outputs.none()
-    parts = path.with_name(f"{path.name}.parts")
-    finished = [_same(part, identity) for part in sorted(parts.glob("*.npz"))]
-    known = Outputs.joined([found, *finished]).known
-    missing = list({key: each for each in examples if (key := key_of(each)) not in known}.values())
-    if missing:
-        parts.mkdir(parents=True, exist_ok=True)
-        base = _loaded(str(teacher.folder), settings, machine)
-        for first in range(0, len(missing), PART):
-            if stopping():
-                raise Stopped(f"stopped after the teacher had read {first} of {len(missing)} pairs")
-            part = _read(base, missing[first : first + PART], settings, machine, teacher.titles)
-            part.save(parts / f"{len(finished):05}.npz", identity)
-            finished.append(part)
-            report(min(first + PART, len(missing)), len(missing))
-    if finished:
-        found = Outputs.joined([found, *finished])
-        found.save(path, identity)
-        shutil.rmtree(parts, ignore_errors=True)
-    return found
 
 
 def _loaded(source: str, settings: TrainingSettings, machine: Machine) -> Base:
