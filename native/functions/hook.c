@@ -85,12 +85,14 @@ static void free_event(void *data) {
 
 static RedisModuleString *event_registration(void *data) { return ((Event *)data)->id; }
 
+static RedisModuleString *event_key(void *data) { return ((Event *)data)->key; }
+
 /* One that a client waits for reads a sentence. */
 static uint32_t event_cost(void *data) { return ((Event *)data)->captured != NULL; }
 
 #define EVENT_METHODS                                                                                                  \
     .kind = "event", .emit = emit_event, .finish = finish_event, .reply = reply_event, .free = free_event,             \
-    .registration = event_registration
+    .awaited = event_key, .registration = event_registration
 static const JobClass EVENT = {EVENT_METHODS, .of_user = 1};
 static const JobClass OWN_EVENT = {EVENT_METHODS, .cost = event_cost};
 

@@ -37,6 +37,9 @@ struct Job {
     int attempt;
     int suspect; /* waits among those whose worker has died */
     RedisModuleBlockedClient *client;
+    RedisModuleString *awaited; /* the key that a client that tracks keys waits on; else NULL */
+    int is_signalled;           /* that key is said to be ready: the server serves the client, or `unserved` fires */
+    RedisModuleTimerID unserved;
     QueuePlace place;     /* whose turn it takes */
     long long timeout_ms; /* 0: none */
     uint64_t deadline_us; /* 0: none (yet) */
@@ -175,6 +178,8 @@ size_t jobs_running(void) { return running_count; }
 /* ---- A job's life ---- */
 
 static void job_free(Job *job) {
+    if (job->is_signalled) RedisModule_StopTimer(server_ctx(), job->unserved, NULL);
+    if (job->awaited) RedisModule_FreeString(NULL, job->awaited);
     if (job->class->free) job->class->free(job->data);
     for (int i = 0; i < job->result.argc; i++) RedisModule_FreeString(NULL, job->result.argv[i]);
     RedisModule_Free(job->result.argv);
@@ -225,6 +230,52 @@ static int JOB_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     else if (job->class->reply) job->class->reply(ctx, job->data, &job->result);
     else jobs_default_reply(ctx, &job->result);
     return REDISMODULE_OK;
+}
+
+/* ---- Clients that track keys ----
+ *
+ * The server notes the keys of a read for the client that it serves at that time, and a module's reply to a waiting
+ * client is none of these times, unless the client waits on a key that becomes ready. So a client that tracks keys
+ * waits on the key that it has missed; its job ends with the signal that the key is ready, and the server then calls
+ * JOB_Read with this client as the one that it serves. Where the job has ended without a value, or the key does not
+ * exist, the client gets its reply without that: it has missed the key, and this is what it is noted for.
+ *
+ * The server frees such a job as soon as its client waits no more, whoever ended the waiting. */
+
+/* The key is ready, perhaps by another client's job. REDISMODULE_ERR: wait on. */
+static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
+    if (!job->is_signalled) return REDISMODULE_ERR;
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "EXISTS", "s", job->awaited);
+    if (reply) RedisModule_FreeCallReply(reply);
+    return JOB_Reply(ctx, argv, argc);
+}
+
+static void JOB_Unserved(RedisModuleCtx *ctx, void *data) {
+    (void)ctx;
+    Job *job = data;
+    job->is_signalled = 0;
+    RedisModule_UnblockClient(job->client, job);
+}
+
+static int exists(RedisModuleCtx *ctx, RedisModuleString *name) {
+    int mode = REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH | REDISMODULE_OPEN_KEY_NONOTIFY |
+               REDISMODULE_OPEN_KEY_NOSTATS;
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, name, mode);
+    int found = RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
+    RedisModule_CloseKey(key);
+    return found;
+}
+
+static void let_client_go(RedisModuleCtx *ctx, Job *job) {
+    int has_value = job->result.status == JOB_OK || job->result.status == JOB_OVERRIDE;
+    if (!job->awaited || !has_value || !exists(ctx, job->awaited)) {
+        RedisModule_UnblockClient(job->client, job);
+        return;
+    }
+    job->is_signalled = 1;
+    job->unserved = RedisModule_CreateTimer(server_ctx(), 1, JOB_Unserved, job);
+    RedisModule_SignalKeyAsReady(ctx, job->awaited);
 }
 
 static void unlink_running(Job *job) {
@@ -309,7 +360,7 @@ static void end(RedisModuleCtx *ctx, Job *job, const JobResult *result) {
     }
     RedisModule_DictDelC(by_client, &job->client, sizeof job->client, NULL);
     if (job->started_us && !job->class->unmeasured) RedisModule_BlockedClientMeasureTimeEnd(job->client);
-    RedisModule_UnblockClient(job->client, job);
+    if (!job->awaited || result->cause != CAUSE_CLIENT_GONE) let_client_go(ctx, job);
 }
 
 static void end_failed(RedisModuleCtx *ctx, Job *job, JobCause cause, const char *error) {
@@ -398,9 +449,8 @@ static void JOB_Timeout(RedisModuleCtx *ctx, void *data) {
     end_failed(ctx, job, CAUSE_DEADLINE, error);
 }
 
-static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
-    Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
-    if (!job) return; /* the job has ended already, but its client left before it could read the reply */
+/* Its client waits no more. */
+static void leave(RedisModuleCtx *ctx, Job *job) {
     if (job->state == JOB_RUNNING) {
         long long left = MAX_LATE_MS;
         uint64_t now = RedisModule_MonotonicMicroseconds();
@@ -408,6 +458,19 @@ static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *clie
         cancel_running(job, left);
     }
     end_failed(ctx, job, CAUSE_CLIENT_GONE, "CANCELLED client left");
+}
+
+static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *client) {
+    Job *job = RedisModule_DictGetC(by_client, &client, sizeof client, NULL);
+    if (job) leave(ctx, job); /* else it has ended already, but its client left before it could read the reply */
+}
+
+/* The reply to a client that waits on a key and does not get it as the key's reader: its job has ended without a value,
+ * or CLIENT UNBLOCK has ended the waiting. */
+static int JOB_Unblocked(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
+    if (job->state != JOB_ENDED) leave(ctx, job);
+    return JOB_Reply(ctx, argv, argc);
 }
 
 void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error) {
@@ -493,6 +556,15 @@ static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, Qu
     return 1;
 }
 
+static void block(RedisModuleCtx *ctx, Job *job) {
+    if (!job->class->awaited || !caller_tracks_keys(ctx)) {
+        job->client = RedisModule_BlockClient(ctx, JOB_Reply, NULL, JOB_Free, 0);
+        return;
+    }
+    job->awaited = RedisModule_CreateStringFromString(NULL, job->class->awaited(job->data));
+    job->client = RedisModule_BlockClientOnKeys(ctx, JOB_Read, JOB_Unblocked, JOB_Free, 0, &job->awaited, 1, job);
+}
+
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
     char error[160];
     if (caller_blocking_denied(ctx)) {
@@ -514,7 +586,7 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     }
     Job *job = job_new(class, data, timeout_ms);
     job->place = place;
-    job->client = RedisModule_BlockClient(ctx, JOB_Reply, NULL, JOB_Free, 0);
+    block(ctx, job);
     RedisModule_SetDisconnectCallback(job->client, JOB_Disconnected);
     RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
     if (class->in_order) job->order = order_find(class->registration(data));

@@ -52,6 +52,9 @@ typedef struct JobClass {
     /* Writes the client's reply itself, in the client's context, after finish. NULL: the default above. */
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
+    /* The key whose value the client waits for. When the job has ended with a value, a client that tracks keys is noted
+     * as the key's reader: the function's own write has ended what began with the miss. NULL: the class has none. */
+    RedisModuleString *(*awaited)(void *data);
     /* The id of the registration that the job belongs to. NULL: it belongs to none. */
     RedisModuleString *(*registration)(void *data);
     /* How many sentences the models read for it, or what takes as long, at least 1: what it takes of its user's turn,

@@ -152,6 +152,7 @@ typedef struct RedisModuleEvent {
 } RedisModuleEvent;
 
 /* The data of an EVENT_CLIENT_CHANGE, and what GetClientInfoById fills in (set version to 1 first). */
+#define REDISMODULE_CLIENTINFO_FLAG_TRACKING (1 << 3)
 typedef struct RedisModuleClientInfo {
     uint64_t version;
     uint64_t flags;
@@ -396,6 +397,10 @@ typedef RedisModuleString Str_;
     X(RedisModuleBlockedClient *, BlockClient,                                                                         \
       (Ctx_ *ctx, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout, RedisModuleFreeDataFunc free_data,             \
        long long timeout_ms))                                                                                          \
+    X(RedisModuleBlockedClient *, BlockClientOnKeys,                                                                   \
+      (Ctx_ *ctx, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout, RedisModuleFreeDataFunc free_data,             \
+       long long timeout_ms, Str_ **keys, int count, void *data))                                                      \
+    X(void, SignalKeyAsReady, (Ctx_ *ctx, Str_ *key))                                                                  \
     X(int, UnblockClient, (RedisModuleBlockedClient * client, void *data))                                             \
     X(int, AbortBlock, (RedisModuleBlockedClient * client))                                                            \
     X(int, IsBlockedReplyRequest, (Ctx_ *ctx))                                                                         \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -10,6 +11,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from tests.gears.test_keymiss import ANSWER
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
 from tests.harness.servers import Server, execute
 
 
@@ -18,6 +21,7 @@ class Tracker:
 
     def __init__(self, server: Server, options: str) -> None:
         """Tracking when this returns."""
+        self.server = server
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(60)
         self.socket.connect(str(server.socket))
@@ -30,12 +34,25 @@ class Tracker:
 
     def run(self, *commands: str) -> bytes:
         """All that comes until these commands have their replies."""
+        self.send(*commands)
+        return self.read()
+
+    def send(self, *commands: str) -> None:
+        """Sends them, and does not wait."""
         self.number += 1
+        text = "".join(f"{command}\r\n" for command in commands)
+        self.socket.sendall(f'{text}ECHO "end {self.number}"\r\n'.encode())
+
+    def read(self) -> bytes:
+        """All that comes until what was sent has its replies."""
         mark, data = f"end {self.number}".encode(), b""
-        self.socket.sendall("".join(f"{command}\r\n" for command in commands).encode() + b'ECHO "%b"\r\n' % mark)
         while mark not in data:
             data += self.socket.recv(65536)
         return data
+
+    def arrived(self) -> bytes:
+        """What has come so far."""
+        return self.socket.recv(65536) if select.select([self.socket], [], [], 0.1)[0] else b""
 
 
 def heard(data: bytes) -> list[str]:
@@ -43,8 +60,8 @@ def heard(data: bytes) -> list[str]:
 
 
 @contextmanager
-def tracking(server: Server, options: str = "") -> Iterator[Tracker]:
-    execute(server, "RG.PYEXECUTE", ANSWER)
+def tracking(server: Server, options: str = "", *, script: str = ANSWER) -> Iterator[Tracker]:
+    execute(server, "RG.PYEXECUTE", script)
     with closing(Tracker(server, options)) as tracker:
         yield tracker
 
@@ -58,12 +75,147 @@ def test_broadcasting_tells_every_change_of_what_a_read_has_filled(shard: Server
         assert heard(tracker.run("PING")) == ["ask"]
 
 
-def test_a_read_that_fills_a_key_hears_of_that_first_and_the_next_read_is_tracked(shard: Server) -> None:
-    """The server notes the keys of a read when it begins to wait, and offers modules no way to note them later."""
+def notes_late_reads(server: Server) -> bool:
+    """Redis 7.0 notes the keys of a read only when the client's own command returns to it."""
+    with server.client() as client:
+        version = str(client.info("server")["redis_version"])
+    return tuple(int(part) for part in version.split(".")[:2]) >= (7, 2)
+
+
+def test_a_read_that_fills_a_key_is_tracked(shard: Server) -> None:
+    """The change that it causes itself comes before its value, and the next change of the key after it."""
     with tracking(shard) as tracker:
         data = tracker.run("GET ask")
         assert heard(data) == ["ask"]
         assert data.index(b"invalidate") < data.index(b"computed 1")
-        assert b"stored" in tracker.run("GET ask")
+        execute(shard, "SET", "ask", "new")
+        assert heard(tracker.run("PING")) == (["ask"] if notes_late_reads(shard) else [])
+        assert b"new" in tracker.run("GET ask")
+        execute(shard, "DEL", "ask")
+        assert heard(tracker.run("PING")) == ["ask"]
+
+
+@pytest.mark.parametrize("answer", ["pass", "execute('DEL', record['key'])"])
+def test_a_read_that_leaves_its_key_missing_has_its_value(shard: Server, answer: str) -> None:
+    with tracking(shard, script=ANSWER.replace("override_reply", f"{answer}; override_reply")) as tracker:
+        assert b"computed 1" in tracker.run("GET ask")
+
+
+def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> None:
+    with tracking(shard, script=ANSWER.replace("execute('SET', record['key'], 'stored')", "pass")) as tracker:
+        data = tracker.run("GET ask")
+        assert b"computed 1" in data
+        assert heard(data) == []
         execute(shard, "SET", "ask", "new")
         assert heard(tracker.run("PING")) == ["ask"]
+
+
+def test_all_readers_of_a_key_have_their_answers_and_are_tracked(shard: Server) -> None:
+    with tracking(shard) as first, closing(Tracker(shard, "")) as second, closing(Tracker(shard, "")) as third:
+        trackers = (first, second, third)
+        for tracker in trackers:
+            tracker.send("GET ask")
+        assert all(re.search(rb"computed|stored", tracker.read()) for tracker in trackers)
+        execute(shard, "SET", "ask", "new")
+        if notes_late_reads(shard):
+            assert [heard(tracker.run("PING")) for tracker in trackers] == [["ask"]] * 3
+
+
+def test_only_reads_that_the_client_has_named_are_tracked(shard: Server) -> None:
+    with tracking(shard, "OPTIN") as tracker:
+        tracker.run("GET ask:1")
+        tracker.run("CLIENT CACHING YES", "GET ask:2")
+        execute(shard, "MSET", "ask:1", "new", "ask:2", "new")
+        assert heard(tracker.run("PING")) == (["ask:2"] if notes_late_reads(shard) else [])
+
+
+SLOW = """
+async def slow(record):
+    execute('INCR', 'begun')
+    try:
+        while not execute('EXISTS', 'go'):
+            await asyncio.sleep(.01)
+        override_reply('answered')
+    except asyncio.CancelledError:
+        execute('INCR', 'cancelled')
+        raise
+GB('KeysReader').map(slow).register(prefix='ask*', commands=['get'], eventTypes=['keymiss'], mode='async_local')
+"""
+
+
+def begun(server: Server, count: int) -> None:
+    eventually(lambda: execute(server, "GET", "begun") == str(count))
+
+
+def test_a_reader_that_leaves_cancels_its_function(shard: Server) -> None:
+    with tracking(shard, script=SLOW) as tracker:
+        tracker.send("GET ask")
+        begun(shard, 1)
+    eventually(lambda: execute(shard, "GET", "cancelled") == "1")
+
+
+def test_a_reader_that_another_client_unblocks_has_the_reply_of_its_read(shard: Server) -> None:
+    """CLIENT UNBLOCK ends the waiting for a key; what waits on no key goes on to wait."""
+    with tracking(shard, script=SLOW) as tracker:
+        number = int(tracker.run("CLIENT ID").split(b"\r\n")[0].removeprefix(b":"))
+        tracker.send("GET ask")
+        begun(shard, 1)
+        unblocked = execute(shard, "CLIENT", "UNBLOCK", number)
+        assert unblocked == (1 if notes_late_reads(shard) else 0)
+        if unblocked:
+            assert tracker.read().startswith(b"_\r\n")
+            eventually(lambda: execute(shard, "GET", "cancelled") == "1")
+        execute(shard, "SET", "go", "1")
+        assert b"answered" in tracker.run("GET ask:again")
+
+
+def test_a_reader_whose_function_takes_too_long_has_the_reply_of_its_read(shard: Server) -> None:
+    with tracking(shard, script=SLOW) as tracker:
+        execute(shard, "CONFIG", "SET", "qa.hook-timeout-ms", 100)
+        try:
+            assert tracker.run("GET ask").startswith(b"_\r\n")
+        finally:
+            execute(shard, "CONFIG", "SET", "qa.hook-timeout-ms", 30000)
+
+
+def test_another_readers_answer_ends_no_wait(shard: Server) -> None:
+    """Both wait for one key; the job of each has its own end."""
+    script = SLOW.replace("execute('INCR', 'begun')", "number = execute('INCR', 'begun')")
+    script = script.replace("'go'", "'go:%s' % number").replace("'answered'", "'answered %s' % number")
+    with tracking(shard, script=script) as first, closing(Tracker(shard, "")) as second:
+        first.send("GET ask")
+        begun(shard, 1)
+        second.send("GET ask")
+        begun(shard, 2)
+        execute(shard, "SET", "ask", "stored")
+        execute(shard, "SET", "go:2", "1")
+        assert b"answered 2" in second.read()
+        assert b"answered" not in first.arrived()
+        execute(shard, "SET", "go:1", "1")
+        assert b"answered 1" in first.read()
+
+
+ENDLESS = """
+async def endless(record):
+    await asyncio.sleep(3600)
+GB('KeysReader').map(endless).register(prefix='ask*', commands=['get'], eventTypes=['keymiss'], mode='async_local')
+"""
+
+
+def holds(node: Server, slot: int) -> bool:
+    ranges = [found[:2] for found in execute(node, "CLUSTER", "SLOTS") if found[2][1] == node.port]
+    return any(first <= slot <= last for first, last in ranges)
+
+
+def test_a_reader_whose_slot_moves_away_is_sent_after_it(own_cluster: Cluster) -> None:
+    slot = execute(own_cluster.nodes[0], "CLUSTER", "KEYSLOT", "ask")
+    owner, target = sorted(own_cluster.nodes, key=lambda node: not holds(node, slot))[:2]
+    if not notes_late_reads(owner):
+        pytest.skip("on Redis 7.0 the client does not wait on the key")
+    with tracking(owner, script=ENDLESS) as tracker:
+        tracker.send("GET ask")
+        eventually(lambda: owner.field("in_flight") == 1)
+        for node in (target, owner):
+            execute(node, "CLUSTER", "SETSLOT", slot, "NODE", execute(target, "CLUSTER", "MYID"))
+        assert b"MOVED" in tracker.read()
+        eventually(lambda: owner.field("in_flight") == 0)
