@@ -38,7 +38,7 @@ struct Job {
     int suspect; /* waits among those whose worker has died */
     RedisModuleBlockedClient *client;
     RedisModuleString *awaited; /* the key that a client that tracks keys waits on; else NULL */
-    int is_signalled;           /* that key is said to be ready: the server serves the client, or `unserved` fires */
+    int is_signalled;           /* that key is said to be ready: the server calls JOB_Read, or `unserved` fires */
     RedisModuleTimerID unserved;
     QueuePlace place;     /* whose turn it takes */
     long long timeout_ms; /* 0: none */
@@ -235,22 +235,29 @@ static int JOB_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
 /* ---- Clients that track keys ----
  *
  * The server notes the keys of a read for the client that it serves at that time, and a module's reply to a waiting
- * client is none of these times, unless the client waits on a key that becomes ready. So a client that tracks keys
- * waits on the key that it has missed; its job ends with the signal that the key is ready, and the server then calls
- * JOB_Read with this client as the one that it serves. Where the job has ended without a value, or the key does not
- * exist, the client gets its reply without that: it has missed the key, and this is what it is noted for.
+ * client is none of these times, unless the client waits on a key that becomes ready. So where servers can (Redis from
+ * 7.2, Valkey), a client that tracks keys waits on the key that it has missed. Its job ends with the signal that the
+ * key is ready, the server calls JOB_Read with this client as the one that it serves, and only then the client is let
+ * go.
  *
  * The server frees such a job as soon as its client waits no more, whoever ended the waiting. */
 
-/* The key is ready, perhaps by another client's job. REDISMODULE_ERR: wait on. */
+/* The key is ready, perhaps for another client's job. The client gets its reply like those that wait on no key: if it
+ * got it here, the server would still take it for a waiting one for a while. */
 static int JOB_Read(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    (void)argv;
+    (void)argc;
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
     if (!job->is_signalled) return REDISMODULE_ERR;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "EXISTS", "s", job->awaited);
     if (reply) RedisModule_FreeCallReply(reply);
-    return JOB_Reply(ctx, argv, argc);
+    RedisModule_StopTimer(server_ctx(), job->unserved, NULL);
+    job->is_signalled = 0;
+    RedisModule_UnblockClient(job->client, job);
+    return REDISMODULE_ERR;
 }
 
+/* The server has not looked at the key, for whatever reason. */
 static void JOB_Unserved(RedisModuleCtx *ctx, void *data) {
     (void)ctx;
     Job *job = data;
@@ -258,18 +265,8 @@ static void JOB_Unserved(RedisModuleCtx *ctx, void *data) {
     RedisModule_UnblockClient(job->client, job);
 }
 
-static int exists(RedisModuleCtx *ctx, RedisModuleString *name) {
-    int mode = REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH | REDISMODULE_OPEN_KEY_NONOTIFY |
-               REDISMODULE_OPEN_KEY_NOSTATS;
-    RedisModuleKey *key = RedisModule_OpenKey(ctx, name, mode);
-    int found = RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
-    RedisModule_CloseKey(key);
-    return found;
-}
-
 static void let_client_go(RedisModuleCtx *ctx, Job *job) {
-    int has_value = job->result.status == JOB_OK || job->result.status == JOB_OVERRIDE;
-    if (!job->awaited || !has_value || !exists(ctx, job->awaited)) {
+    if (!job->awaited) {
         RedisModule_UnblockClient(job->client, job);
         return;
     }
@@ -465,8 +462,7 @@ static void JOB_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *clie
     if (job) leave(ctx, job); /* else it has ended already, but its client left before it could read the reply */
 }
 
-/* The reply to a client that waits on a key and does not get it as the key's reader: its job has ended without a value,
- * or CLIENT UNBLOCK has ended the waiting. */
+/* The reply to a client that waits on a key: its job has ended, or CLIENT UNBLOCK has ended the waiting. */
 static int JOB_Unblocked(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     Job *job = RedisModule_GetBlockedClientPrivateData(ctx);
     if (job->state != JOB_ENDED) leave(ctx, job);
@@ -556,13 +552,27 @@ static int make_place(RedisModuleCtx *ctx, const JobClass *class, void *data, Qu
     return 1;
 }
 
-static void block(RedisModuleCtx *ctx, Job *job) {
-    if (!job->class->awaited || !caller_tracks_keys(ctx)) {
+/* 0: the server lets this client wait for nothing, as Valkey those that have subscribed to something. */
+static int block(RedisModuleCtx *ctx, Job *job) {
+    if (job->class->awaited && RedisModule_BlockClientOnKeysWithFlags && RedisModule_SignalKeyAsReady &&
+        caller_tracks_keys(ctx)) {
+        job->awaited = RedisModule_CreateStringFromString(NULL, job->class->awaited(job->data));
+        job->client = RedisModule_BlockClientOnKeysWithFlags(ctx, JOB_Read, JOB_Unblocked, JOB_Free, 0, &job->awaited,
+                                                             1, job, REDISMODULE_BLOCK_UNBLOCK_DELETED);
+    } else {
         job->client = RedisModule_BlockClient(ctx, JOB_Reply, NULL, JOB_Free, 0);
-        return;
     }
-    job->awaited = RedisModule_CreateStringFromString(NULL, job->class->awaited(job->data));
-    job->client = RedisModule_BlockClientOnKeys(ctx, JOB_Read, JOB_Unblocked, JOB_Free, 0, &job->awaited, 1, job);
+    return job->client != NULL;
+}
+
+static void refuse_waiting(RedisModuleCtx *ctx, Job *job) {
+    const char *error =
+        "ERR this connection may not wait for a reply, as it is subscribed to something: use another one";
+    JobResult result = {.status = JOB_FAILED, .error = error, .cause = CAUSE_ANSWERED};
+    stats[job->kind].refused++;
+    if (job->class->reply) job->class->reply(ctx, job->data, &result);
+    else jobs_default_reply(ctx, &result);
+    job_free(job);
 }
 
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms) {
@@ -586,7 +596,10 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     }
     Job *job = job_new(class, data, timeout_ms);
     job->place = place;
-    block(ctx, job);
+    if (!block(ctx, job)) {
+        refuse_waiting(ctx, job);
+        return 0;
+    }
     RedisModule_SetDisconnectCallback(job->client, JOB_Disconnected);
     RedisModule_DictSetC(by_client, &job->client, sizeof job->client, job);
     if (class->in_order) job->order = order_find(class->registration(data));

@@ -52,8 +52,8 @@ typedef struct JobClass {
     /* Writes the client's reply itself, in the client's context, after finish. NULL: the default above. */
     void (*reply)(RedisModuleCtx *ctx, void *data, const JobResult *result);
     void (*free)(void *data);
-    /* The key whose value the client waits for. When the job has ended with a value, a client that tracks keys is noted
-     * as the key's reader: the function's own write has ended what began with the miss. NULL: the class has none. */
+    /* The key whose value the client waits for. When the job has ended, a client that tracks keys is noted as the key's
+     * reader: the function's own write has ended what began with the miss. NULL: the class has none. */
     RedisModuleString *(*awaited)(void *data);
     /* The id of the registration that the job belongs to. NULL: it belongs to none. */
     RedisModuleString *(*registration)(void *data);
@@ -70,8 +70,9 @@ typedef struct JobClass {
 } JobClass;
 
 /* Blocks the calling client and queues a job for it. On any refusal (queue full, no worker configured, blocking not
- * allowed in MULTI, Lua or a deny-blocking client) replies with the error itself, frees `data` and returns 0; 1 when
- * the job is queued. `timeout_ms` 0 means the default of `qa.job-timeout-ms`; negative: no deadline. */
+ * allowed in MULTI, Lua or a deny-blocking client, or by the server) replies itself, with the error or as the class
+ * does, frees `data` and returns 0; 1 when the job is queued. `timeout_ms` 0 means the default of `qa.job-timeout-ms`;
+ * negative: no deadline. */
 int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data, long long timeout_ms);
 
 /* NULL, or the error that refuses every new job of a client, because there can be no worker. */

@@ -16,13 +16,9 @@ int caller_blocking_denied(RedisModuleCtx *ctx) {
     return (RedisModule_GetContextFlags(ctx) & denying) != 0;
 }
 
-/* From 7.2 on, the keys of a read that a module sends are noted for the client that the server serves then, which is
- * the waiting one where it waits on keys. */
 int caller_tracks_keys(RedisModuleCtx *ctx) {
-    enum { REDIS_7_2 = 0x70200 };
     RedisModuleClientInfo info = {.version = 1};
-    return RedisModule_GetServerVersion() >= REDIS_7_2 &&
-           RedisModule_GetClientInfoById(&info, RedisModule_GetClientId(ctx)) == REDISMODULE_OK &&
+    return RedisModule_GetClientInfoById(&info, RedisModule_GetClientId(ctx)) == REDISMODULE_OK &&
            info.flags & REDISMODULE_CLIENTINFO_FLAG_TRACKING;
 }
 

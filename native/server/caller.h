@@ -13,8 +13,7 @@ int caller_is_log(RedisModuleCtx *ctx);
 /* 1: the calling client may not be blocked (MULTI, Lua, deny-blocking). */
 int caller_blocking_denied(RedisModuleCtx *ctx);
 
-/* 1: the calling client tracks keys (CLIENT TRACKING), and the server can note it as the reader of a key while it waits
- * (Redis from 7.2, Valkey). */
+/* 1: the calling client tracks keys (CLIENT TRACKING). */
 int caller_tracks_keys(RedisModuleCtx *ctx);
 
 /* The name of the calling client's user, to be freed with RedisModule_FreeString(ctx, ..). NULL: it has no user and may

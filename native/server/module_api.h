@@ -152,6 +152,8 @@ typedef struct RedisModuleEvent {
 } RedisModuleEvent;
 
 /* The data of an EVENT_CLIENT_CHANGE, and what GetClientInfoById fills in (set version to 1 first). */
+#define REDISMODULE_BLOCK_UNBLOCK_DELETED (1 << 0)
+
 #define REDISMODULE_CLIENTINFO_FLAG_TRACKING (1 << 3)
 typedef struct RedisModuleClientInfo {
     uint64_t version;
@@ -397,10 +399,6 @@ typedef RedisModuleString Str_;
     X(RedisModuleBlockedClient *, BlockClient,                                                                         \
       (Ctx_ *ctx, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout, RedisModuleFreeDataFunc free_data,             \
        long long timeout_ms))                                                                                          \
-    X(RedisModuleBlockedClient *, BlockClientOnKeys,                                                                   \
-      (Ctx_ *ctx, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout, RedisModuleFreeDataFunc free_data,             \
-       long long timeout_ms, Str_ **keys, int count, void *data))                                                      \
-    X(void, SignalKeyAsReady, (Ctx_ *ctx, Str_ *key))                                                                  \
     X(int, UnblockClient, (RedisModuleBlockedClient * client, void *data))                                             \
     X(int, AbortBlock, (RedisModuleBlockedClient * client))                                                            \
     X(int, IsBlockedReplyRequest, (Ctx_ *ctx))                                                                         \
@@ -472,6 +470,10 @@ typedef RedisModuleString Str_;
     X(Str_ *, GetClientNameById, (Ctx_ *ctx, uint64_t client_id))                                                      \
     X(int, SetCommandACLCategories, (RedisModuleCommand * command, const char *categories))                            \
     X(unsigned long long, CommandFilterGetClientId, (RedisModuleCommandFilterCtx * filter))                            \
+    X(RedisModuleBlockedClient *, BlockClientOnKeysWithFlags,                                                          \
+      (Ctx_ *ctx, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout, RedisModuleFreeDataFunc free_data,             \
+       long long timeout_ms, Str_ **keys, int count, void *data, int flags))                                           \
+    X(void, SignalKeyAsReady, (Ctx_ *ctx, Str_ *key))                                                                  \
     X(int, AddPostNotificationJob,                                                                                     \
       (Ctx_ *ctx, RedisModulePostNotificationJobFunc callback, void *data, void (*free_data)(void *)))
 /* clang-format on */

@@ -181,9 +181,14 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         reply_jobs(ctx, room);
         return REDISMODULE_OK;
     }
+    RedisModuleBlockedClient *client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
+    if (!client) { /* a link that has subscribed to something: Valkey lets it wait for nothing */
+        reply_jobs(ctx, room);
+        return REDISMODULE_OK;
+    }
     Waiter *waiter = RedisModule_Calloc(1, sizeof *waiter);
     waiter->room = room;
-    waiter->client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
+    waiter->client = client;
     RedisModule_SetDisconnectCallback(waiter->client, QA_NEXT_Disconnected);
     waiter->timer = RedisModule_CreateTimer(ctx, wait_ms, QA_NEXT_Timeout, waiter);
     add_waiter(waiter);

@@ -95,10 +95,39 @@ def test_a_read_that_fills_a_key_is_tracked(shard: Server) -> None:
         assert heard(tracker.run("PING")) == ["ask"]
 
 
-@pytest.mark.parametrize("answer", ["pass", "execute('DEL', record['key'])"])
-def test_a_read_that_leaves_its_key_missing_has_its_value(shard: Server, answer: str) -> None:
-    with tracking(shard, script=ANSWER.replace("override_reply", f"{answer}; override_reply")) as tracker:
-        assert b"computed 1" in tracker.run("GET ask")
+@pytest.mark.parametrize("end", ["override_reply('computed')", "pass", "1 / 0"])
+def test_a_read_whose_key_has_come_and_gone_is_tracked(shard: Server, end: str) -> None:
+    script = ANSWER.replace("override_reply('computed %d' % calls[0])", f"execute('DEL', record['key']); {end}")
+    with tracking(shard, script=script) as tracker:
+        data = tracker.run("GET ask")
+        assert (b"computed" in data) == ("computed" in end)
+        execute(shard, "SET", "ask", "new")
+        assert heard(tracker.run("PING")) == (["ask"] if notes_late_reads(shard) else [])
+
+
+def test_a_tracked_read_counts_as_others_do(shard: Server) -> None:
+    def calls() -> int:
+        with shard.client() as client:
+            return int(client.info("commandstats")["cmdstat_rg.innerhook"]["calls"])
+
+    with tracking(shard) as tracker:
+        execute(shard, "GET", "ask:1")
+        each = calls()
+        tracker.run("GET ask:2")
+        assert calls() == 2 * each
+
+
+@pytest.mark.parametrize("options", ["", "BCAST PREFIX other"])
+def test_a_subscribed_connection_reads_too(shard: Server, options: str) -> None:
+    """Valkey lets it wait for nothing: its read of a missing key is the plain one, and other jobs are refused."""
+    with tracking(shard, options) as tracker:
+        assert re.search(rb"_\r\n|computed", tracker.run("SUBSCRIBE news", "GET ask"))
+        execute(shard, "SET", "ask", "there")
+        assert b"there" in tracker.run("GET ask")
+        execute(shard, "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'ran').register(trigger='t')")
+        assert re.search(rb"may not wait for a reply|ran", tracker.run("RG.TRIGGER t"))
+        tracker.run("UNSUBSCRIBE news")
+        assert b"ran" in tracker.run("RG.TRIGGER t")
 
 
 def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> None:
@@ -111,7 +140,12 @@ def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> 
 
 
 def test_all_readers_of_a_key_have_their_answers_and_are_tracked(shard: Server) -> None:
-    with tracking(shard) as first, closing(Tracker(shard, "")) as second, closing(Tracker(shard, "")) as third:
+    script = ANSWER.replace("'SET'", "'SETNX'")  # a second SET would use up what the first reader is noted for
+    with (
+        tracking(shard, script=script) as first,
+        closing(Tracker(shard, "")) as second,
+        closing(Tracker(shard, "")) as third,
+    ):
         trackers = (first, second, third)
         for tracker in trackers:
             tracker.send("GET ask")
