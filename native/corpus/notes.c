@@ -1,0 +1,153 @@
+/* Makes the notes: a look at the hash when a text changes, and a write at the end of the command that has changed it.
+ *
+ * The notification runs for everything that the server does, so it gives up at a key's first bytes. It must not write:
+ * the server does that for it afterwards (AddPostNotificationJob), still within the same transaction.
+ *
+ * A classic move of a slot (SETSLOT, MIGRATE) refuses the write on the side where the hash is not; the worker looks at
+ * all documents of a partition that has come to rest. */
+#include "corpus/notes.h"
+
+#include <string.h>
+
+#include "server/server.h"
+
+NoteStats note_stats;
+
+static const char TEXT[] = "paragraphs:";
+enum { TEXT_LENGTH = sizeof TEXT - 1 };
+
+/* A text that has changed, and its note before the change. */
+typedef struct Change {
+    RedisModuleString *hash, *field;
+    RedisModuleString *text, *record; /* NULL: a key without a tag, which has no record */
+    long long before;
+} Change;
+
+static void free_change(void *data) {
+    Change *change = data;
+    RedisModuleString *strings[] = {change->hash, change->field, change->text, change->record};
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
+        if (strings[i]) RedisModule_FreeString(NULL, strings[i]);
+    RedisModule_Free(change);
+}
+
+/* ---- The rule ---- */
+
+static RedisModuleString *joined(const char *a, const char *b, size_t b_length, const char *c) {
+    RedisModuleString *made = RedisModule_CreateString(NULL, a, strlen(a));
+    RedisModule_StringAppendBuffer(NULL, made, b, b_length);
+    RedisModule_StringAppendBuffer(NULL, made, c, strlen(c));
+    return made;
+}
+
+static int has_brace(const char *text, size_t length) { return memchr(text, '{', length) || memchr(text, '}', length); }
+
+/* Where `:{tag}` begins that ends a document's key; NULL: it is no such key. */
+static const char *find_tag(const char *key, size_t length) {
+    if (length < TEXT_LENGTH + 4 || key[length - 1] != '}') return NULL;
+    const char *opening = memchr(key, '{', length), *end = key + length - 1;
+    if (!opening || opening + 1 >= end || opening <= key + TEXT_LENGTH || opening[-1] != ':') return NULL;
+    if (has_brace(opening + 1, (size_t)(end - opening - 1)) || memchr(key, '}', (size_t)(opening - key))) return NULL;
+    return opening - 1;
+}
+
+/* The part of a key that the server hashes. */
+static const char *hashed(const char *key, size_t length, size_t *part) {
+    const char *opening = memchr(key, '{', length);
+    const char *closing = opening ? memchr(opening + 1, '}', (size_t)(key + length - opening - 1)) : NULL;
+    *part = length;
+    if (!closing || closing == opening + 1) return key;
+    *part = (size_t)(closing - opening - 1);
+    return opening + 1;
+}
+
+/* NULL: it is nobody's text. */
+static Change *new_change(const char *key, size_t length) {
+    const char *end = find_tag(key, length);
+    const char *name = key + TEXT_LENGTH;
+    if (end == name || length == TEXT_LENGTH) return NULL;
+    Change *change = RedisModule_Calloc(1, sizeof *change);
+    if (end) {
+        size_t rest = length - (size_t)(name - key);
+        change->hash = joined("pending", end, length - (size_t)(end - key), "");
+        change->field = RedisModule_CreateString(NULL, name, (size_t)(end - name));
+        change->text = RedisModule_CreateString(NULL, key, length);
+        change->record = joined("document:", name, rest, "");
+    } else {
+        size_t part;
+        const char *tag = hashed(key, length, &part);
+        change->hash = joined("pending:{", tag, part, "}");
+        change->field = joined("{}", key, length, "");
+    }
+    return change;
+}
+
+/* ---- The note ---- */
+
+/* As keyspace_peek: it announces no miss. */
+static RedisModuleKey *open_key(RedisModuleCtx *ctx, RedisModuleString *name) {
+    return RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
+}
+
+static int exists(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key = open_key(ctx, name);
+    int found = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
+    if (key) RedisModule_CloseKey(key);
+    return found;
+}
+
+static long long number(RedisModuleString *string) {
+    long long value = 0;
+    if (string && RedisModule_StringToLongLong(string, &value) != REDISMODULE_OK) value = 0;
+    if (string) RedisModule_FreeString(NULL, string);
+    return value;
+}
+
+/* The note of a change, 0 if there is none, and the sum of all notes. */
+static long long read_note(RedisModuleCtx *ctx, const Change *change, long long *sum) {
+    RedisModuleKey *key = open_key(ctx, change->hash);
+    RedisModuleString *note = NULL, *all = NULL;
+    if (key && RedisModule_KeyType(key) == REDISMODULE_KEYTYPE_HASH) {
+        RedisModule_HashGet(key, REDISMODULE_HASH_NONE, change->field, &note, NULL);
+        if (sum) RedisModule_HashGet(key, REDISMODULE_HASH_CFIELDS, "", &all, NULL);
+    }
+    if (key) RedisModule_CloseKey(key);
+    if (sum) *sum = number(all);
+    return number(note);
+}
+
+static void note(RedisModuleCtx *ctx, void *data) {
+    const Change *change = data;
+    long long sum, now = read_note(ctx, change, &sum);
+    if (now != change->before) return;
+    /* removed with its record, by our script, or never a document: nothing is left to do */
+    if (change->text && !now && !exists(ctx, change->text) && !exists(ctx, change->record)) return;
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslcl", change->hash, change->field, now + 1, "",
+                                                   sum + 1);
+    if (reply && RedisModule_CallReplyType(reply) != REDISMODULE_REPLY_ERROR) note_stats.made++;
+    else note_stats.refused++;
+    if (reply) RedisModule_FreeCallReply(reply);
+}
+
+static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
+    (void)type;
+    (void)event;
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(key, &length);
+    if (length < TEXT_LENGTH || memcmp(text, TEXT, TEXT_LENGTH) != 0) return REDISMODULE_OK;
+    if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the shard that it comes from come, too */
+    Change *change = new_change(text, length);
+    if (!change) return REDISMODULE_OK;
+    change->before = read_note(ctx, change, NULL);
+    if (RedisModule_AddPostNotificationJob(ctx, note, change, free_change) == REDISMODULE_OK) return REDISMODULE_OK;
+    note_stats.refused++;
+    free_change(change);
+    return REDISMODULE_OK;
+}
+
+int notes_on_load(RedisModuleCtx *ctx) {
+    note_stats.noting = RedisModule_AddPostNotificationJob != NULL;
+    return note_stats.noting ? RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_ALL, on_change)
+                             : REDISMODULE_OK;
+}
