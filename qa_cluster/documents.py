@@ -327,7 +327,7 @@ def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) 
 
 
 def read_note(document: str, tag: str) -> tuple[str, str, str]:
-    """The command that reads the note of a document's changes; whoever reads the text after it has read their result."""
+    """The command that reads the note of a document's changes; a text that is read after it has all of them."""
     return "HGET", keys.pending_key(tag), keys.document_name(document)
 
 

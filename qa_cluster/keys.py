@@ -29,6 +29,7 @@ ANSWER_PREFIX = "bertqa"
 WHOLE_ANSWER_PREFIX = "answer:"
 COLLECTIONS_PREFIX = "collections:"
 API_KEYS_PREFIX = "api-keys:"
+PENDING_PREFIX = "pending:"
 DEFAULT_COLLECTION = "default"
 MAX_COLLECTION_CHARS = 64
 # No name of a sentence is longer: an id of 512 bytes, each one encoded as three, with collection, tag and number.
@@ -313,8 +314,11 @@ def _own(collection: str) -> str:
 
 
 def pending_key(tag: str) -> str:
-    """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``."""
-    return f"pending:{{{tag}}}"
+    """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``.
+
+    The module adds 1 to those whose text changes in another way than by our scripts (`change_note`).
+    """
+    return f"{PENDING_PREFIX}{{{tag}}}"
 
 
 def change_note(key: str) -> tuple[str, str] | None:
