@@ -14,6 +14,7 @@ import redis
 
 from qa_cluster import documents, keys
 from qa_cluster.documents import IndexedText
+from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.reading.places import pack_places
 from qa_cluster.sentences import split_sentences
 from tests.harness.polling import eventually
