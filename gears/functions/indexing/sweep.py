@@ -208,8 +208,6 @@ async def _take_over(tags: Collection[str] | None) -> None:
     for tag in others:
         if not late.is_waiting(tag):
             rg.execute("HSET", layout_key(tag), *(part for pair in marks.LAYOUT.items() for part in pair))
-    if checkup.is_complete(counts) and marks.is_noting():
-        marks.set_marks(others)
     if counts["stored"] or removed:
         rg.log(
             f"partitions {', '.join(others)}: {counts['stored']} documents are taken over"
