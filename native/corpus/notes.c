@@ -19,15 +19,15 @@ enum { TEXT_LENGTH = sizeof TEXT - 1 };
 /* A text that has changed, and its note before the change. */
 typedef struct Change {
     RedisModuleString *hash, *field;
-    RedisModuleString *text, *record; /* NULL: a key without a tag, which has no record */
+    RedisModuleString *text; /* NULL: a key without a tag, which is no document's */
     long long before;
 } Change;
 
 static void free_change(void *data) {
     Change *change = data;
-    RedisModuleString *strings[] = {change->hash, change->field, change->text, change->record};
-    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
-        if (strings[i]) RedisModule_FreeString(NULL, strings[i]);
+    RedisModule_FreeString(NULL, change->hash);
+    RedisModule_FreeString(NULL, change->field);
+    if (change->text) RedisModule_FreeString(NULL, change->text);
     RedisModule_Free(change);
 }
 
@@ -62,17 +62,17 @@ static const char *hashed(const char *key, size_t length, size_t *part) {
 }
 
 /* NULL: it is nobody's text. */
-static Change *new_change(const char *key, size_t length) {
+static Change *new_change(RedisModuleString *text) {
+    size_t length;
+    const char *key = RedisModule_StringPtrLen(text, &length);
     const char *end = find_tag(key, length);
     const char *name = key + TEXT_LENGTH;
     if (end == name || length == TEXT_LENGTH) return NULL;
     Change *change = RedisModule_Calloc(1, sizeof *change);
     if (end) {
-        size_t rest = length - (size_t)(name - key);
         change->hash = joined("pending", end, length - (size_t)(end - key), "");
         change->field = RedisModule_CreateString(NULL, name, (size_t)(end - name));
-        change->text = RedisModule_CreateString(NULL, key, length);
-        change->record = joined("document:", name, rest, "");
+        change->text = RedisModule_HoldString(NULL, text);
     } else {
         size_t part;
         const char *tag = hashed(key, length, &part);
@@ -93,6 +93,15 @@ static int exists(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key = open_key(ctx, name);
     int found = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
     if (key) RedisModule_CloseKey(key);
+    return found;
+}
+
+static int has_record(RedisModuleCtx *ctx, RedisModuleString *text) {
+    size_t length;
+    const char *key = RedisModule_StringPtrLen(text, &length);
+    RedisModuleString *record = joined("document:", key + TEXT_LENGTH, length - TEXT_LENGTH, "");
+    int found = exists(ctx, record);
+    RedisModule_FreeString(NULL, record);
     return found;
 }
 
@@ -121,7 +130,7 @@ static void note(RedisModuleCtx *ctx, void *data) {
     long long sum, now = read_note(ctx, change, &sum);
     if (now != change->before) return;
     /* removed with its record, by our script, or never a document: nothing is left to do */
-    if (change->text && !now && !exists(ctx, change->text) && !exists(ctx, change->record)) return;
+    if (change->text && !now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslcl", change->hash, change->field, now + 1, "",
                                                    sum + 1);
     if (reply && RedisModule_CallReplyType(reply) != REDISMODULE_REPLY_ERROR) note_stats.made++;
@@ -137,7 +146,7 @@ static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     if (length < TEXT_LENGTH || memcmp(text, TEXT, TEXT_LENGTH) != 0) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
     if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the shard that it comes from come, too */
-    Change *change = new_change(text, length);
+    Change *change = new_change(key);
     if (!change) return REDISMODULE_OK;
     change->before = read_note(ctx, change, NULL);
     if (RedisModule_AddPostNotificationJob(ctx, note, change, free_change) == REDISMODULE_OK) return REDISMODULE_OK;
