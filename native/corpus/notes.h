@@ -12,7 +12,7 @@
  * key if it has none; a name holds no brace. The field without a name is the sum of all others.
  *
  * The scripts that put and remove documents note by themselves what they do. Their change is told from others by that:
- * at the end of the command or script the note is another one than before the change. A note too many does no harm. */
+ * at the end of the script the note is another one than before the change. A note too many does no harm. */
 #ifndef QA_NOTES_H
 #define QA_NOTES_H
 
