@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "corpus/notes.h"
 #include "corpus/stored_index.h"
 #include "corpus/watched.h"
 #include "functions/hook.h"
@@ -92,6 +93,9 @@ static void add_index(RedisModuleInfoCtx *info) {
     number(info, "watched_questions", watched.questions);
     number(info, "watched_bytes", watched.bytes);
     number(info, "watched_dropped", watched.dropped);
+    RedisModule_InfoAddFieldCString(info, "text_notes", note_stats.noting ? "on" : "off");
+    number(info, "text_notes_made", note_stats.made);
+    number(info, "text_notes_refused", note_stats.refused);
 }
 
 static void add_bus(RedisModuleInfoCtx *info) {

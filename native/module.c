@@ -3,10 +3,10 @@
  * ROOMS. server/ holds what the module needs from the server: the API, settings, keys, arguments and replies, the links
  * of the worker. jobs/ is the queue of what the worker has to do. values/ holds the tensors, models and scripts behind
  * keys, ai/ the AI.* commands on them. index/ is a library that knows nothing of the server; corpus/ puts its indexes
- * behind keys and has the QA.INDEX.* commands. functions/ holds registrations and what calls them: events, the keymiss
- * hook, triggers, streams. worker/ holds the worker process and its commands. Each room knows only rooms before it
- * (functions/ neither values/ nor ai/, corpus/ only server/ and index/). What a lower room needs from a higher one, it
- * gets at load time: jobs_attach, atomic_attach.
+ * behind keys, has the QA.INDEX.* commands, and notes which texts have changed. functions/ holds registrations and what
+ * calls them: events, the keymiss hook, triggers, streams. worker/ holds the worker process and its commands. Each room
+ * knows only rooms before it (functions/ neither values/ nor ai/, corpus/ only server/ and index/). What a lower room
+ * needs from a higher one, it gets at load time: jobs_attach, atomic_attach.
  *
  * THREADS. Other threads only free memory. All else happens on the server's main thread: in commands, in the replies of
  * blocked clients, in keyspace notifications, in timers and in event loop callbacks (the control socket and the output
@@ -52,6 +52,7 @@
 #include "corpus/cmd_index_read.h"
 #include "corpus/cmd_index_watch.h"
 #include "corpus/cmd_index_write.h"
+#include "corpus/notes.h"
 #include "functions/atomic.h"
 #include "functions/calling.h"
 #include "functions/hook.h"
@@ -94,6 +95,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     index_parts_on_load,
     index_read_on_load,
     index_watch_on_load,
+    notes_on_load,
     qa_commands_on_load,
     rg_on_load,
     info_on_load,

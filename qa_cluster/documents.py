@@ -37,6 +37,7 @@ BLOCK_SENTENCES = 64
 
 ANY_VERSION = "*"
 NO_VERSION = ""
+ANY_NOTE = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,17 +313,32 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
     """Remove a document and everything made from it."""
-    return ScriptCall("delete_document", document_keys(document, tag), ("delete", if_version))
+    return ScriptCall("delete_document", document_keys(document, tag), ("delete", if_version, ANY_NOTE))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
     """Remove what is left of a document whose text a client removed; it does nothing if there is a text again."""
-    return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION))
+    return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION, ANY_NOTE))
 
 
-def forget_version(document: str, tag: str, version: str) -> ScriptCall:
+def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) -> ScriptCall:
     """Remove a version but not the text: a client has replaced it by a text that cannot be read."""
-    return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version))
+    return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version, note))
+
+
+def read_note(document: str, tag: str) -> tuple[str, str, str]:
+    """The command that reads the note of a document's changes; a text that is read after it has all of them."""
+    return "HGET", keys.pending_key(tag), keys.document_name(document)
+
+
+def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
+    """Nothing is left to do about the changes up to this note, if the version still stands (`NO_VERSION`: none)."""
+    return ScriptCall("settle_note", document_keys(document, tag), (version, note))
+
+
+def forget_note(tag: str, field: str | bytes, note: str) -> ScriptCall:
+    """Remove the note of a text that is no document's (`keys.change_note`), unless the text has changed again."""
+    return ScriptCall("forget_note", (keys.pending_key(tag),), (field, note))
 
 
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
@@ -340,12 +356,14 @@ def index_document(
     fields: bytes,
     *,
     place: str = "",
+    note: str = ANY_NOTE,
 ) -> ScriptCall:
     """Index a version and store its sentences' places: questions find it then. The reply is ``[stored | stale]``.
 
-    A document that was sent in parts is open at `place` in the index: it is committed, or aborted if it is stale.
+    A document that was sent in parts is open at `place` in the index: it is committed, or aborted if it is stale. It
+    waits no more unless it has changed since this `note` of it (`read_note`).
     """
-    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed, place)
+    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed, place, note)
     return ScriptCall("index_document", document_keys(document, tag), args)
 
 

@@ -18,11 +18,12 @@ _SHARED = {
         "index_document",
         "store_tokens",
         "loose_sentences",
+        "settle_note",
         "store_answer",
         "store_whole_answer",
         "drop_answers",
     ),
-    "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences"),
+    "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences", "settle_note"),
     "places": ("read_sentence", "read_hits", "store_answer"),
 }
 

@@ -82,7 +82,7 @@ async def _look() -> None:
         sweep.request()
     elif watching.tags is not None and tags - watching.tags:
         # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
-        sweep.request(tags - watching.tags)
+        sweep.request(tags - watching.tags, moved=tags - watching.tags)
     watching.was_primary, watching.tags = view.is_primary, tags
     sweep.go_on(view)
     await copies.keep(view)

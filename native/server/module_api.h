@@ -29,6 +29,8 @@
 #define REDISMODULE_KEYTYPE_MODULE 6
 #define REDISMODULE_KEYTYPE_STREAM 7
 
+#define REDISMODULE_HASH_NONE 0
+
 #define REDISMODULE_REPLY_UNKNOWN (-1)
 #define REDISMODULE_REPLY_STRING 0
 #define REDISMODULE_REPLY_ERROR 1
@@ -344,6 +346,8 @@ typedef RedisModuleString Str_;
     X(int, KeyType, (RedisModuleKey * key))                                                                            \
     X(int, DeleteKey, (RedisModuleKey * key))                                                                          \
     X(int, UnlinkKey, (RedisModuleKey * key))                                                                          \
+    X(int, HashGet, (RedisModuleKey * key, int flags, ...))                                                            \
+    X(int, HashSet, (RedisModuleKey * key, int flags, ...))                                                            \
     X(int, SignalModifiedKey, (Ctx_ *ctx, Str_ *name))                                                                 \
     X(int, NotifyKeyspaceEvent, (Ctx_ *ctx, int type, const char *event, Str_ *key))                                   \
     X(int, SubscribeToKeyspaceEvents, (Ctx_ *ctx, int types, RedisModuleNotificationFunc callback))                    \

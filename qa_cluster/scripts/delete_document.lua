@@ -1,5 +1,5 @@
 -- Removes a document and everything derived from it, at once.
--- ARGV: mode, condition. Mode `delete` removes the text too; `gone` cleans up after a client removed it, `unreadable`
+-- ARGV: mode, condition, note of the changes that are dealt with (keys.lua). Mode `delete` removes the text too; `gone` cleans up after a client removed it, `unreadable`
 -- after it wrote one that is none, which stays.
 -- Condition: `*` none, else the version the document must have.
 -- Reply: status (deleted, missing, conflict, stale), version that stood before.
@@ -8,7 +8,7 @@ local current = redis.call('HGET', DOCUMENT, 'version')
 local exists = redis.call('EXISTS', PARAGRAPHS) == 1
 
 if not current and not exists then
-  no_longer_pending()
+  no_longer_pending(ARGV[3])
   return {'missing', ''}
 end
 if mode == 'gone' and exists then
@@ -19,7 +19,7 @@ if condition ~= '*' and condition ~= (current or '') then
 end
 
 drop_version()
-no_longer_pending()
+no_longer_pending(ARGV[3])
 redis.call('UNLINK', DOCUMENT)
 if mode ~= 'unreadable' then
   redis.call('UNLINK', PARAGRAPHS)

@@ -1,6 +1,7 @@
 -- Indexes a document and stores the places of its sentences, if its version still stands: from now on questions find it.
 -- ARGV: version, splitter, analyzer, number of sentences, places, fields and sentences as QA.INDEX.PUT takes them; or
--- instead of these two the place at which the index has a document that came in parts.
+-- instead of these two the place at which the index has a document that came in parts; last, the note of the document's
+-- changes that its text has (keys.lua).
 -- Reply: status (stored, stale).
 local version, splitter, places, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
@@ -30,6 +31,6 @@ redis.call('SET', PLACES, places)
 redis.call('UNLINK', SENTENCE)
 redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt')
 redis.call('HSET', DOCUMENT, 'sentences', ARGV[4], 'splitter', splitter, 'analyzer', ARGV[3], 'tokenized', version)
-no_longer_pending()
+no_longer_pending(ARGV[9])
 move_epoch()
 return {'stored'}

@@ -14,6 +14,7 @@ import redis
 
 from qa_cluster import documents, keys
 from qa_cluster.documents import IndexedText
+from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.reading.places import pack_places
 from qa_cluster.sentences import split_sentences
 from tests.harness.polling import eventually
@@ -190,6 +191,32 @@ def test_a_text_that_a_client_wrote_is_pending_until_it_is_indexed_or_gone(clien
     client.delete(keys.paragraphs_key("d", TAG))
     shard.run(client, documents.forget_document("d", TAG))
     assert not client.exists(keys.pending_key(TAG))
+
+
+def test_a_change_that_a_worker_has_not_read_goes_on_to_wait(client: redis.Redis) -> None:
+    """The note tells it from those that the text has which it indexes."""
+    stored = shard.put(client, "d", TEXT)
+    spans = shard.spans_of(TEXT, "1")
+    packed = pack_sentences([TEXT[a:b] for a, b in spans])
+    made = IndexedText("1", "1", len(spans), pack_places(TEXT, spans), packed)
+    noted = waiting(client)["d"]
+    for amount in (noted, 1):
+        client.hset(keys.pending_key(TAG), mapping={"d": amount + 1, "": amount + 1})
+        call = documents.index_document("d", TAG, stored.version, made, b"", note=str(amount))
+        assert shard.run(client, call) == ["stored"]
+        assert waiting(client) == {"d": amount + 1, "": amount + 1}
+    shard.run(client, documents.forget_version("d", TAG, stored.version, "1"))
+    assert waiting(client) == {"d": 2, "": 2}
+    shard.run(client, documents.settle_note("d", TAG, documents.NO_VERSION, "2"))
+    assert not client.exists(keys.pending_key(TAG))
+
+
+def test_a_note_that_is_no_documents_is_removed_as_it_was_read(client: redis.Redis) -> None:
+    client.hset(keys.pending_key("paragraphs:d"), mapping={"{}paragraphs:d": 3, "": 3})
+    assert shard.run(client, documents.forget_note("paragraphs:d", "{}paragraphs:d", "2")) == 0
+    assert client.hgetall(keys.pending_key("paragraphs:d")) == {"{}paragraphs:d": "3", "": "3"}
+    assert shard.run(client, documents.forget_note("paragraphs:d", "{}paragraphs:d", "3")) == 1
+    assert not client.exists(keys.pending_key("paragraphs:d"))
 
 
 def test_a_sentence_of_a_text_that_has_just_changed_is_not_read(client: redis.Redis) -> None:

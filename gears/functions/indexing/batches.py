@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.documents import (
+    NO_VERSION,
     DocumentInput,
     DocumentRecord,
     IndexedText,
@@ -26,7 +27,9 @@ from qa_cluster.documents import (
     forget_version,
     index_document,
     parse_record,
+    read_note,
     read_record,
+    settle_note,
 )
 from qa_cluster.errors import InputTooLong, InvalidInput, QAError
 from qa_cluster.gears.functions.indexing import parts
@@ -168,17 +171,19 @@ def _portions(names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator
 
 
 def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Outcome]:
-    texts = rg.execute_many([("GET", paragraphs_key(*name)) for name in records], keep_errors=True)
+    # The note first: what changes a text after it has been read changes its note, too.
+    commands = [command for name in records for command in (read_note(*name), ("GET", paragraphs_key(*name)))]
+    replies = rg.execute_many(commands, keep_errors=True)
     outcomes: dict[Name, _Outcome] = {}
     calls: list[ScriptCall] = []
     callers: list[Name] = []
-    for (name, record), text in zip(records.items(), texts, strict=True):
+    for (name, record), note, text in zip(records.items(), replies[::2], replies[1::2], strict=True):
         made: list[ScriptCall] | str = []
         try:
             if (fault := _fault(name[0], text)) is not None:
-                made = [forget_version(*name, record.version)] if record is not None else []
+                made = _forgotten(name, record, note)
                 raise fault
-            made = _calls(name, text, record)
+            made = _calls(name, text, record, note if isinstance(note, str) else "")
         except (QAError, rg.error) as error:
             outcomes[name] = error
         if isinstance(made, str):
@@ -198,8 +203,16 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     return outcomes
 
 
-def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptCall] | str:
-    """The scripts that make questions find a document's text; none if they do already.
+def _forgotten(name: Name, record: DocumentRecord | None, note: Any) -> list[ScriptCall]:
+    """The script that forgets what was made of a document whose text cannot be read, and that it waits."""
+    known = note if isinstance(note, str) else ""
+    if record is not None:
+        return [forget_version(*name, record.version, known)]
+    return [settle_note(*name, NO_VERSION, known)] if known else []
+
+
+def _calls(name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
+    """The scripts that make questions find a document's text; if they do already, only what takes back its note.
 
     A long one is stored here, one after the other, as an index has room for few that are open: then its outcome.
     """
@@ -210,15 +223,16 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptC
     document = _as_stored(name[0], text, record)
     stands = record is not None and record.version == document.version
     if stands and record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION):
-        return []
+        return [settle_note(*name, record.version, note)] if note else []
     metadata = json.loads(document.metadata)
     made = analysed(document.title, metadata, text)
     fields = pack_fields(filter_metadata(metadata))
     first = []
     if not stands:
         first = [adopt_document(document, name[1], record.version if record is not None else "")]
+        note = str(len(text.encode()))  # which that makes of it, unless the text has changed by then
     if not made.parts:
-        return [*first, index_document(*name, document.version, made, fields)]
+        return [*first, index_document(*name, document.version, made, fields, note=note)]
     # To adopt it drops what is open of it, so that comes before the parts.
     status = run_script(first[0])[0] if first else "stored"
     if status == "homeless":
@@ -227,7 +241,7 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None) -> list[ScriptC
     if place is None:
         return "stale"
     try:
-        return str(run_script(index_document(*name, document.version, made, b"", place=place))[0])
+        return str(run_script(index_document(*name, document.version, made, b"", place=place, note=note))[0])
     except rg.error:
         parts.drop(name, place)
         raise

@@ -1,7 +1,9 @@
-"""Looks at all documents of the shard, in the background, for what no event told: texts that a stock client has written
-or removed while no worker was there.
+"""Looks at all documents of partitions, in the background, for texts that a stock client has written or removed unseen.
 
-It takes texts in portions and pauses after each as long as that took. Such changes are found late, but nobody waits.
+That is needed once where the module notes such changes (`marks`), and after every sweep where it cannot. It takes texts
+in portions and pauses after each as long as that took. Such changes are found late, but nobody waits.
+
+The answers of sentences without a document are dropped after every sweep; that reads no document.
 """
 
 from __future__ import annotations
@@ -13,51 +15,86 @@ from collections.abc import Collection, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 
-from qa_cluster.errors import QAError
-from qa_cluster.gears.functions.indexing import batches, late, split, tokenize
+from qa_cluster.errors import InputTooLong, InvalidInput, QAError
+from qa_cluster.gears.functions.indexing import batches, late, marks, split, tokenize
 from qa_cluster.gears.functions.indexing.batches import Name
 from qa_cluster.gears.functions.indexing.scanning import pages, scan
-from qa_cluster.gears.functions.shard import slots
+from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import DOCUMENT_PREFIX, PARAGRAPHS_PREFIX, SENTENCE_PREFIX, paragraphs_key, parse_tagged
+from qa_cluster.keys import (
+    DOCUMENT_PREFIX,
+    PARAGRAPHS_PREFIX,
+    SENTENCE_PREFIX,
+    answers_key,
+    paragraphs_key,
+    parse_tagged,
+)
 
 PORTION = 64
 
 
 @dataclass
 class _Checkup:
-    """The look under way, and the partitions at which the next one looks (None: all)."""
+    """The work under way, and the partitions (None: all) whose documents or loose answers the next one is about."""
 
     task: asyncio.Task[None] | None = None
     tags: set[str] | None = field(default_factory=set)
+    loose: set[str] | None = field(default_factory=set)
 
 
-def request(tags: Collection[str] | None) -> None:
-    """Request a look at the shard, or at some partitions, soon. Requests during one lead to one more."""
+def request(swept: Collection[str] | None, looks: Collection[str] | None) -> None:
+    """Request what comes after a sweep of the shard or of some partitions, soon, with a look at all documents of some.
+
+    Requests during such work lead to more of it.
+    """
     checkup = state.of(_Checkup)
-    if tags is None:
-        checkup.tags = None
-    elif checkup.tags is not None:
-        checkup.tags |= set(tags)
-    if checkup.task is None and (checkup.tags is None or checkup.tags):
-        checkup.task = asyncio.get_running_loop().create_task(_look_until_done(), context=Context())
+    checkup.tags, checkup.loose = _both(checkup.tags, looks), _both(checkup.loose, swept)
+    if checkup.task is None and _is_wanted(checkup):
+        checkup.task = asyncio.get_running_loop().create_task(_work_until_done(checkup), context=Context())
 
 
-async def _look_until_done() -> None:
-    checkup = state.of(_Checkup)
+def _both(tags: set[str] | None, more: Collection[str] | None) -> set[str] | None:
+    return None if tags is None or more is None else tags | set(more)
+
+
+def _is_wanted(checkup: _Checkup) -> bool:
+    return checkup.tags is None or checkup.loose is None or bool(checkup.tags or checkup.loose)
+
+
+async def _work_until_done(checkup: _Checkup) -> None:
     try:
-        while checkup.tags is None or checkup.tags:
+        while _is_wanted(checkup):
             tags, checkup.tags = checkup.tags, set()
+            loose, checkup.loose = checkup.loose, set()
             view = slots.current(0)
-            if view.is_primary and view.ranges:
-                await look(tags, patient=True)
-                if tags is None:
-                    await _forward_untagged()
+            if not view.is_primary or not view.ranges:
+                continue
+            if tags is None or tags:
+                await _look(tags)
+            await _forget_loose_answers(loose)
+            if tags is None:
+                await _forward_untagged()
     except Exception as error:  # nothing awaits this task; the next sweep requests another look
         rg.log(f"looking at all documents failed: {error}", "warning")
     finally:
         checkup.task = None
+
+
+async def _look(tags: Collection[str] | None) -> None:
+    """Look at all documents of partitions; if that was complete, they need not be looked at again."""
+    local = set(await partitions.local_tags())
+    chosen = local if tags is None else local & set(tags)
+    counts = await look(tags, patient=True)
+    if marks.is_noting() and is_complete(counts):
+        marks.set_marks(chosen)
+        names = ", ".join(sorted(chosen)) or "none"
+        rg.log(f"all {counts.total()} documents of partitions {names} are checked: from now on their changes are noted")
+
+
+def is_complete(counts: Counter[str]) -> bool:
+    """Whether a look has dealt with all that it found; what it refuses would be refused again."""
+    return not counts["failed"] and not counts["moving"]
 
 
 async def look(tags: Collection[str] | None, *, patient: bool = False) -> Counter[str]:
@@ -77,7 +114,6 @@ async def look(tags: Collection[str] | None, *, patient: bool = False) -> Counte
                     await asyncio.sleep(time.monotonic() - begun)
                     begun = time.monotonic()
             await asyncio.sleep(0)
-    await _forget_loose_answers(tags)
     return counts
 
 
@@ -91,7 +127,10 @@ def _without_text(names: list[Name]) -> list[Name]:
 
 
 async def tried(names: Sequence[Name]) -> Counter[str]:
-    """Index documents and count what was done; an error must not stop the work on the others."""
+    """Index documents and count what was done; an error must not stop the work on the others.
+
+    Texts that nobody can index as they are count as ``refused``, those that may be indexed another time as ``failed``.
+    """
     counts: Counter[str] = Counter()
     for (_, tag), outcome in zip(names, await batches.index_all(names), strict=True):
         if isinstance(outcome, str):
@@ -99,17 +138,23 @@ async def tried(names: Sequence[Name]) -> Counter[str]:
         elif late.is_moving(tag, outcome):
             counts["moving"] += 1
         else:
-            counts["failed"] += 1
+            counts["refused" if isinstance(outcome, InvalidInput | InputTooLong) else "failed"] += 1
             rg.log(f"sweep: {outcome}", "warning")
     return counts
 
 
 async def _forget_loose_answers(tags: Collection[str] | None) -> None:
     """Nobody knows whether sentences without a document have changed meanwhile: their answers are made anew."""
-    for key in scan(SENTENCE_PREFIX + "*"):
-        name = parse_tagged(key, SENTENCE_PREFIX)
-        if name is not None and (tags is None or name[1] in tags):
-            await late.unless_moving(name[1], tokenize.forget_answers(*name))
+    if tags is not None and not tags:
+        return
+    for page in pages(SENTENCE_PREFIX + "*"):
+        found = [parse_tagged(key, SENTENCE_PREFIX) for key in page]
+        names = [name for name in found if name is not None and (tags is None or name[1] in tags)]
+        answered = rg.execute_many([("EXISTS", answers_key(*name)) for name in names], keep_errors=True)
+        for name, reply in zip(names, answered, strict=True):
+            if reply != 0:
+                await late.unless_moving(name[1], tokenize.forget_answers(*name))
+        await asyncio.sleep(0)
 
 
 async def _forward_untagged() -> None:

@@ -20,14 +20,17 @@ _T = TypeVar("_T")
 
 @dataclass
 class _Late:
-    """The tags of the partitions that wait."""
+    """The tags of the partitions that wait, and which of them were on their way: not all changes there were noted."""
 
     tags: set[str] = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
 
 
-def add(tag: str) -> None:
-    """Note that this partition needs work when its slot has settled."""
+def add(tag: str, *, moved: bool = False) -> None:
+    """Note that this partition needs work when its slot has settled; `moved`, that it is or was on its way."""
     state.of(_Late).tags.add(tag)
+    if moved:
+        state.of(_Late).moved.add(tag)
 
 
 def is_waiting(tag: str) -> bool:
@@ -35,19 +38,26 @@ def is_waiting(tag: str) -> bool:
     return tag in state.of(_Late).tags
 
 
-def settled(view: View) -> set[str]:
-    """The waiting partitions that have settled on this shard; all that have settled anywhere are forgotten."""
-    waiting = state.of(_Late).tags
-    resting = {tag for tag in waiting if slot(tag) not in view.leaving | view.coming}
-    waiting.difference_update(resting)
-    return {tag for tag in resting if view.is_primary and view.has(slot(tag))}
+def settled(view: View) -> tuple[set[str], set[str]]:
+    """The waiting partitions that have settled on this shard, and those of them that were on their way.
+
+    All that have settled anywhere are forgotten.
+    """
+    late = state.of(_Late)
+    resting = {tag for tag in late.tags if slot(tag) not in view.leaving | view.coming}
+    moved = resting & late.moved
+    late.tags -= resting
+    late.moved -= resting
+    here = {tag for tag in resting if view.is_primary and view.has(slot(tag))}
+    return here, here & moved
 
 
 def is_moving(tag: str, error: BaseException) -> bool:
     """Whether work failed because its partition's slot is moving; it is then postponed."""
     if not slots.is_redirect(error):
         return False
-    add(tag)
+    # A cluster that is down refuses the change of a text, too.
+    add(tag, moved="CLUSTERDOWN" not in str(error))
     return True
 
 

@@ -1,10 +1,11 @@
 """Does the work that events have missed: at start, after a failover or a full queue, when a reader or slot has come.
 
-Documents that clients have put are noted as pending until they are indexed: a sweep looks at these and at no others, so
-it is over soon. After it, `checkup` looks at all documents, in the background. Only where a partition was made by
-another splitter, analyzer or layout does the sweep itself look at all of its documents, and takes them over. It also
-removes cached answers that are from another reader or from another version of their document, and those whose keys name
-questions in another way than this worker does.
+Documents that have changed are noted as pending until they are indexed, by the client that puts them or by the module:
+a sweep looks at these and at no others, so it is over soon. After it, `checkup` looks at all documents of partitions of
+which not every change was noted, in the background. Only where a partition was made by another splitter, analyzer or
+layout does the sweep itself look at all of its documents, and takes them over. It also removes cached answers that are
+from another reader or from another version of their document, and those whose keys name questions in another way than
+this worker does.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import islice
 
-from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late
+from qa_cluster.errors import InvalidInput, QAError
+from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late, marks, split
 from qa_cluster.gears.functions.indexing.scanning import scan
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import naming, partitions, slots
@@ -25,7 +26,9 @@ from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import (
     ANSWER_PREFIX,
-    DOCUMENT_PREFIX,
+    PARAGRAPHS_PREFIX,
+    PENDING_PREFIX,
+    changed_key,
     document_key,
     index_key,
     layout_key,
@@ -34,30 +37,34 @@ from qa_cluster.keys import (
     pending_key,
     slot,
 )
-from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.readings import is_valid
-from qa_cluster.sentences import SPLITTER_VERSION
 
 SETTLE_SECONDS = 0.05
 PENDING_PER_STEP = 100
 ANSWERS_PER_STEP = 100
-LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
-"""What the documents of a partition are made with; one that differs is made anew."""
 
 
 @dataclass
 class _Sweeping:
-    """The sweep under way, and what the next one must do: partitions (None: all) and a check of the cached answers."""
+    """The sweep under way, and what the next one must do: partitions (None: all) and a check of the cached answers.
+
+    Of those that have moved, all documents are to be looked at.
+    """
 
     task: asyncio.Task[None] | None = None
     tags: set[str] | None = field(default_factory=set)
+    moved: set[str] = field(default_factory=set)
     answers: bool = False
     complaint: str = ""
 
 
-def request(tags: Collection[str] | None = None) -> None:
-    """Request a sweep of the shard, or of some partitions, soon. Requests during a sweep lead to one more sweep."""
+def request(tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
+    """Request a sweep of the shard, or of some partitions, soon. Requests during a sweep lead to one more sweep.
+
+    While the slots of those in `moved` were on their way, not every change was noted.
+    """
     sweeping = state.of(_Sweeping)
+    sweeping.moved |= set(moved)
     if tags is None:
         sweeping.tags = None
     elif sweeping.tags is not None:
@@ -74,8 +81,9 @@ def request_answers() -> None:
 
 def go_on(view: View) -> None:
     """Sweep the partitions that waited for their slots to settle, and whatever an error has left undone."""
-    if waited := late.settled(view):
-        request(waited)
+    waited, moved = late.settled(view)
+    if waited:
+        request(waited, moved)
     elif state.of(_Sweeping).task is None and _is_wanted():
         request(set())
 
@@ -91,12 +99,14 @@ async def _sweep_until_settled() -> None:
         while _is_wanted():
             await asyncio.sleep(SETTLE_SECONDS)
             tags, sweeping.tags, sweeping.answers = sweeping.tags, set(), False
+            moved, sweeping.moved = sweeping.moved, set()
             try:
+                marks.remove_marks(moved)
                 await sweep(tags)
-                checkup.request(tags)
+                checkup.request(tags, await _unnoted(tags))
             except BaseException:
                 sweeping.answers = True
-                request(tags)
+                request(tags, moved)
                 raise
         sweeping.complaint = ""
     except Exception as error:  # nothing awaits this task, so its error must be logged here
@@ -114,7 +124,10 @@ async def sweep(tags: Collection[str] | None = None) -> None:
         return
     await _drop_foreign_names(tags)
     await _drop_invalid_answers(tags)
-    for tag in await partitions.local_tags() if tags is None else tags:
+    local = await partitions.local_tags() if tags is None else tags
+    for tag in [*local, *(_noted_elsewhere(local) if tags is None else ())]:
+        if slot(tag) in view.leaving | view.coming:
+            late.add(tag, moved=True)
         try:
             await _index_pending(tag)
         except rg.error as error:
@@ -124,17 +137,52 @@ async def sweep(tags: Collection[str] | None = None) -> None:
         await _take_over(tags)
 
 
+async def _unnoted(tags: Collection[str] | None) -> Collection[str] | None:
+    """The partitions of a sweep (None: all) of which not every change was noted since all documents were looked at."""
+    if not marks.is_noting():
+        marks.remove_marks(await partitions.local_tags() if tags is None else tags)
+        return tags
+    view, local = slots.current(), await partitions.local_tags()
+    unmarked = marks.unmarked(local if tags is None else [tag for tag in tags if view.has(slot(tag))])
+    if tags is not None or len(unmarked) < len(local):
+        return unmarked
+    # Documents outside of all partitions have no mark: who looks at all partitions looks at them, too.
+    return None if local or await partitions.count() or partitions.is_unset() else ()
+
+
+def _noted_elsewhere(local: Collection[str]) -> list[str]:
+    """What stands for tags in the keys of notes that are of no partition: of documents and texts under other keys."""
+    found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(PENDING_PREFIX + "{*}"))
+    return [tag for tag in found if tag not in local]
+
+
 async def _index_pending(tag: str) -> None:
     """Index the documents of a partition that wait. One that cannot be indexed goes on to wait."""
     cursor = "0"
     while True:
         cursor, found = rg.execute("HSCAN", pending_key(tag), cursor, "COUNT", PENDING_PER_STEP)
-        names = [parse_tagged(f"{DOCUMENT_PREFIX}{name}:{{{tag}}}", DOCUMENT_PREFIX) for name in found[::2] if name]
-        waiting = [name for name in names if name is not None]
+        waiting = []
+        for noted, note in zip(found[::2], found[1::2], strict=True):
+            key = changed_key(tag, noted) if isinstance(noted, str) else None
+            name = parse_tagged(key, PARAGRAPHS_PREFIX) if key is not None else None
+            if name is not None and noted:
+                waiting.append(name)
+            elif noted:
+                await _forward(tag, noted, key, note)
         for first in range(0, len(waiting), PENDING_PER_STEP):
             await checkup.tried(waiting[first : first + PENDING_PER_STEP])
         if str(cursor) == "0":
             return
+
+
+async def _forward(tag: str, noted: str | bytes, key: str | None, note: str) -> None:
+    """Forward a text under a key that is no document's, and drop its note; of a key that is not UTF-8 only that."""
+    try:
+        if key is not None and split.is_document_id(key):
+            await split.forward(key)
+        split.forget(tag, noted, note)
+    except (QAError, rg.error) as error:
+        rg.log(f"sweep: {error}", "warning")
 
 
 async def _take_over(tags: Collection[str] | None) -> None:
@@ -149,7 +197,7 @@ async def _take_over(tags: Collection[str] | None) -> None:
         if isinstance(made, rg.error):
             if not late.is_moving(tag, made):
                 raise made
-        elif dict(zip(made[::2], made[1::2], strict=True)) != LAYOUT:
+        elif not marks.is_of_this_version(dict(zip(made[::2], made[1::2], strict=True))):
             others.append(tag)
             if isinstance(holding, int) and holding:
                 rg.log(f"partition {tag} is of an earlier version: its documents are being taken over")
@@ -159,10 +207,11 @@ async def _take_over(tags: Collection[str] | None) -> None:
     removed = await earlier.remove(others)
     for tag in others:
         if not late.is_waiting(tag):
-            rg.execute("HSET", layout_key(tag), *(part for pair in LAYOUT.items() for part in pair))
+            rg.execute("HSET", layout_key(tag), *(part for pair in marks.LAYOUT.items() for part in pair))
     if counts["stored"] or removed:
         rg.log(
-            f"partitions {', '.join(others)}: {counts['stored']} documents are taken over ({counts['failed']} failed),"
+            f"partitions {', '.join(others)}: {counts['stored']} documents are taken over"
+            f" ({counts['failed'] + counts['refused']} failed),"
             f" {removed} keys of the earlier version are removed"
         )
 

@@ -28,6 +28,7 @@ class _Partitions:
     """The number of partitions, the tags seen in keys, and the tags on this shard with the values they depend on."""
 
     count: int | None = None
+    is_unset: bool = False
     asked_at: float = -FOLLOW_SECONDS
     seen: set[str] = field(default_factory=set)
     local: tuple[str, ...] = ()
@@ -47,6 +48,11 @@ async def count() -> int | None:
             if partitions.count is None and time.monotonic() - partitions.asked_at > ASK_AGAIN_SECONDS:
                 await _ask()
     return partitions.count
+
+
+def is_unset() -> bool:
+    """Whether it is known that the number is not set; else the tags seen in keys may be some of many."""
+    return state.of(_Partitions).is_unset
 
 
 async def follow() -> bool:
@@ -112,7 +118,7 @@ async def _ask() -> None:
         found = next((answer for answer in answers if answer), None)
     partitions.asked_at = time.monotonic()
     if found is not None:
-        partitions.count = found or None
+        partitions.count, partitions.is_unset = found or None, not found
 
 
 async def _answer_of(node: str) -> int | None:

@@ -1,0 +1,81 @@
+"""What the documents of a partition are made with, and whether every change of them has been noted since a look at all.
+
+The mark stands behind the layout's number, with the id of the shard that has looked: on a shard to which the partition
+comes, and for a worker of an earlier version, the layout is another one. A partition without the mark is looked through
+once. Where the server cannot note (`INFO qa`: `qa_text_notes`), none has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from qa_cluster.gears.functions.indexing import late
+from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import layout_key
+from qa_cluster.ranking.terms import ANALYZER_VERSION
+from qa_cluster.sentences import SPLITTER_VERSION
+
+LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
+"""What the documents of a partition are made with; one that differs is made anew."""
+
+
+def is_noting() -> bool:
+    """Whether the server notes changes of texts: Redis 7.0 cannot."""
+    return "qa_text_notes:on" in str(rg.execute("INFO", "qa"))
+
+
+def is_of_this_version(made: dict[str, str]) -> bool:
+    """Whether documents were made as this version makes them: by the reply to `HGETALL` of their layout's key."""
+    return {**made, "layout": made.get("layout", "").partition(" ")[0]} == LAYOUT
+
+
+def unmarked(tags: Iterable[str]) -> list[str]:
+    """The partitions that are of this version, and whose changes this shard has not noted since a look at all."""
+    mark = _mark()
+    return [tag for tag, made in _layouts(tags) if is_of_this_version(made) and made["layout"] != mark]
+
+
+def set_marks(tags: Iterable[str]) -> None:
+    """Mark partitions of which all documents have been looked at, unless their slots have moved meanwhile."""
+    mark = _mark()
+    for tag, made in _layouts(tags):
+        if is_of_this_version(made) and not late.is_waiting(tag):
+            _set(tag, mark)
+
+
+def remove_marks(tags: Collection[str]) -> None:
+    """Have partitions looked through again: while a slot moves, not every change can be noted."""
+    for tag, made in _layouts(tags):
+        if " " in made.get("layout", ""):
+            _set(tag, LAYOUT["layout"])
+
+
+def _layouts(tags: Iterable[str]) -> list[tuple[str, dict[str, str]]]:
+    chosen = list(tags)
+    replies: list[Any] = rg.execute_many([("HGETALL", layout_key(tag)) for tag in chosen], keep_errors=True)
+    found = []
+    for tag, made in zip(chosen, replies, strict=True):
+        if not isinstance(made, rg.error):
+            found.append((tag, dict(zip(made[::2], made[1::2], strict=True))))
+        elif not late.is_moving(tag, made):
+            raise made
+    return found
+
+
+def _set(tag: str, layout: str) -> None:
+    try:
+        rg.execute("HSET", layout_key(tag), "layout", layout)
+    except rg.error as error:
+        if not late.is_moving(tag, error):
+            raise
+
+
+def _mark() -> str:
+    try:
+        shard = str(rg.execute("CLUSTER", "MYSHARDID"))
+    except rg.error as error:
+        if "cluster support disabled" not in str(error):
+            raise
+        shard = "alone"
+    return f"{LAYOUT['layout']} {shard}"

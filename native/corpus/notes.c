@@ -1,0 +1,188 @@
+/* Makes the notes: a look at the hash when a text changes, and a write at the end of the command that has changed it.
+ *
+ * The notification runs for everything that the server does, so it gives up at a key's first bytes. It must not write:
+ * the server does that for it afterwards (AddPostNotificationJob), still within the same transaction.
+ *
+ * A classic move of a slot (SETSLOT, MIGRATE) refuses the write on the side where the hash is not; the worker looks at
+ * all documents of a partition that has come to rest. */
+#include "corpus/notes.h"
+
+#include <string.h>
+
+#include "server/server.h"
+
+NoteStats note_stats;
+
+static const char TEXT[] = "paragraphs:";
+enum { TEXT_LENGTH = sizeof TEXT - 1 };
+
+static RedisModuleString *sum_field; /* the empty name */
+
+/* A text that has changed, and its note before the change. */
+typedef struct Change {
+    RedisModuleString *hash, *field;
+    RedisModuleString *text; /* NULL: a key without a tag, which is no document's */
+    int by_script;
+    long long before; /* of a script that may note by itself */
+} Change;
+
+static void free_change(void *data) {
+    Change *change = data;
+    RedisModule_FreeString(NULL, change->hash);
+    RedisModule_FreeString(NULL, change->field);
+    if (change->text) RedisModule_FreeString(NULL, change->text);
+    RedisModule_Free(change);
+}
+
+/* ---- The rule ---- */
+
+static RedisModuleString *joined(const char *a, const char *b, size_t b_length, const char *c) {
+    RedisModuleString *made = RedisModule_CreateString(NULL, a, strlen(a));
+    RedisModule_StringAppendBuffer(NULL, made, b, b_length);
+    RedisModule_StringAppendBuffer(NULL, made, c, strlen(c));
+    return made;
+}
+
+static int has_brace(const char *text, size_t length) { return memchr(text, '{', length) || memchr(text, '}', length); }
+
+/* Where `:{tag}` begins that ends a document's key; NULL: it is no such key. */
+static const char *find_tag(const char *key, size_t length) {
+    if (length < TEXT_LENGTH + 4 || key[length - 1] != '}') return NULL;
+    const char *opening = memchr(key, '{', length), *end = key + length - 1;
+    if (!opening || opening + 1 >= end || opening <= key + TEXT_LENGTH || opening[-1] != ':') return NULL;
+    if (has_brace(opening + 1, (size_t)(end - opening - 1)) || memchr(key, '}', (size_t)(opening - key))) return NULL;
+    return opening - 1;
+}
+
+/* The part of a key that the server hashes. */
+static const char *hashed(const char *key, size_t length, size_t *part) {
+    const char *opening = memchr(key, '{', length);
+    const char *closing = opening ? memchr(opening + 1, '}', (size_t)(key + length - opening - 1)) : NULL;
+    *part = length;
+    if (!closing || closing == opening + 1) return key;
+    *part = (size_t)(closing - opening - 1);
+    return opening + 1;
+}
+
+/* NULL: it is nobody's text. */
+static Change *new_change(RedisModuleString *text) {
+    size_t length;
+    const char *key = RedisModule_StringPtrLen(text, &length);
+    const char *end = find_tag(key, length);
+    const char *name = key + TEXT_LENGTH;
+    if (end == name || length == TEXT_LENGTH) return NULL;
+    Change *change = RedisModule_Calloc(1, sizeof *change);
+    if (end) {
+        change->hash = joined("pending", end, length - (size_t)(end - key), "");
+        change->field = RedisModule_CreateString(NULL, name, (size_t)(end - name));
+        change->text = RedisModule_HoldString(NULL, text);
+    } else {
+        size_t part;
+        const char *tag = hashed(key, length, &part);
+        change->hash = joined("pending:{", tag, part, "}");
+        change->field = joined("{}", key, length, "");
+    }
+    return change;
+}
+
+/* ---- The note ---- */
+
+/* As keyspace_peek: it announces no miss. */
+static RedisModuleKey *open_key(RedisModuleCtx *ctx, RedisModuleString *name) {
+    return RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
+}
+
+static int exists(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key = open_key(ctx, name);
+    int found = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
+    if (key) RedisModule_CloseKey(key);
+    return found;
+}
+
+static int has_record(RedisModuleCtx *ctx, RedisModuleString *text) {
+    size_t length;
+    const char *key = RedisModule_StringPtrLen(text, &length);
+    RedisModuleString *record = joined("document:", key + TEXT_LENGTH, length - TEXT_LENGTH, "");
+    int found = exists(ctx, record);
+    RedisModule_FreeString(NULL, record);
+    return found;
+}
+
+static long long number(RedisModuleString *string) {
+    long long value = 0;
+    if (string && RedisModule_StringToLongLong(string, &value) != REDISMODULE_OK) value = 0;
+    if (string) RedisModule_FreeString(NULL, string);
+    return value;
+}
+
+/* The note of a change, 0 if there is none, and the sum of all notes. 0: there is no hash. */
+static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen, long long *sum) {
+    RedisModuleKey *key = open_key(ctx, change->hash);
+    RedisModuleString *own = NULL, *all = NULL;
+    int found = key && RedisModule_KeyType(key) == REDISMODULE_KEYTYPE_HASH;
+    if (found) RedisModule_HashGet(key, REDISMODULE_HASH_NONE, change->field, &own, sum_field, &all, NULL);
+    if (key) RedisModule_CloseKey(key);
+    *seen = number(own);
+    *sum = number(all);
+    return found;
+}
+
+/* Where the hash is, it can be written whatever its slot does; that takes half the time of a command. */
+static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
+    RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
+    RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
+    RedisModuleKey *key = open_key(ctx, change->hash);
+    RedisModule_HashSet(key, REDISMODULE_HASH_NONE, change->field, own, sum_field, all, NULL);
+    RedisModule_CloseKey(key);
+    RedisModule_SignalModifiedKey(ctx, change->hash);
+    RedisModule_Replicate(ctx, "HSET", "sssss", change->hash, change->field, own, sum_field, all);
+    RedisModule_FreeString(NULL, own);
+    RedisModule_FreeString(NULL, all);
+    note_stats.made++;
+}
+
+/* The server refuses the command where the slot is another shard's, or the hash may have moved there. */
+static void write_new(RedisModuleCtx *ctx, const Change *change) {
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field,
+                                                   1LL);
+    if (reply && RedisModule_CallReplyType(reply) != REDISMODULE_REPLY_ERROR) note_stats.made++;
+    else note_stats.refused++;
+    if (reply) RedisModule_FreeCallReply(reply);
+}
+
+static void note(RedisModuleCtx *ctx, void *data) {
+    const Change *change = data;
+    long long now, sum;
+    int found = read_note(ctx, change, &now, &sum);
+    if (change->by_script && now != change->before) return;
+    /* removed with its record, by our script, or never a document: nothing is left to do */
+    if (change->text && !now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
+    if (found) write_here(ctx, change, now + 1, sum + 1);
+    else write_new(ctx, change);
+}
+
+static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
+    (void)type;
+    (void)event;
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(key, &length);
+    if (length < TEXT_LENGTH || memcmp(text, TEXT, TEXT_LENGTH) != 0) return REDISMODULE_OK;
+    if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the shard that it comes from come, too */
+    Change *change = new_change(key);
+    if (!change) return REDISMODULE_OK;
+    long long sum;
+    change->by_script = (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) != 0;
+    if (change->by_script) read_note(ctx, change, &change->before, &sum);
+    if (RedisModule_AddPostNotificationJob(ctx, note, change, free_change) == REDISMODULE_OK) return REDISMODULE_OK;
+    note_stats.refused++;
+    free_change(change);
+    return REDISMODULE_OK;
+}
+
+int notes_on_load(RedisModuleCtx *ctx) {
+    sum_field = RedisModule_CreateString(NULL, "", 0);
+    note_stats.noting = RedisModule_AddPostNotificationJob != NULL;
+    return note_stats.noting ? RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_ALL, on_change)
+                             : REDISMODULE_OK;
+}

@@ -1,0 +1,293 @@
+"""What stock clients change while nobody hears of it is found afterwards, without a look at documents that stayed.
+
+Redis 7.0 cannot note such changes: there the worker finds them by a look at all documents, and must go on to do so.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from qa_cluster import keys
+from tests.harness.clusters import Cluster
+from tests.harness.polling import eventually
+from tests.harness.programs import chosen_servers, find_binary
+from tests.harness.servers import Server
+from tests.harness.workers import FEW_TOKENS, WORKER
+
+from .running_shards import PARTITIONS, SECONDS, Shards, tag
+from .test_moved_partition import begun_move, move
+
+DURABLE = {"appendonly": "yes", "appendfsync": "always", "qa.max-batch-tokens": FEW_TOKENS, "qa.max-events": 200}
+KNOWN = [f"known {number}" for number in range(300)]
+# some keys are read for other reasons than a look at all documents
+FEW = 60
+
+
+class Corpus(Shards):
+    """Shards with documents that do not change, all of which have been checked."""
+
+    noting: bool
+
+    def of(self, node: Server, prefix: str) -> str:
+        """The id of a document that this shard has."""
+        names = (f"{prefix} {number}" for number in range(1000))
+        return next(name for name in names if self.node_of(keys.paragraphs_key(name, tag(name))) is node)
+
+    def write(self, name: str, text: str) -> None:
+        """A plain SET, as stock clients do it."""
+        self.client.set(keys.paragraphs_key(name, tag(name)), text)
+
+    def reads(self, node: Server) -> int:
+        """How many documents the worker has looked at: it asks for the length of each text."""
+        return int(node.info("commandstats").get("cmdstat_strlen", {"calls": 0})["calls"])
+
+    def checks(self, node: Server) -> int:
+        """How often all documents of some partitions were checked."""
+        return node.log.read_text(errors="replace").count("from now on their changes are noted")
+
+    def wait_at_rest(self, node: Server) -> None:
+        """Wait until nothing is noted any more, and all partitions are marked where that can be."""
+
+        def rests() -> bool:
+            with node.client() as client:
+                waiting = [name for name in client.keys("pending:*") if name]
+                marked = [" " in (client.hget(name, "layout") or "") for name in client.keys("layout:*")]
+            return not waiting and len(marked) == PARTITIONS // len(self.nodes) and all(marked) == self.noting
+
+        eventually(rests, SECONDS)
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
+    binary = find_binary(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    with Cluster(binary, DURABLE, worker=WORKER, size=2) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready(60)
+        made = Corpus(cluster)
+        made.noting = made.nodes[0].field("text_notes") == "on"
+        made.set_up()
+        for name in KNOWN:
+            made.put(name, f"The {name} is a bird.")
+        made.wait_tokenized(*KNOWN)
+        yield made
+
+
+@contextmanager
+def deaf(node: Server) -> Iterator[None]:
+    """The worker takes nothing up."""
+    pid = node.signal_worker(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def kill(node: Server) -> None:
+    node.stop(signal.SIGKILL)
+
+
+def expect_look(corpus: Corpus, node: Server, reads: int, checks: int) -> None:
+    """Only a server that cannot note has its documents looked at: `reads` and `checks` are those of before."""
+    if corpus.noting:
+        assert corpus.reads(node) - reads < FEW
+        assert corpus.checks(node) == checks
+    else:
+        eventually(lambda: corpus.reads(node) - reads >= len(KNOWN) // 3, SECONDS)
+
+
+def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> None:
+    node = corpus.nodes[0]
+    new, gone, changed = corpus.of(node, "new"), corpus.of(node, "known"), corpus.of(node, "changed")
+    never = corpus.of(node, "never")
+    untagged = next(f"stock {n}" for n in range(100) if corpus.node_of(f"paragraphs:stock {n}") is node)
+    corpus.put(changed, "Old words.")
+    corpus.wait_tokenized(changed)
+    corpus.wait_at_rest(node)
+    checks = corpus.checks(node)
+    with deaf(node):
+        corpus.write(new, "Narwhals have tusks.")
+        corpus.write(changed, "Quokkas smile.")
+        corpus.write(never, "Nobody sees this.")
+        corpus.client.delete(keys.paragraphs_key(never, tag(never)))
+        corpus.client.delete(keys.paragraphs_key(gone, tag(gone)))
+        corpus.client.set(f"paragraphs:{untagged}", "Belugas are white.")
+        kill(node)
+    node.start()
+    node.wait_ready(60)
+    eventually(lambda: corpus.ranked_documents("narwhals") == [new], SECONDS, ignore=redis.RedisError)
+    eventually(lambda: corpus.ranked_documents("quokkas") == [changed], SECONDS)
+    eventually(lambda: corpus.record(gone) is None, SECONDS)
+    eventually(lambda: corpus.ranked_documents("belugas") == [untagged], SECONDS)
+    corpus.wait_at_rest(node)
+    expect_look(corpus, node, 0, checks)
+    corpus.put(gone, f"The {gone} is a bird.")
+
+
+def test_a_key_without_a_tag_that_was_removed_unheard_is_removed(corpus: Corpus) -> None:
+    if not corpus.noting:
+        pytest.skip("a look at all documents takes up new texts only")
+    node = corpus.nodes[0]
+    untagged = next(f"away {n}" for n in range(100) if corpus.node_of(f"paragraphs:away {n}") is node)
+    corpus.client.set(f"paragraphs:{untagged}", "Dugongs graze.")
+    corpus.wait_tokenized(untagged)
+    corpus.wait_at_rest(node)
+    with deaf(node):
+        corpus.client.delete(f"paragraphs:{untagged}")
+        kill(node)
+    node.start()
+    node.wait_ready(60)
+    eventually(lambda: corpus.record(untagged) is None, SECONDS, ignore=redis.RedisError)
+    corpus.wait_at_rest(node)
+
+
+def test_a_full_queue_of_events_loses_nothing(corpus: Corpus) -> None:
+    node = corpus.nodes[0]
+    names = [name for name in (f"burst {n}" for n in range(900)) if keys.slot(tag(name)) < keys.SLOTS // 2]
+    corpus.wait_at_rest(node)
+    dropped, checks, reads = node.field("events_dropped"), corpus.checks(node), corpus.reads(node)
+    with deaf(node):
+        pipeline = corpus.client.pipeline()
+        for name in names:
+            pipeline.set(keys.paragraphs_key(name, tag(name)), f"Zebra {name} grazes.")
+        pipeline.execute()
+        assert node.field("events_dropped") > dropped
+    corpus.wait_tokenized(*names)
+    corpus.wait_at_rest(node)
+    if corpus.noting:
+        assert corpus.checks(node) == checks
+        assert corpus.reads(node) - reads < 3 * len(names)
+    for name in names:
+        corpus.delete(name)
+
+
+def test_a_corpus_from_before_is_looked_through_once(corpus: Corpus) -> None:
+    node = corpus.nodes[1]
+    new = corpus.of(node, "earlier")
+    corpus.wait_at_rest(node)
+    with deaf(node):
+        corpus.write(new, "Okapis have striped legs.")
+        # as a server that does not note, and a worker that does not know of it, would have left it
+        corpus.client.delete(keys.pending_key(tag(new)))
+        corpus.client.hset(keys.layout_key(tag(new)), "layout", "2")
+        checks = corpus.checks(node)
+        kill(node)
+    node.start()
+    node.wait_ready(60)
+    eventually(lambda: corpus.ranked_documents("okapis") == [new], SECONDS, ignore=redis.RedisError)
+    corpus.wait_at_rest(node)
+    if corpus.noting:
+        assert corpus.checks(node) == checks + 1
+    node.restart()
+    node.wait_ready(60)
+    # the sweep of this start is over when a change that was noted before it is found
+    other = corpus.of(node, "later")
+    with deaf(node):
+        corpus.write(other, "Tapirs swim.")
+        kill(node)
+    node.start()
+    node.wait_ready(60)
+    eventually(lambda: corpus.ranked_documents("tapirs") == [other], SECONDS, ignore=redis.RedisError)
+    corpus.wait_at_rest(node)
+    expect_look(corpus, node, 0, checks + corpus.noting)
+
+
+def test_a_look_that_failed_leaves_no_mark(corpus: Corpus) -> None:
+    if not corpus.noting:
+        pytest.skip("no partition has a mark")
+    node = corpus.nodes[1]
+    name = corpus.of(node, "blocked")
+    index = keys.index_key(tag(name), "blocked")
+    corpus.wait_at_rest(node)
+    corpus.client.hset(keys.collections_key(tag(name)), "blocked", "ready")
+    corpus.client.set(index, "no index")
+    with deaf(node):
+        key = keys.paragraphs_key(keys.DocumentName.of(name, "blocked"), tag(name))
+        corpus.client.set(key, "Olms live in caves.")
+        corpus.client.delete(keys.pending_key(tag(name)))
+        corpus.client.hset(keys.layout_key(tag(name)), "layout", "2")
+        checks = corpus.checks(node)
+        kill(node)
+    node.start()
+    node.wait_ready(60)
+    eventually(lambda: "WRONGTYPE" in node.log.read_text(errors="replace"), SECONDS)
+    assert corpus.client.hget(keys.layout_key(tag(name)), "layout") == "2"
+    assert corpus.checks(node) == checks
+    corpus.client.delete(index)
+    corpus.register("UPGRADE")
+    corpus.wait_at_rest(node)
+    assert corpus.client.hget(keys.document_key(keys.DocumentName.of(name, "blocked"), tag(name)), "tokenized")
+    corpus.client.delete(key)
+    corpus.client.hdel(keys.collections_key(tag(name)), "blocked")
+
+
+def test_a_change_during_a_move_that_was_given_up_is_found(corpus: Corpus) -> None:
+    """While its slot is on its way, a change cannot be noted: all of the partition is looked at when it rests again."""
+    source, target = corpus.nodes
+    name = corpus.of(source, "halfway")
+    slot = keys.slot(tag(name))
+    corpus.put(name, "Old words.")
+    corpus.wait_tokenized(name)
+    corpus.wait_at_rest(source)
+    for node, state, other in ((target, "IMPORTING", source), (source, "MIGRATING", target)):
+        corpus.on(node, "CLUSTER", "SETSLOT", slot, state, corpus.on(other, "CLUSTER", "MYID"))
+    corpus.write(name, "Axolotls regrow their legs.")
+    eventually(lambda: corpus.on(source, "RG.DUMPREGISTRATIONS") and source.field("queued_events") == 0, SECONDS)
+    for node in (source, target):
+        corpus.on(node, "CLUSTER", "SETSLOT", slot, "STABLE")
+    eventually(lambda: corpus.ranked_documents("axolotls") == [name], SECONDS, ignore=redis.RedisError)
+    corpus.wait_at_rest(source)
+
+
+def test_notes_move_with_their_slot(corpus: Corpus) -> None:
+    source, target = corpus.nodes
+    name = corpus.of(source, "nomad")
+    slot = keys.slot(tag(name))
+    corpus.wait_at_rest(source)
+    with deaf(source), deaf(target):
+        corpus.write(name, "Wombats dig burrows.")
+        begun_move(corpus, slot, source, target)
+        kill(target)
+    target.start()
+    target.wait_ready(60)
+    corpus.on(target, "CLUSTER", "SETSLOT", slot, "NODE", corpus.on(target, "CLUSTER", "MYID"))
+    corpus.on(source, "CLUSTER", "SETSLOT", slot, "NODE", corpus.on(target, "CLUSTER", "MYID"))
+    eventually(lambda: corpus.ranked_documents("wombats") == [name], SECONDS, ignore=redis.RedisError)
+    corpus.client.nodes_manager.initialize()
+    shard = corpus.on(target, "CLUSTER", "MYSHARDID") if corpus.noting else ""
+    eventually(lambda: corpus.client.hget(keys.layout_key(tag(name)), "layout") == f"2 {shard}".strip(), SECONDS)
+    move(corpus, slot, target, source)
+    corpus.wait_at_rest(source)
+
+
+def test_what_a_primary_never_told_its_worker_is_found_by_its_replica(corpus: Corpus) -> None:
+    primary = corpus.nodes[0]
+    new, gone = corpus.of(primary, "promoted"), corpus.of(primary, "known")
+    settings = {**DURABLE, "cluster-enabled": "yes", "cluster-node-timeout": 5000}
+    with Server(primary.binary, settings, worker=WORKER) as replica:
+        corpus.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
+        words = ("CLUSTER", "REPLICATE", corpus.on(primary, "CLUSTER", "MYID"))
+        eventually(lambda: corpus.on(replica, *words), SECONDS, ignore=redis.ResponseError)
+        eventually(lambda: replica.info("replication").get("master_link_status") == "up", 60)
+        replica.wait_ready(60)
+        corpus.wait_at_rest(primary)
+        with deaf(primary):
+            corpus.write(new, "Numbats eat termites.")
+            corpus.client.delete(keys.paragraphs_key(gone, tag(gone)))
+            eventually(lambda: corpus.on(primary, "DEBUG", "DIGEST") == corpus.on(replica, "DEBUG", "DIGEST"), SECONDS)
+            kill(primary)
+        reads = corpus.reads(replica)
+        eventually(lambda: corpus.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER"), SECONDS, ignore=redis.ResponseError)
+        corpus.nodes[0] = replica
+        eventually(lambda: corpus.ranked_documents("numbats") == [new], SECONDS, ignore=redis.RedisError)
+        corpus.client.nodes_manager.initialize()
+        eventually(lambda: corpus.record(gone) is None, SECONDS, ignore=redis.RedisError)
+        corpus.wait_at_rest(replica)
+        expect_look(corpus, replica, reads, 0)

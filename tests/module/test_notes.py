@@ -1,0 +1,179 @@
+"""The module notes changes of texts in the keyspace, in the transaction of the change, as `qa_cluster.keys` says."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from qa_cluster import documents, keys
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
+
+TAG = "06S"
+KEY = keys.paragraphs_key("d", TAG)
+HASH = keys.pending_key(TAG)
+DURABLE: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
+
+
+@pytest.fixture
+def noting(server_binary: Path) -> Iterator[Server]:
+    """A server whose worker does nothing, and whose files have every change that it has acknowledged."""
+    with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as server:
+        if server.field("text_notes") == "off":
+            pytest.skip("Redis 7.0 cannot write in the transaction of a change")
+        yield server
+
+
+@pytest.fixture
+def client(noting: Server) -> Iterator[redis.Redis]:
+    with noting.client() as connection:
+        yield connection
+
+
+def notes(client: redis.Redis, tag: str = TAG) -> dict[str, int]:
+    return {name: int(count) for name, count in client.hgetall(keys.pending_key(tag)).items()}
+
+
+def put(client: Any, name: str, text: str) -> None:
+    client.execute_command(*documents.put_document(documents.check_document(name, text), TAG).command())
+
+
+def delete(client: Any, name: str) -> None:
+    client.execute_command(*documents.delete_document(name, TAG).command())
+
+
+def test_a_server_that_cannot_note_says_so(server_binary: Path) -> None:
+    with Server(server_binary, worker=fake_worker("functions", "--bare")) as server, server.client() as client:
+        version = server.info("server")
+        can = "valkey_version" in version or not version["redis_version"].startswith("7.0.")
+        assert server.field("text_notes") == ("on" if can else "off")
+        client.set(KEY, "Text.")
+        assert client.exists(HASH) == can
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "set": lambda client: client.set(KEY, "New."),
+    "append": lambda client: client.append(KEY, "More."),
+    "setrange": lambda client: client.setrange(KEY, 2, "x"),
+    "del": lambda client: client.delete(KEY),
+    "unlink": lambda client: client.unlink(KEY),
+    "getdel": lambda client: client.getdel(KEY),
+    "mset": lambda client: client.mset({KEY: "New.", f"other{{{TAG}}}": ""}),
+    "rename away": lambda client: client.rename(KEY, f"other{{{TAG}}}"),
+    "rename over": lambda client: client.rename(f"source{{{TAG}}}", KEY),
+    "copy over": lambda client: client.copy(f"source{{{TAG}}}", KEY, replace=True),
+    "restore over": lambda client: client.execute_command("EVAL", RESTORE, 2, f"source{{{TAG}}}", KEY),
+    "script": lambda client: client.eval("return redis.call('SET', KEYS[1], 'New.')", 1, KEY),
+    "transaction": lambda client: client.pipeline().set(KEY, "New.").set(KEY, "Newer.").execute(),
+    "another type": lambda client: client.pipeline().delete(KEY).rpush(KEY, "x").execute(),
+}
+RESTORE = "return redis.call('RESTORE', KEYS[2], 0, redis.call('DUMP', KEYS[1]), 'REPLACE')"
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_every_change_of_a_text_is_noted(client: redis.Redis, how: str) -> None:
+    put(client, "d", "Text.")
+    client.set(f"source{{{TAG}}}", "Source.")
+    client.delete(HASH)
+    CHANGES[how](client)
+    found = notes(client)
+    assert found["d"] >= 1
+    assert sum(count for name, count in found.items() if name) == found[""]
+
+
+def test_an_expired_text_is_noted(client: redis.Redis) -> None:
+    put(client, "d", "Text.")
+    client.delete(HASH)
+    client.pexpire(KEY, 30)
+    before = notes(client).get("d", 0)
+    eventually(lambda: notes(client).get("d", 0) > before)
+
+
+def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earlier_one_only(
+    client: redis.Redis,
+) -> None:
+    client.set(KEY, "One.")
+    assert notes(client) == {"d": 1, "": 1}
+    client.set(KEY, "Two.")
+    assert notes(client) == {"d": 2, "": 2}
+    execute: Any = client.execute_command
+    execute(*documents.settle_note("d", TAG, "", "1").command())
+    assert notes(client) == {"d": 2, "": 2}
+    execute(*documents.settle_note("d", TAG, "0123456789abcdef", "2").command())
+    assert notes(client) == {"d": 2, "": 2}
+    execute(*documents.settle_note("d", TAG, "", "2").command())
+    assert not client.exists(HASH)
+
+
+def test_what_our_scripts_note_themselves_is_not_noted_again(client: redis.Redis) -> None:
+    put(client, "d", "Text.")
+    assert notes(client) == {"d": 5, "": 5}
+    put(client, "d", "Another.")
+    assert notes(client) == {"d": 8, "": 8}
+    delete(client, "d")
+    assert not client.exists(HASH)
+
+
+def test_a_text_that_was_never_a_document_is_gone_without_a_note(client: redis.Redis) -> None:
+    client.set(KEY, "Text.")
+    client.delete(HASH)
+    client.delete(KEY)
+    assert not client.exists(HASH)
+
+
+def test_other_keys_are_not_noted(noting: Server, client: redis.Redis) -> None:
+    for name in ("paragraphs", "paragraphs:", "paragraphs::{t}", "paragraph:d:{t}", "xparagraphs:d:{t}"):
+        client.set(name, "x")
+    with noting.client(db=1) as elsewhere:
+        elsewhere.set(KEY, "x")
+    assert client.keys("pending:*") == []
+
+
+def test_the_rule_is_that_of_the_keys(client: redis.Redis) -> None:
+    """Random keys, of pieces that matter: the module's notes are those that `change_note` foretells."""
+    chance = random.Random(11)
+    pieces = ["{", "}", "{}", ":", ":{", "a", "06S", "%", "%25", "ü", " ", "{t}", ":{t}", "b%/", "paragraphs:", "\0"]
+    seen = 0
+    for _ in range(3000):
+        key = "paragraphs:" + "".join(chance.choice(pieces) for _ in range(chance.randint(0, 6)))
+        client.flushall()
+        client.set(key, "x")
+        found = {name: client.hgetall(name) for name in client.keys("pending:*")}
+        expected = keys.change_note(key)
+        if expected is None:
+            assert found == {}, key
+            continue
+        tag, name = expected
+        assert found == {keys.pending_key(tag): {name: "1", "": "1"}}, key
+        assert keys.changed_key(tag, name) == key
+        seen += 1
+        if keys.hashed_part(keys.pending_key(tag)) == tag:
+            assert keys.slot(keys.pending_key(tag)) == keys.slot(key)
+    assert seen > 2000
+
+
+def test_a_note_survives_the_kill_of_the_server(noting: Server, client: redis.Redis) -> None:
+    client.set(KEY, "Text.")
+    client.set(KEY, "Another.")
+    noting.stop(signal.SIGKILL)
+    noting.start()
+    with noting.client() as again:
+        assert again.get(KEY) == "Another."
+        assert notes(again) == {"d": 2, "": 2}
+
+
+def test_a_note_reaches_the_replica_with_its_change(noting: Server, client: redis.Redis) -> None:
+    own = {"replicaof": f"127.0.0.1 {noting.port}"}
+    with Server(noting.binary, own, worker=fake_worker("functions")) as replica, replica.client() as reader:
+        eventually(lambda: reader.info("replication")["master_link_status"] == "up", 60)
+        for count, text in ((1, "Text."), (2, "Another.")):
+            client.set(KEY, text)
+            eventually(lambda text=text: reader.get(KEY) == text)
+            assert notes(reader) == {"d": count, "": count}
