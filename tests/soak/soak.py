@@ -47,6 +47,7 @@ INFERENCE_WORKERS = 2  # the batch of one that dies goes to the other
 SETTINGS = {
     "qa.worker-memory-mb": MEMORY_MB,
     "qa.worker-silence-ms": 4000,  # replaces a hanging worker sooner than by default, before the next fault
+    "qa.worker-start-ms": 20000,  # the same for one that a fault stops before its first sign of life
     "qa.inference-workers": INFERENCE_WORKERS,
     # The server fills these for a long time, which would look like a leak.
     "slowlog-max-len": 0,
