@@ -96,7 +96,8 @@ static int is_name(const char *name, size_t length) {
     }
     for (; percent; percent = memchr(percent + 3, '%', (size_t)(end - percent - 3))) {
         if (end - percent < 3) return 0;
-        if (memcmp(percent, "%25", 3) != 0 && memcmp(percent, "%7B", 3) != 0 && memcmp(percent, "%7D", 3) != 0) return 0;
+        if (memcmp(percent, "%25", 3) != 0 && memcmp(percent, "%7B", 3) != 0 && memcmp(percent, "%7D", 3) != 0)
+            return 0;
     }
     return 1;
 }
@@ -156,7 +157,8 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* Where the hash is, it can be written whatever its slot does; that takes half the time of a command. Else it makes one. */
+/* Where the hash is, it can be written whatever its slot does; that takes half the time of a command. Else this makes
+ * one. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
