@@ -209,7 +209,7 @@ def test_a_text_that_expires_while_the_cluster_is_down_is_noted(noting_cluster: 
         eventually(lambda: noting_cluster.info("keyspace")["db0"]["expires"] == 0)
         assert "cluster_state:fail" in str(client.execute_command("CLUSTER", "INFO"))
         client.execute_command("CLUSTER", "ADDSLOTS", other)
-        eventually(lambda: client.exists(HASH) == 1, ignore=redis.RedisError)
+        eventually(lambda: client.exists(HASH) == 1, 20, ignore=redis.RedisError)
         assert notes(client) == {"d": 1, "": 1}
         assert client.exists(KEY) == 0
 
