@@ -81,7 +81,8 @@ def remove_marks_of_leaving(view: View, tags: Iterable[str]) -> None:
     leaving = [tag for tag in tags if slot(tag) in view.leaving]
     for tag in leaving:
         late.add(tag, moved=True)
-    remove_marks(leaving)
+    if leaving:
+        remove_marks(leaving)
 
 
 def complain(tag: str, error: rg.error) -> None:
