@@ -336,11 +336,6 @@ def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
 
-def forget_note(tag: str, field: str | bytes, note: str) -> ScriptCall:
-    """Remove the note of a text that is no document's (`keys.change_note`), unless the text has changed again."""
-    return ScriptCall("forget_note", (keys.pending_key(tag),), (field, note))
-
-
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
     """The reply to `delete_document`, `forget_document` or `forget_version`."""
     if len(reply) != 2:

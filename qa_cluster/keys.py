@@ -156,17 +156,6 @@ def decode_id(encoded: str) -> str:
     return _ESCAPE.sub(decode, encoded) if "%" in encoded else encoded
 
 
-def hashed_part(key: str) -> str:
-    """The part of a key that its slot depends on: its hash tag, or all of it.
-
-    >>> hashed_part("a:{06S}"), hashed_part("a"), hashed_part("{}a")
-    ('06S', 'a', '{}a')
-    """
-    opening = key.find("{")
-    closing = key.find("}", opening + 1)
-    return key[opening + 1 : closing] if opening >= 0 and closing > opening + 1 else key
-
-
 def slot(key: str | bytes) -> int:
     """The cluster slot of a key, by the server's rule for hash tags."""
     data = key.encode() if isinstance(key, str) else key
@@ -316,35 +305,10 @@ def _own(collection: str) -> str:
 def pending_key(tag: str) -> str:
     """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``.
 
-    The module adds 1 to those whose text changes in another way than by our scripts (`change_note`).
+    The module adds 1 to those whose text changes in another way than by our scripts
+    (`native/corpus/notes.h`).
     """
     return f"{PENDING_PREFIX}{{{tag}}}"
-
-
-def change_note(key: str) -> tuple[str, str] | None:
-    """Where the module notes that the text under a key has changed: tag and field of what is `pending`; None: nowhere.
-
-    The text of a document is noted by its name, another key as a whole, behind braces that no name can hold.
-    `native/corpus/notes.c` has the same rule.
-
-    >>> change_note("paragraphs:a:b:{06S}"), change_note("paragraphs:a")
-    (('06S', 'a:b'), ('paragraphs:a', '{}paragraphs:a'))
-    """
-    if len(key) <= len(PARAGRAPHS_PREFIX) or not key.startswith(PARAGRAPHS_PREFIX):
-        return None
-    match = _TAGGED.match(key, len(PARAGRAPHS_PREFIX))
-    if match is not None:
-        return (match[2], match[1]) if match[1] else None
-    return hashed_part(key), f"{{}}{key}"
-
-
-def changed_key(tag: str, field: str) -> str:
-    """The key of the text that such a note is about.
-
-    >>> changed_key("06S", "a:b"), changed_key("paragraphs:a", "{}paragraphs:a")
-    ('paragraphs:a:b:{06S}', 'paragraphs:a')
-    """
-    return field[2:] if field.startswith("{}") else f"{PARAGRAPHS_PREFIX}{field}:{{{tag}}}"
 
 
 def kept_key(tag: str) -> str:

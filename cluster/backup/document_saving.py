@@ -30,7 +30,6 @@ from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     PARAGRAPHS_PREFIX,
     DocumentName,
-    changed_key,
     collection_prefix,
     collections_key,
     document_key,
@@ -266,9 +265,7 @@ class DocumentSaving:
     async def _listed(self, tag: str, state: _State) -> set[str]:
         """The names of the documents that a partition's indexes have and that wait to be indexed."""
         waiting = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
-        # Keys that are no document's are noted there, too.
-        texts = (changed_key(tag, name.decode("utf-8", "replace")) for name in waiting)
-        found = {str(named[0]) for text in texts if (named := parse_tagged(text, PARAGRAPHS_PREFIX)) and named[0]}
+        found = {name.decode() for name in waiting if name}
         for collection in state:
             key, prefix, position = index_key(tag, collection), collection_prefix(collection), 0
             while True:

@@ -11,11 +11,13 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from qa_cluster.errors import QAError
-from qa_cluster.gears.functions.indexing import sweep
+from qa_cluster.gears.functions.indexing import marks, sweep
 from qa_cluster.gears.functions.readers import copies, exchange, loaded
 from qa_cluster.gears.functions.shard import partitions, slots
+from qa_cluster.gears.functions.shard.slots import View
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
+from qa_cluster.keys import slot
 
 LOOK_SECONDS = 0.25
 
@@ -28,6 +30,7 @@ class _Watching:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     was_primary: bool | None = None
     tags: frozenset[str] | None = None
+    view: View | None = None
     reader_changes: int = 0
     complaint: str = ""
 
@@ -82,8 +85,11 @@ async def _look() -> None:
         sweep.request()
     elif watching.tags is not None and tags - watching.tags:
         # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
-        sweep.request(tags - watching.tags, moved=tags - watching.tags)
-    watching.was_primary, watching.tags = view.is_primary, tags
+        # A partition may also be new because the number of partitions was not known before.
+        new, before = tags - watching.tags, watching.view
+        sweep.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
+    marks.remove_marks_of_leaving(view, tags)
+    watching.was_primary, watching.tags, watching.view = view.is_primary, tags, view
     sweep.go_on(view)
     await copies.keep(view)
     if loaded.changes() != watching.reader_changes:

@@ -7,6 +7,7 @@
  * all documents of a partition that has come to rest. */
 #include "corpus/notes.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "server/server.h"
@@ -14,14 +15,14 @@
 NoteStats note_stats;
 
 static const char TEXT[] = "paragraphs:";
-enum { TEXT_LENGTH = sizeof TEXT - 1 };
+static const char DEFAULT[] = "default";
+enum { TEXT_LENGTH = sizeof TEXT - 1, MAX_COLLECTION = 64 };
 
 static RedisModuleString *sum_field; /* the empty name */
 
 /* A text that has changed, and its note before the change. */
 typedef struct Change {
-    RedisModuleString *hash, *field;
-    RedisModuleString *text; /* NULL: a key without a tag, which is no document's */
+    RedisModuleString *hash, *field, *text;
     int by_script;
     long long before; /* of a script that may note by itself */
 } Change;
@@ -30,7 +31,7 @@ static void free_change(void *data) {
     Change *change = data;
     RedisModule_FreeString(NULL, change->hash);
     RedisModule_FreeString(NULL, change->field);
-    if (change->text) RedisModule_FreeString(NULL, change->text);
+    RedisModule_FreeString(NULL, change->text);
     RedisModule_Free(change);
 }
 
@@ -54,34 +55,63 @@ static const char *find_tag(const char *key, size_t length) {
     return opening - 1;
 }
 
-/* The part of a key that the server hashes. */
-static const char *hashed(const char *key, size_t length, size_t *part) {
-    const char *opening = memchr(key, '{', length);
-    const char *closing = opening ? memchr(opening + 1, '}', (size_t)(key + length - opening - 1)) : NULL;
-    *part = length;
-    if (!closing || closing == opening + 1) return key;
-    *part = (size_t)(closing - opening - 1);
-    return opening + 1;
+/* How long the UTF-8 sequence is at whose first byte `text` points; 0: it is none. */
+static size_t sequence(const unsigned char *text, size_t length) {
+    unsigned char first = text[0];
+    size_t size = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    if (size > length) return 0;
+    for (size_t i = 1; i < size; i++)
+        if ((text[i] & 0xC0) != 0x80) return 0;
+    /* longer than need be, a surrogate, or behind the last code point */
+    if ((first == 0xE0 && text[1] < 0xA0) || (first == 0xED && text[1] > 0x9F)) return 0;
+    if ((first == 0xF0 && text[1] < 0x90) || (first == 0xF4 && text[1] > 0x8F)) return 0;
+    return size;
 }
 
-/* NULL: it is nobody's text. */
+static int is_utf8(const char *text, size_t length) {
+    size_t size = 0;
+    for (size_t at = 0; at < length; at += size) {
+        size = sequence((const unsigned char *)text + at, length - at);
+        if (!size) return 0;
+    }
+    return 1;
+}
+
+static int is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+/* A collection's name in front of a document's id; the default one is never there. */
+static int is_collection(const char *name, size_t length) {
+    if (!length || length > MAX_COLLECTION || !is_letter_or_digit(name[0])) return 0;
+    for (size_t i = 1; i < length; i++)
+        if (!is_letter_or_digit(name[i]) && name[i] != '_' && name[i] != '-') return 0;
+    return length != sizeof DEFAULT - 1 || memcmp(name, DEFAULT, length) != 0;
+}
+
+/* 1: what stands for a document in keys, its encoded id behind `<collection>%/` or alone. */
+static int is_name(const char *name, size_t length) {
+    const char *end = name + length, *percent = memchr(name, '%', length);
+    if (percent && end - percent > 1 && percent[1] == '/') {
+        if (!is_collection(name, (size_t)(percent - name))) return 0;
+        percent = memchr(percent + 2, '%', (size_t)(end - percent - 2));
+    }
+    for (; percent; percent = memchr(percent + 3, '%', (size_t)(end - percent - 3))) {
+        if (end - percent < 3) return 0;
+        if (memcmp(percent, "%25", 3) != 0 && memcmp(percent, "%7B", 3) != 0 && memcmp(percent, "%7D", 3) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* NULL: it is no document's text. */
 static Change *new_change(RedisModuleString *text) {
     size_t length;
     const char *key = RedisModule_StringPtrLen(text, &length);
-    const char *end = find_tag(key, length);
-    const char *name = key + TEXT_LENGTH;
-    if (end == name || length == TEXT_LENGTH) return NULL;
+    const char *end = find_tag(key, length), *name = key + TEXT_LENGTH;
+    if (!end || end == name || !is_name(name, (size_t)(end - name)) || !is_utf8(key, length)) return NULL;
     Change *change = RedisModule_Calloc(1, sizeof *change);
-    if (end) {
-        change->hash = joined("pending", end, length - (size_t)(end - key), "");
-        change->field = RedisModule_CreateString(NULL, name, (size_t)(end - name));
-        change->text = RedisModule_HoldString(NULL, text);
-    } else {
-        size_t part;
-        const char *tag = hashed(key, length, &part);
-        change->hash = joined("pending:{", tag, part, "}");
-        change->field = joined("{}", key, length, "");
-    }
+    change->hash = joined("pending", end, length - (size_t)(end - key), "");
+    change->field = RedisModule_CreateString(NULL, name, (size_t)(end - name));
+    change->text = RedisModule_HoldString(NULL, text);
     return change;
 }
 
@@ -127,7 +157,8 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* Where the hash is, it can be written whatever its slot does; that takes half the time of a command. */
+/* Where the hash is, it can be written whatever its slot does; that takes half the time of a command. Else this makes
+ * one. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
@@ -141,13 +172,17 @@ static void write_here(RedisModuleCtx *ctx, const Change *change, long long coun
     note_stats.made++;
 }
 
-/* The server refuses the command where the slot is another shard's, or the hash may have moved there. */
-static void write_new(RedisModuleCtx *ctx, const Change *change) {
+/* The server refuses the command where the slot is another shard's, or the hash may have moved there. 0: it refuses all
+ * commands, as the cluster is down; but texts go on to expire and to be evicted. */
+static int write_new(RedisModuleCtx *ctx, const Change *change) {
+    errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field,
                                                    1LL);
+    if (!reply && (errno == ENETDOWN || errno == EROFS) && !exists(ctx, change->hash)) return 0;
     if (reply && RedisModule_CallReplyType(reply) != REDISMODULE_REPLY_ERROR) note_stats.made++;
     else note_stats.refused++;
     if (reply) RedisModule_FreeCallReply(reply);
+    return 1;
 }
 
 static void note(RedisModuleCtx *ctx, void *data) {
@@ -156,9 +191,8 @@ static void note(RedisModuleCtx *ctx, void *data) {
     int found = read_note(ctx, change, &now, &sum);
     if (change->by_script && now != change->before) return;
     /* removed with its record, by our script, or never a document: nothing is left to do */
-    if (change->text && !now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
-    if (found) write_here(ctx, change, now + 1, sum + 1);
-    else write_new(ctx, change);
+    if (!now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
+    if (found || !write_new(ctx, change)) write_here(ctx, change, now + 1, sum + 1);
 }
 
 static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {

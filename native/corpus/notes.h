@@ -6,10 +6,10 @@
  * partition, in the same transaction of AOF and replicas as the change. Who has lost events looks at that hash, and not
  * at every document.
  *
- * The rule, which qa_cluster/keys.py states for the worker (`change_note`; tests/module/test_notes.py compares them):
- * the text `paragraphs:<name>:{tag}` is noted as <name> in `pending:{tag}`. Any other key behind the prefix, which
- * awaits its way to its partition, is noted as `{}` and the whole key under the key's own hash tag, or under the whole
- * key if it has none; a name holds no brace. The field without a name is the sum of all others.
+ * The text `paragraphs:<name>:{tag}` is noted as <name> in `pending:{tag}`; the field without a name is the sum of all
+ * others. Which keys are a document's is what `parse_tagged` in qa_cluster/keys.py says (tests/module/test_notes.py
+ * compares the two). Any other key behind the prefix awaits its way to its partition: it is not noted, as nothing tells
+ * which is newer, an old note of it or the document.
  *
  * The scripts that put and remove documents note by themselves what they do. Their change is told from others by that:
  * at the end of the script the note is another one than before the change. A note too many does no harm. */

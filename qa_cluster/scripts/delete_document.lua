@@ -1,6 +1,6 @@
 -- Removes a document and everything derived from it, at once.
--- ARGV: mode, condition, note of the changes that are dealt with (keys.lua). Mode `delete` removes the text too; `gone` cleans up after a client removed it, `unreadable`
--- after it wrote one that is none, which stays.
+-- ARGV: mode, condition, note of the changes that are dealt with (keys.lua). Mode `delete` removes the text too; `gone`
+-- cleans up after a client removed it, `unreadable` after it wrote one that is none, which stays.
 -- Condition: `*` none, else the version the document must have.
 -- Reply: status (deleted, missing, conflict, stale), version that stood before.
 local mode, condition = ARGV[1], ARGV[2]

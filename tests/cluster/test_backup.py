@@ -208,8 +208,6 @@ def fill(qa: Site) -> None:
         tag = keys.partition_of("stock", 12)
         stock.set(keys.paragraphs_key("stock", tag), "A stock client wrote this.")
         eventually(lambda: stock.hget(keys.document_key("stock", tag), "tokenized"))
-        # notes of texts that are no document's, which wait for the next sweep
-        stock.hset(keys.pending_key(tag), mapping={b"\xff": 1, "{}paragraphs:a{b}": 1, "": 2})
     shards = shards_of(settings, settings.cluster_url)
     first = shards[0][1]
     assert (

@@ -211,14 +211,6 @@ def test_a_change_that_a_worker_has_not_read_goes_on_to_wait(client: redis.Redis
     assert not client.exists(keys.pending_key(TAG))
 
 
-def test_a_note_that_is_no_documents_is_removed_as_it_was_read(client: redis.Redis) -> None:
-    client.hset(keys.pending_key("paragraphs:d"), mapping={"{}paragraphs:d": 3, "": 3})
-    assert shard.run(client, documents.forget_note("paragraphs:d", "{}paragraphs:d", "2")) == 0
-    assert client.hgetall(keys.pending_key("paragraphs:d")) == {"{}paragraphs:d": "3", "": "3"}
-    assert shard.run(client, documents.forget_note("paragraphs:d", "{}paragraphs:d", "3")) == 1
-    assert not client.exists(keys.pending_key("paragraphs:d"))
-
-
 def test_a_sentence_of_a_text_that_has_just_changed_is_not_read(client: redis.Redis) -> None:
     """Until the worker has taken up a text that a client wrote, its bytes are not those that the places are of."""
     ingest(client, "d", TEXT)

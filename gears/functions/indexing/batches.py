@@ -34,7 +34,7 @@ from qa_cluster.documents import (
 from qa_cluster.errors import InputTooLong, InvalidInput, QAError
 from qa_cluster.gears.functions.indexing import parts
 from qa_cluster.gears.functions.shard import partitions
-from qa_cluster.gears.functions.shard.calls import run_script, run_scripts
+from qa_cluster.gears.functions.shard.calls import is_wrong_type, run_script, run_scripts
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import document_name, paragraphs_key
@@ -156,7 +156,8 @@ def _portions(names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator
     replies = rg.execute_many(commands, keep_errors=True)
     portion: dict[Name, DocumentRecord | None] = {}
     room = MAX_BATCH_BYTES
-    for name, size, record in zip(names, replies[::2], replies[1::2], strict=True):
+    for name, length, record in zip(names, replies[::2], replies[1::2], strict=True):
+        size = 0 if is_wrong_type(length) else length  # that is no text, which `_fault` says
         failed = next((reply for reply in (size, record) if isinstance(reply, rg.error)), None)
         if failed is not None:
             outcomes[name] = failed
@@ -177,15 +178,19 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     outcomes: dict[Name, _Outcome] = {}
     calls: list[ScriptCall] = []
     callers: list[Name] = []
-    for (name, record), note, text in zip(records.items(), replies[::2], replies[1::2], strict=True):
+    homeless: list[ScriptCall] = []
+    notes = {name: note if isinstance(note, str) else "" for name, note in zip(records, replies[::2], strict=True)}
+    for (name, record), text in zip(records.items(), replies[1::2], strict=True):
         made: list[ScriptCall] | str = []
         try:
             if (fault := _fault(name[0], text)) is not None:
-                made = _forgotten(name, record, note)
+                made = _forgotten(name, record, notes[name])
                 raise fault
-            made = _calls(name, text, record, note if isinstance(note, str) else "")
+            made = _calls(name, text, record, notes[name])
         except (QAError, rg.error) as error:
             outcomes[name] = error
+            if not made and isinstance(error, InvalidInput | InputTooLong):
+                made = _settled(name, record, notes[name])
         if isinstance(made, str):
             outcomes[name] = made
             continue
@@ -198,17 +203,22 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
             outcomes[name] = reply
         elif reply[0] == "homeless":
             outcomes[name] = _homeless(name)
+            homeless += _settled(name, records[name], notes[name])
         elif isinstance(outcomes[name], str):
             outcomes[name] = str(reply[0])
+    if homeless:
+        run_scripts(homeless)
     return outcomes
 
 
-def _forgotten(name: Name, record: DocumentRecord | None, note: Any) -> list[ScriptCall]:
+def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
     """The script that forgets what was made of a document whose text cannot be read, and that it waits."""
-    known = note if isinstance(note, str) else ""
-    if record is not None:
-        return [forget_version(*name, record.version, known)]
-    return [settle_note(*name, NO_VERSION, known)] if known else []
+    return _settled(name, None, note) if record is None else [forget_version(*name, record.version, note)]
+
+
+def _settled(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
+    """The script that takes back the note of a document with which nothing can be done until it changes again."""
+    return [settle_note(*name, NO_VERSION if record is None else record.version, note)] if note else []
 
 
 def _calls(name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
@@ -223,7 +233,7 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None, note: str) -> l
     document = _as_stored(name[0], text, record)
     stands = record is not None and record.version == document.version
     if stands and record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION):
-        return [settle_note(*name, record.version, note)] if note else []
+        return _settled(name, record, note)
     metadata = json.loads(document.metadata)
     made = analysed(document.title, metadata, text)
     fields = pack_fields(filter_metadata(metadata))
@@ -262,6 +272,8 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
 def _fault(document: str, text: Any) -> InvalidInput | InputTooLong | None:
     """Why no question can be answered from a text that a client has written with SET; None if it is a good one."""
     what = f"of document {document_name(document).id[:100]!r}"
+    if is_wrong_type(text):
+        return InvalidInput(f"text {what} is no string, but of another type: no question is answered from it")
     if isinstance(text, bytes | bytearray):
         return InvalidInput(f"text {what} is not valid UTF-8: no question is answered from it")
     try:

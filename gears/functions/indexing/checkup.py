@@ -49,6 +49,7 @@ def request(swept: Collection[str] | None, looks: Collection[str] | None) -> Non
     Requests during such work lead to more of it.
     """
     checkup = state.of(_Checkup)
+    marks.give_up(looks)
     checkup.tags, checkup.loose = _both(checkup.tags, looks), _both(checkup.loose, swept)
     if checkup.task is None and _is_wanted(checkup):
         checkup.task = asyncio.get_running_loop().create_task(_work_until_done(checkup), context=Context())
@@ -73,7 +74,7 @@ async def _work_until_done(checkup: _Checkup) -> None:
             if tags is None or tags:
                 await _look(tags)
             await _forget_loose_answers(loose)
-            if tags is None:
+            if loose is None:
                 await _forward_untagged()
     except Exception as error:  # nothing awaits this task; the next sweep requests another look
         rg.log(f"looking at all documents failed: {error}", "warning")
@@ -82,39 +83,43 @@ async def _work_until_done(checkup: _Checkup) -> None:
 
 
 async def _look(tags: Collection[str] | None) -> None:
-    """Look at all documents of partitions; if that was complete, they need not be looked at again."""
+    """Look at all documents of partitions; those of which that was complete need not be looked at again.
+
+    What is refused would be refused again, so it is dealt with.
+    """
     local = set(await partitions.local_tags())
     chosen = local if tags is None else local & set(tags)
-    counts = await look(tags, patient=True)
-    if marks.is_noting() and is_complete(counts):
-        marks.set_marks(chosen)
-        names = ", ".join(sorted(chosen)) or "none"
-        rg.log(f"all {counts.total()} documents of partitions {names} are checked: from now on their changes are noted")
+    marks.begin_look(chosen)
+    counts, undone = await look(tags, patient=True)
+    if marks.is_noting() and (marked := marks.set_marks(chosen - undone)):
+        names = ", ".join(marked)
+        rg.log(f"all documents of partitions {names} are checked: from now on their changes are noted")
+    if undone:
+        rg.log(f"some of {counts.total()} documents could not be checked, of partitions {', '.join(sorted(undone))}")
 
 
-def is_complete(counts: Counter[str]) -> bool:
-    """Whether a look has dealt with all that it found; what it refuses would be refused again."""
-    return not counts["failed"] and not counts["moving"]
-
-
-async def look(tags: Collection[str] | None, *, patient: bool = False) -> Counter[str]:
+async def look(tags: Collection[str] | None, *, patient: bool = False) -> tuple[Counter[str], set[str]]:
     """Index what is not indexed as it should be, of all partitions or of some; count documents by what was done.
 
-    A patient look works half of the time only.
+    The tags are those of the partitions with documents that may be indexed another time. A patient look works half of
+    the time only.
     """
     counts: Counter[str] = Counter()
+    undone: set[str] = set()
     for prefix, choose in ((DOCUMENT_PREFIX, _without_text), (PARAGRAPHS_PREFIX, _all)):
         for page in pages(prefix + "*"):
             begun = time.monotonic()
             found = [parse_tagged(key, prefix) for key in page]
             names = choose([name for name in found if name is not None and (tags is None or name[1] in tags)])
             for first in range(0, len(names), PORTION):
-                counts += await tried(names[first : first + PORTION])
+                done, failed = await tried(names[first : first + PORTION])
+                counts += done
+                undone |= failed
                 if patient:
                     await asyncio.sleep(time.monotonic() - begun)
                     begun = time.monotonic()
             await asyncio.sleep(0)
-    return counts
+    return counts, undone
 
 
 def _all(names: list[Name]) -> list[Name]:
@@ -126,21 +131,28 @@ def _without_text(names: list[Name]) -> list[Name]:
     return [name for name, reply in zip(names, replies, strict=True) if reply != 1]
 
 
-async def tried(names: Sequence[Name]) -> Counter[str]:
+async def tried(names: Sequence[Name]) -> tuple[Counter[str], set[str]]:
     """Index documents and count what was done; an error must not stop the work on the others.
 
-    Texts that nobody can index as they are count as ``refused``, those that may be indexed another time as ``failed``.
+    Texts that nobody can index as they are count as ``refused``. Others may be indexed another time: ``failed`` and
+    ``moving``; the tags are theirs.
     """
     counts: Counter[str] = Counter()
+    undone: set[str] = set()
     for (_, tag), outcome in zip(names, await batches.index_all(names), strict=True):
         if isinstance(outcome, str):
             counts[outcome] += 1
-        elif late.is_moving(tag, outcome):
+            continue
+        if late.is_moving(tag, outcome):
             counts["moving"] += 1
-        else:
-            counts["refused" if isinstance(outcome, InvalidInput | InputTooLong) else "failed"] += 1
-            rg.log(f"sweep: {outcome}", "warning")
-    return counts
+            undone.add(tag)
+            continue
+        refused = isinstance(outcome, InvalidInput | InputTooLong)
+        counts["refused" if refused else "failed"] += 1
+        if not refused:
+            undone.add(tag)
+        rg.log(f"sweep: {outcome}", "warning")
+    return counts, undone
 
 
 async def _forget_loose_answers(tags: Collection[str] | None) -> None:
@@ -152,8 +164,11 @@ async def _forget_loose_answers(tags: Collection[str] | None) -> None:
         names = [name for name in found if name is not None and (tags is None or name[1] in tags)]
         answered = rg.execute_many([("EXISTS", answers_key(*name)) for name in names], keep_errors=True)
         for name, reply in zip(names, answered, strict=True):
-            if reply != 0:
-                await late.unless_moving(name[1], tokenize.forget_answers(*name))
+            try:
+                if reply != 0:
+                    await late.unless_moving(name[1], tokenize.forget_answers(*name))
+            except rg.error as error:
+                marks.complain(name[1], error)
         await asyncio.sleep(0)
 
 

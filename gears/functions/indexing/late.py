@@ -56,7 +56,7 @@ def is_moving(tag: str, error: BaseException) -> bool:
     """Whether work failed because its partition's slot is moving; it is then postponed."""
     if not slots.is_redirect(error):
         return False
-    # A cluster that is down refuses the change of a text, too.
+    # In a cluster that is down, texts expire and are evicted, which the module notes; nothing else changes them.
     add(tag, moved="CLUSTERDOWN" not in str(error))
     return True
 

@@ -6,14 +6,14 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import check_document_id, forget_note
-from qa_cluster.errors import InvalidInput, QAError
+from qa_cluster.documents import check_document_id
+from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import batches, late
 from qa_cluster.gears.functions.shard import partitions
-from qa_cluster.gears.functions.shard.calls import run_pipeline, run_script
+from qa_cluster.gears.functions.shard.calls import run_pipeline
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import PARAGRAPHS_PREFIX, change_note, paragraphs_key, parse_tagged, partition_of, pending_key
+from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of
 
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
@@ -35,7 +35,8 @@ async def on_paragraphs(record: dict[str, Any]) -> str:
         return "no document"
     found = parse_tagged(key, PARAGRAPHS_PREFIX)
     if found is None:
-        return await _forward_noted(key)
+        await forward(key)
+        return "forwarded"
     return await late.unless_moving(found[1], _index(*found))
 
 
@@ -56,39 +57,6 @@ def _log_late(tag: str, future: asyncio.Future[str]) -> None:
     error = future.exception()
     if error is not None and not late.is_moving(tag, error):
         rg.log(f"index: {error}", "warning")
-
-
-async def _forward_noted(key: str) -> str:
-    """Forward a text, and drop the note of the changes that it has; one that nobody can forward is noted no more."""
-    where = change_note(key)
-    note = _read_note(*where) if where is not None else ""
-    if where is not None and note and not is_document_id(key):
-        forget(*where, note)
-    await forward(key)
-    if where is not None and note:
-        forget(*where, note)
-    return "forwarded"
-
-
-def _read_note(tag: str, field: str) -> str:
-    try:
-        return str(rg.execute("HGET", pending_key(tag), field) or "")
-    except rg.error:  # braces in the key give its note another slot, which may be on another shard
-        return ""
-
-
-def is_document_id(key: str) -> bool:
-    """Whether what stands behind the prefix can be a document's id; else no other try will help."""
-    try:
-        check_document_id(key[len(PARAGRAPHS_PREFIX) :])
-    except QAError:
-        return False
-    return True
-
-
-def forget(tag: str, field: str | bytes, note: str) -> None:
-    """Drop the note of a text that is no document's, unless it has changed again."""
-    run_script(forget_note(tag, field, note))
 
 
 async def forward(key: str, *, only_new: bool = False) -> None:

@@ -16,8 +16,8 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from itertools import islice
 
-from qa_cluster.errors import InvalidInput, QAError
-from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late, marks, split
+from qa_cluster.errors import InvalidInput
+from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late, marks
 from qa_cluster.gears.functions.indexing.scanning import scan
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.shard import naming, partitions, slots
@@ -26,9 +26,8 @@ from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import (
     ANSWER_PREFIX,
-    PARAGRAPHS_PREFIX,
+    DOCUMENT_PREFIX,
     PENDING_PREFIX,
-    changed_key,
     document_key,
     index_key,
     layout_key,
@@ -132,7 +131,7 @@ async def sweep(tags: Collection[str] | None = None) -> None:
             await _index_pending(tag)
         except rg.error as error:
             if not late.is_moving(tag, error):
-                raise
+                marks.complain(tag, error)
     if tags is None or tags:
         await _take_over(tags)
 
@@ -151,7 +150,7 @@ async def _unnoted(tags: Collection[str] | None) -> Collection[str] | None:
 
 
 def _noted_elsewhere(local: Collection[str]) -> list[str]:
-    """What stands for tags in the keys of notes that are of no partition: of documents and texts under other keys."""
+    """The tags of notes of documents under tags that are no partition's."""
     found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(PENDING_PREFIX + "{*}"))
     return [tag for tag in found if tag not in local]
 
@@ -161,28 +160,12 @@ async def _index_pending(tag: str) -> None:
     cursor = "0"
     while True:
         cursor, found = rg.execute("HSCAN", pending_key(tag), cursor, "COUNT", PENDING_PER_STEP)
-        waiting = []
-        for noted, note in zip(found[::2], found[1::2], strict=True):
-            key = changed_key(tag, noted) if isinstance(noted, str) else None
-            name = parse_tagged(key, PARAGRAPHS_PREFIX) if key is not None else None
-            if name is not None and noted:
-                waiting.append(name)
-            elif noted:
-                await _forward(tag, noted, key, note)
+        names = [parse_tagged(f"{DOCUMENT_PREFIX}{name}:{{{tag}}}", DOCUMENT_PREFIX) for name in found[::2] if name]
+        waiting = [name for name in names if name is not None]
         for first in range(0, len(waiting), PENDING_PER_STEP):
             await checkup.tried(waiting[first : first + PENDING_PER_STEP])
         if str(cursor) == "0":
             return
-
-
-async def _forward(tag: str, noted: str | bytes, key: str | None, note: str) -> None:
-    """Forward a text under a key that is no document's, and drop its note; of a key that is not UTF-8 only that."""
-    try:
-        if key is not None and split.is_document_id(key):
-            await split.forward(key)
-        split.forget(tag, noted, note)
-    except (QAError, rg.error) as error:
-        rg.log(f"sweep: {error}", "warning")
 
 
 async def _take_over(tags: Collection[str] | None) -> None:
@@ -196,14 +179,14 @@ async def _take_over(tags: Collection[str] | None) -> None:
         )
         if isinstance(made, rg.error):
             if not late.is_moving(tag, made):
-                raise made
+                marks.complain(tag, made)
         elif not marks.is_of_this_version(dict(zip(made[::2], made[1::2], strict=True))):
             others.append(tag)
             if isinstance(holding, int) and holding:
                 rg.log(f"partition {tag} is of an earlier version: its documents are being taken over")
     if not others:
         return
-    counts = await checkup.look(others)
+    counts, _ = await checkup.look(others)
     removed = await earlier.remove(others)
     for tag in others:
         if not late.is_waiting(tag):

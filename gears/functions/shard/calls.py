@@ -37,6 +37,11 @@ def is_unknown(reply: Any) -> bool:
     return isinstance(reply, rg.error) and str(reply).startswith("NOSCRIPT")
 
 
+def is_wrong_type(reply: Any) -> bool:
+    """Whether a key has a value of another type than the command takes: so it stays until somebody changes it."""
+    return isinstance(reply, rg.error) and "WRONGTYPE" in str(reply)
+
+
 def run_script_later(call: ScriptCall) -> None:
     """Run a Lua script on this shard without waiting for its reply; it runs before the job's client gets its answer."""
     rg.execute_later("EVAL", call.source, len(call.keys), *call.keys, *call.args)
