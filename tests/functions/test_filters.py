@@ -90,7 +90,8 @@ async def test_a_document_of_before_metadata_were_indexed_is_indexed_anew(
 ) -> None:
     await client.put_document("dunlin", "Dunlins probe the mud.", metadata={"year": 1999})
     key = f"document:dunlin:{{{tag('dunlin')}}}"
-    shards.client.hset(key, "analyzer", "of another version")
+    for name in (key, f"layout:{{{tag('dunlin')}}}"):
+        shards.client.hset(name, "analyzer", "of another version")
     shards.on(
         shards.node_of(key), "QA.INDEX.PUT", f"index:{{{tag('dunlin')}}}", "dunlin", "", b"\x01\x01\x01\x06dunlin"
     )

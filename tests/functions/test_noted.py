@@ -313,6 +313,8 @@ def test_what_a_primary_never_told_its_worker_is_found_by_its_replica(corpus: Co
         words = ("CLUSTER", "REPLICATE", corpus.on(primary, "CLUSTER", "MYID"))
         eventually(lambda: corpus.on(replica, *words), SECONDS, ignore=redis.ResponseError)
         eventually(lambda: replica.info("replication").get("master_link_status") == "up", 60)
+        # Only the primary can tell the other node of its replica, and nodes listen to none that they do not know.
+        eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]), 60)
         replica.wait_ready(60)
         corpus.wait_at_rest(primary)
         with deaf(primary):
