@@ -9,7 +9,7 @@ ARGS   ?=
 # Python keeps what it has compiled, whatever the shell says: else each test process compiles all tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
-JOBS   ?= 6
+JOBS   ?= 9
 
 .PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
 	reader test-deploy environments conformance parity fuzz hostile schemathesis soak bench picture wheel lock clean
