@@ -8,30 +8,34 @@ from __future__ import annotations
 
 import itertools
 import string
+from binascii import crc_hqx
 from functools import cache
 
 from .errors import InvalidInput
-from .keys import SLOTS, slot
+from .keys import SLOTS
 
-_ALPHABET = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_ALPHABET = (string.digits + string.ascii_uppercase + string.ascii_lowercase).encode()  # in the order of the bytes
+_LONGEST = 3  # three characters suffice for all slots
+
+# One more byte makes of a checksum c the checksum of the byte (c >> 8) ^ byte, with c << 8 added. So the low byte of a
+# slot allows few last bytes after each beginning, and a worker's start need not try all 238,000 strings.
+_BYTE_SUMS = tuple(crc_hqx(bytes([byte]), 0) for byte in range(256))
 
 
 @cache
-def _table() -> tuple[str, ...]:
-    """For every slot, the first string, shortest first, that hashes to it; three characters suffice for all slots."""
-    found: dict[int, str] = {}
-    for length in (1, 2, 3):
-        for letters in itertools.product(_ALPHABET, repeat=length):
-            tag = "".join(letters)
-            found.setdefault(slot(tag), tag)
-    return tuple(found[number] for number in range(SLOTS))
-
-
 def hashtag_for_slot(number: int) -> str:
-    """The constant string that hashes to slot `number`."""
+    """The constant string that hashes to slot `number`: the first, the shorter before the longer, that does."""
     if not 0 <= number < SLOTS:
         raise InvalidInput(f"slot {number} is out of range: 0 to {SLOTS - 1}")
-    return _table()[number]
+    fitting = [(byte, total) for byte, total in enumerate(_BYTE_SUMS) if (total ^ number) & 0xFF == 0]
+    for length in range(_LONGEST):
+        for beginning in map(bytes, itertools.product(_ALPHABET, repeat=length)):
+            checksum = crc_hqx(beginning, 0)
+            high, rest = checksum >> 8, checksum << 8
+            found = [high ^ byte for byte, total in fitting if (total ^ rest) % SLOTS == number]
+            if last := min((byte for byte in found if byte in _ALPHABET), default=None):
+                return (beginning + bytes([last])).decode()
+    raise AssertionError(f"no string of up to {_LONGEST} characters hashes to slot {number}")
 
 
 def shard_tag(slot_ranges: list[tuple[int, int]]) -> str:

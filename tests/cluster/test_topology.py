@@ -6,8 +6,7 @@ import pytest
 
 from qa_cluster.cluster.nodes.formation import slot_ranges
 from qa_cluster.cluster.nodes.node import parse_nodes, primaries
-from qa_cluster.errors import ClusterError, InvalidInput
-from qa_cluster.hashtags import hashtag_for_slot, shard_tag
+from qa_cluster.errors import ClusterError
 from qa_cluster.keys import SLOTS, slot
 
 NODES = """\
@@ -48,19 +47,3 @@ def test_ranges_cover_every_slot_once(shards: int) -> None:
     assert [number for first, last in ranges for number in range(first, last + 1)] == list(range(SLOTS))
     sizes = [last - first + 1 for first, last in ranges]
     assert max(sizes) - min(sizes) <= 1
-
-
-def test_every_slot_has_a_hash_tag() -> None:
-    for number in range(SLOTS):
-        assert slot(f"x{{{hashtag_for_slot(number)}}}") == number
-
-
-@pytest.mark.parametrize("number", [-1, SLOTS])
-def test_a_slot_out_of_range_is_refused(number: int) -> None:
-    with pytest.raises(InvalidInput, match=str(number)):
-        hashtag_for_slot(number)
-
-
-def test_a_shard_without_slots_has_no_tag() -> None:
-    with pytest.raises(InvalidInput, match="no slots"):
-        shard_tag([])
