@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness.distribution import LONGEST_FIRST, TOGETHER, rank_of, scope_of, server_of
+from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, rank_of, scope_of, server_of
 from tests.harness.programs import ROOT
 
 
@@ -38,6 +38,14 @@ def test_what_takes_long_comes_first() -> None:
     assert rank_of("tests/gears/test_limits.py::a") < rank_of("tests/unit/test_keys.py::a")
 
 
+def test_folders_that_wait_and_that_compute_are_mixed() -> None:
+    files = [file for folder in MIXED for file in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
+    order = sorted((f"tests/{file.parent.name}/{file.name}::a" for file in files), key=rank_of)
+    folders = [test.split("/")[1] for test in order]
+    quarter = len(order) // 4
+    assert all({"cluster", "gears", "module"} < set(folders[part * quarter :][:quarter]) for part in range(4))
+
+
 def test_files_and_folders_are_there() -> None:
-    names = [*TOGETHER, *(f"tests/{folder}" for folder in LONGEST_FIRST)]
+    names = [*TOGETHER, *(f"tests/{folder}" for folder in LONGEST_FIRST + MIXED)]
     assert [name for name in names if not (ROOT / name).exists()] == []
