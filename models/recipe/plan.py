@@ -116,11 +116,10 @@ class Plan:
     @classmethod
     def load(cls, path: Path) -> Plan:
         """Read a file; InvalidInput names what is wrong in it."""
+        document = _document(path)
         try:
-            document = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InvalidInput(f"cannot read the recipe {str(path)!r}: {error}") from error
-        try:
+            for role in ("student", "teacher"):
+                document[role] = _with_encoder(document[role], role, path)
             return cls._of(document)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(f"recipe {str(path)!r}: {type(error).__name__}: {error}") from error
@@ -148,6 +147,23 @@ class Plan:
                 if name not in known:
                     raise InvalidInput(f"a stage names the data {name!r}; known are {', '.join(sorted(known))}")
         return made
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"cannot read the recipe {str(path)!r}: {error}") from error
+
+
+def _with_encoder(row: dict[str, Any], role: str, path: Path) -> dict[str, Any]:
+    """A student or teacher; with `like`, its encoder is that of another recipe in the same folder."""
+    if "like" not in row:
+        return row
+    if extra := sorted(row.keys() - {"like", "training"}):
+        raise InvalidInput(f"recipe {str(path)!r}: the {role} is like that of {row['like']!r}, and has {extra[0]!r}")
+    other = _document(path.parent / row["like"])[role]
+    return {name: value for name, value in other.items() if name != "training"} | {"training": row["training"]}
 
 
 def _mined_names(data: Data) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +74,18 @@ def test_from_nothing_to_a_reader_in_steps_that_go_on(tmp_path: Path) -> None:
     other, _ = recipe(tmp_path, replace(third.plan, held_out=20))
     with pytest.raises(InvalidInput, match=r"data was done with other settings or data \(held_out was 12, is now 20\)"):
         other.run()
+
+
+def test_a_recipe_may_take_an_encoder_from_another(tmp_path: Path) -> None:
+    whole = RECIPES[True].read_text(encoding="utf-8")
+    parts = re.split(r"^(?=\[)", whole, flags=re.MULTILINE)
+    short = "".join("[teacher]\nlike = 'whole.toml'\n" if part.startswith("[teacher]\n") else part for part in parts)
+    for name, text in (("whole", whole), ("short", short), ("lost", short.replace("whole.toml", "none.toml"))):
+        (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    assert short != whole
+    assert Plan.load(tmp_path / "short.toml") == Plan.load(tmp_path / "whole.toml")
+    with pytest.raises(InvalidInput, match=r"cannot read the recipe '.*none.toml'"):
+        Plan.load(tmp_path / "lost.toml")
 
 
 def test_variants_leave_out_one_part_each() -> None:
@@ -162,6 +175,7 @@ def test_a_package_that_cannot_be_fetched_is_an_error(tmp_path: Path, monkeypatc
         ),
         ("negatives = 2", "negatives = 200", "negatives is 200"),
         ("seed = 0", "seed = ", "cannot read the recipe"),
+        ("[teacher]", "[teacher]\nlike = 'it.toml'", "the teacher is like that of 'it.toml', and has 'tiny'"),
     ],
 )
 def test_a_wrong_recipe_is_refused(tmp_path: Path, old: str, new: str, fault: str) -> None:
