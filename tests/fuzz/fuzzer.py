@@ -241,9 +241,8 @@ class Fuzzer:
         fill(self.server)
         check_reload(self.server)
         check_alive(self.server)
-        now = rest_of(self.server)
-        self.log.append(f"at rest: {now}")
         if self.first is None:
-            self.first = now
+            self.first = rest_of(self.server)
+        now = check_rest(self.first, self.server)
+        self.log.append(f"at rest: {now}")
         self.grew = now.memory - self.first.memory
-        check_rest(self.first, now)
