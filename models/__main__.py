@@ -20,10 +20,10 @@ from qa_cluster.errors import QAError
 from qa_cluster.reading.runtimes import RUNTIMES
 
 from .bundle import default_reader
-from .evaluate import Progress, evaluate
-from .export_command import add_export, run_export
+from .evaluation.evaluate import Progress, evaluate
+from .evaluation.reference import run_reference
+from .exporting.command import add_export, run_export
 from .mining.command import add_mine, run_mine
-from .reference import run_reference
 from .training.command import add_train, run_train
 
 

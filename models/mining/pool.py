@@ -17,7 +17,7 @@ from qa_cluster.reading.passages import MAX_GAP, reach
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.sentences import Span, split_sentences
 
-from ..sentence_index import SentenceIndex
+from ..evaluation.sentence_index import SentenceIndex
 from ..training.labelled import Labelled
 
 _CHUNK = 1000

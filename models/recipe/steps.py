@@ -20,7 +20,7 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput
 
-from ..export import ExportOptions, export
+from ..exporting.export import ExportOptions, export
 from ..mining.mine import MiningSettings, mine
 from ..training.data import load_dataset, write_examples
 from ..training.holdout import hold_out

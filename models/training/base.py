@@ -17,7 +17,7 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 
-from ..stored_tokenizer import use_stored
+from ..checkpoints.stored_tokenizer import use_stored
 from .settings import TrainingSettings
 
 _EXTRA = ("torch", "transformers", "safetensors")

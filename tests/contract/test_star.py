@@ -237,7 +237,7 @@ def test_a_planted_folder_without_a_room_or_with_too_many_files_is_found() -> No
 def test_a_planted_offence_against_the_star_is_found() -> None:
     lines = {
         "api": ("from qa_cluster.gears import worker", "qa_cluster.gears.worker"),
-        "qa_cluster": ("import qa_cluster.models.export", "qa_cluster.models.export"),
+        "qa_cluster": ("import qa_cluster.models.exporting.export", "qa_cluster.models.exporting.export"),
         "cluster": ("def f():\n    import gears.worker", "gears.worker"),
         "models": ("from qa_cluster.qa_cluster.keys import slot", "qa_cluster.qa_cluster.keys.slot"),
         "gears": ("from qa_cluster.tests import harness", "qa_cluster.tests.harness"),

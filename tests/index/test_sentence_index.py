@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from qa_cluster.models.sentence_index import SentenceIndex
+from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking.fields import field_terms
 from qa_cluster.ranking.postings import counts_of
 from qa_cluster.ranking.terms import question_terms

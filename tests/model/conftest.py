@@ -10,7 +10,7 @@ from pydoc_data.topics import topics
 
 import pytest
 
-from qa_cluster.models.latency import LENGTHS, measure_latency
+from qa_cluster.models.evaluation.latency import LENGTHS, measure_latency
 from qa_cluster.models.training.data import write_examples
 from tests.model.toy_training import save_base, toy
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.models.export import TOLERANCE, ExportOptions, export
-from qa_cluster.models.report import ExportReport
+from qa_cluster.models.exporting.export import TOLERANCE, ExportOptions, export
+from qa_cluster.models.exporting.report import ExportReport
 from qa_cluster.reading.runtimes import RUNTIMES
 
 pytest.importorskip("torch", reason="the export extra is not installed")

@@ -8,8 +8,8 @@ import pytest
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.choice_fit import best_threshold
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.models.calibrate import fit, fit_logistic, with_negatives
-from qa_cluster.models.evaluate import Prediction
+from qa_cluster.models.evaluation.calibrate import fit, fit_logistic, with_negatives
+from qa_cluster.models.evaluation.evaluate import Prediction
 
 
 def test_logistic_finds_the_one_that_made_the_data() -> None:

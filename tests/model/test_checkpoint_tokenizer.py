@@ -13,8 +13,8 @@ import pytest
 from tokenizers import Tokenizer, normalizers
 
 from qa_cluster.errors import ModelError
-from qa_cluster.models.checkpoint import Checkpoint, load_checkpoint
-from qa_cluster.models.pair_layout import PROBES
+from qa_cluster.models.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from qa_cluster.models.checkpoints.pair_layout import PROBES
 from qa_cluster.models.training.base import load_base
 from qa_cluster.models.training.settings import Stage, TrainingSettings
 from qa_cluster.reading.manifest import TOKENIZER_FILE

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.evaluation.examples import Example
-from qa_cluster.models.evaluate import ContextReader, silent
+from qa_cluster.models.evaluation.evaluate import ContextReader, silent
 from qa_cluster.reading.manifest import MODEL_FILE, Manifest
 from qa_cluster.reading.runtimes import RUNTIMES, Runner, open_runner
 from qa_cluster.reading.spans import Span, best_spans

@@ -11,7 +11,7 @@ import pytest
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.evaluate import Prediction, evaluate, score
+from qa_cluster.models.evaluation.evaluate import Prediction, evaluate, score
 from qa_cluster.reading.manifest import MODEL_FILE, Score
 
 FILLER = "The weather was mild and the harbour was quiet that week. "

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.models import tracing
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
-from qa_cluster.models.export import ExportOptions, export
-from qa_cluster.models.pair_layout import learn_pair_layout
+from qa_cluster.models.checkpoints.checkpoint import load_checkpoint, torch_runner
+from qa_cluster.models.checkpoints.pair_layout import learn_pair_layout
+from qa_cluster.models.exporting import tracing
+from qa_cluster.models.exporting.export import ExportOptions, export
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from tests.model.tiny_checkpoints import FAMILIES
 
@@ -214,7 +214,7 @@ def test_a_file_that_does_not_do_what_the_network_does_is_refused(
 ) -> None:
     other = load_checkpoint(str(FAMILIES["bert"].save(tmp_path / "other", num_hidden_layers=1)))
     real = tracing.write_onnx
-    monkeypatch.setattr("qa_cluster.models.export.write_onnx", lambda mine, target: real(other, target))
+    monkeypatch.setattr("qa_cluster.models.exporting.export.write_onnx", lambda mine, target: real(other, target))
     with pytest.raises(ModelError, match="cannot be exported: written as ONNX it gives other logits in openvino"):
         export(str(checkpoint), tmp_path / "out", FAST)
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from qa_cluster.models.checkpoint import load_checkpoint
-from qa_cluster.models.export import ExportOptions, export
-from qa_cluster.models.pair_layout import PROBES
+from qa_cluster.models.checkpoints.checkpoint import load_checkpoint
+from qa_cluster.models.checkpoints.pair_layout import PROBES
+from qa_cluster.models.exporting.export import ExportOptions, export
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer

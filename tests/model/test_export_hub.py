@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.errors import ModelError
-from qa_cluster.models import hub as hub_module
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.export import ExportOptions, export
-from qa_cluster.models.hub import HubId, fetch
+from qa_cluster.models.checkpoints import hub as hub_module
+from qa_cluster.models.checkpoints.hub import HubId, fetch
+from qa_cluster.models.exporting.export import ExportOptions, export
 from tests.model.hub_server import COMMIT, Hub, hub
 from tests.model.tiny_checkpoints import FAMILIES
 

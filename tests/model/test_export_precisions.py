@@ -16,10 +16,10 @@ import pytest
 
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
 from qa_cluster.gears.inference.model_file import ModelFile
-from qa_cluster.models import quantize as quantizing
-from qa_cluster.models.checkpoint import load_checkpoint, torch_runner
-from qa_cluster.models.export import ExportOptions, export
-from qa_cluster.models.onnx_graph import sites, watch
+from qa_cluster.models.checkpoints.checkpoint import load_checkpoint, torch_runner
+from qa_cluster.models.exporting.export import ExportOptions, export
+from qa_cluster.models.quantization import quantize as quantizing
+from qa_cluster.models.quantization.onnx_graph import sites, watch
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.precisions import METADATA_KEY
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner

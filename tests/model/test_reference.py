@@ -12,7 +12,7 @@ import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.reference import PlainReader, rank, run_reference
+from qa_cluster.models.evaluation.reference import PlainReader, rank, run_reference
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
 pytest.importorskip("bm25s", reason="the bench extra is not installed")

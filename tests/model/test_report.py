@@ -17,11 +17,11 @@ from rich.console import Console
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.evaluate import ContextReader, Prediction, silent
-from qa_cluster.models.export import ExportOptions, export, refuse_losses
-from qa_cluster.models.latency import LENGTHS, ROUNDS, Latency, measure_latency
-from qa_cluster.models.measuring import Measured, SetScore, agreement
-from qa_cluster.models.report import REPORT_FILES, ExportReport
+from qa_cluster.models.evaluation.evaluate import ContextReader, Prediction, silent
+from qa_cluster.models.evaluation.latency import LENGTHS, ROUNDS, Latency, measure_latency
+from qa_cluster.models.evaluation.measuring import Measured, SetScore, agreement
+from qa_cluster.models.exporting.export import ExportOptions, export, refuse_losses
+from qa_cluster.models.exporting.report import REPORT_FILES, ExportReport
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer
@@ -158,7 +158,7 @@ def test_an_export_that_loses_too_much_writes_nothing_unless_forced(
 ) -> None:
     options = ExportOptions(evaluation=(case.questions,), runtimes=("openvino",), threads=1)
     shown: list[ExportReport] = []
-    monkeypatch.setattr("qa_cluster.models.export.convert", spoiled)
+    monkeypatch.setattr("qa_cluster.models.exporting.export.convert", spoiled)
     with pytest.raises(ModelError, match=r"float32 loses \d+.\d\d points of F1 on 'questions' in openvino"):
         export(str(case.checkpoint), tmp_path / "new" / "out", replace(options, report=shown.append))
     assert len(shown) == 1

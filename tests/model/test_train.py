@@ -13,7 +13,7 @@ import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.checkpoint import load_checkpoint
+from qa_cluster.models.checkpoints.checkpoint import load_checkpoint
 from qa_cluster.models.training.base import Machine, load_base
 from qa_cluster.models.training.data import load_dataset
 from qa_cluster.models.training.encoding import Encoder

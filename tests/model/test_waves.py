@@ -10,8 +10,8 @@ import pytest
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.keys import SentenceRef
-from qa_cluster.models.evaluate import Prediction
-from qa_cluster.models.waves import Simulation, fit_waves, in_order
+from qa_cluster.models.evaluation.evaluate import Prediction
+from qa_cluster.models.evaluation.waves import Simulation, fit_waves, in_order
 from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
@@ -76,7 +76,9 @@ def test_waves_end_where_services_end_them(count: int, monkeypatch: pytest.Monke
         return list(dict.fromkeys(found.read[0].tolist()))
 
     assert read((1, 3, 8)) == (wave_ends((1, 3, 8), min(count, 8)) or [0])
-    monkeypatch.setattr("qa_cluster.models.waves.wave_ends", lambda _, sentences: [sentences] if sentences else [])
+    monkeypatch.setattr(
+        "qa_cluster.models.evaluation.waves.wave_ends", lambda _, sentences: [sentences] if sentences else []
+    )
     assert read((1, 3, 8)) == [min(count, 8)]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster.models.rounding import LARGEST, to_least_error, to_nearest, weight_scales
-from qa_cluster.models.smoothing import Activations, Range, best_factors
+from qa_cluster.models.quantization.rounding import LARGEST, to_least_error, to_nearest, weight_scales
+from qa_cluster.models.quantization.smoothing import Activations, Range, best_factors
 
 
 @pytest.fixture

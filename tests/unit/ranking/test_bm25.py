@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import ClusterError
-from qa_cluster.models.sentence_index import SentenceIndex
+from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
 from qa_cluster.ranking.bm25 import Part, merge
 from qa_cluster.ranking.postings import weights_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.models.sentence_index import SentenceIndex
+from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking.fields import FILE, OCCURRENCE, SECTION, TITLE, field_terms, fields_of, scaled_length
 from qa_cluster.ranking.postings import pack_sentences, weight, weights_of
 from qa_cluster.source_map import FIELD, write_map

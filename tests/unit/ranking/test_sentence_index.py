@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from qa_cluster.models.sentence_index import SentenceIndex
+from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking.bm25 import idf, scores
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms

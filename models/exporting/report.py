@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .latency import LENGTHS
-from .measuring import Measured
+from ..evaluation.latency import LENGTHS
+from ..evaluation.measuring import Measured
 
 REPORT_JSON = "report.json"
 REPORT_TEXT = "report.md"

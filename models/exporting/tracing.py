@@ -6,7 +6,7 @@ from typing import Any
 
 from qa_cluster.errors import ModelError
 
-from .checkpoint import OUTPUTS, Checkpoint, parameter_bytes
+from ..checkpoints.checkpoint import OUTPUTS, Checkpoint, parameter_bytes
 
 _OPSET = 17
 _PROTOBUF_LIMIT = 2_000_000_000

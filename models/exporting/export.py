@@ -35,14 +35,21 @@ from qa_cluster.reading.runtimes import MAX_THREADS, RUNTIMES, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import Arrays, PairEncoder, TextPairEncoder
 
-from .calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
-from .checkpoint import OUTPUTS, Checkpoint, load_checkpoint, parameter_bytes, require_export_extra, torch_runner
-from .evaluate import Progress, silent
-from .measuring import PYTORCH, Measured, Measuring, Way
-from .precisions import convert, require_precision
+from ..checkpoints.checkpoint import (
+    OUTPUTS,
+    Checkpoint,
+    load_checkpoint,
+    parameter_bytes,
+    require_export_extra,
+    torch_runner,
+)
+from ..evaluation.calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
+from ..evaluation.evaluate import Progress, silent
+from ..evaluation.measuring import PYTORCH, Measured, Measuring, Way
+from ..evaluation.waves import fit_waves
+from ..quantization.precisions import convert, require_precision
 from .report import REPORT_FILES, ExportReport
 from .tracing import write_onnx
-from .waves import fit_waves
 
 MAX_QUESTION_TOKENS = 64
 MAX_ANSWER_TOKENS = 30

@@ -13,7 +13,7 @@ from rich.console import Console
 from qa_cluster.reading.manifest import PRECISIONS
 from qa_cluster.reading.runtimes import RUNTIMES
 
-from .evaluate import Progress
+from ..evaluation.evaluate import Progress
 from .export import CONTEXT_TOKENS, TOLERANCE, ExportOptions, export
 from .report import ExportReport
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from .measuring import Measured
+from ..evaluation.measuring import Measured
 
 _MARKERS = "os^Dv<>PX*"
 

@@ -16,8 +16,8 @@ from qa_cluster.evaluation.figures import DEPTHS, first_place
 from qa_cluster.evaluation.question_set import load_question_set
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 
+from ..checkpoints.stored_tokenizer import use_stored
 from .evaluate import Progress, silent
-from .stored_tokenizer import use_stored
 
 MAX_TOKENS = 384
 MAX_ANSWER_TOKENS = 30

@@ -1,0 +1,1 @@
+"""Checkpoints of Hugging Face: fetched, loaded, and how their tokenizers join pairs."""

@@ -1,0 +1,1 @@
+"""From a checkpoint to a reader's files, and the report on them."""

@@ -1,0 +1,1 @@
+"""ONNX files of other precisions, with as little loss as can be."""
