@@ -21,9 +21,9 @@ from qa_cluster.reading.manifest import PairLayout
 from qa_cluster.reading.runtimes import Logits, Runner
 from qa_cluster.reading.windows import Arrays
 
-from ..training.settings import knows_titles
 from .hub import HubId, fetch
 from .pair_layout import learn_pair_layout
+from .record import knows_titles
 from .stored_tokenizer import use_stored
 
 OUTPUTS = ("start_logits", "end_logits")

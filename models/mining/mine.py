@@ -23,8 +23,8 @@ from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import TOKENIZER_FILE
 from qa_cluster.reading.tokenization import ReaderTokenizer
 
-from ..training.data import Dataset, group_line, load_dataset
-from ..training.labelled import NO_ANSWER, UNLABELLED, Labelled
+from ..examples.data import Dataset, group_line, load_dataset
+from ..examples.labelled import NO_ANSWER, UNLABELLED, Labelled
 from .pool import Pool, Source
 
 Progress = Callable[[str, int, int], None]

@@ -18,7 +18,7 @@ from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.sentences import Span, split_sentences
 
 from ..evaluation.sentence_index import SentenceIndex
-from ..training.labelled import Labelled
+from ..examples.labelled import Labelled
 
 _CHUNK = 1000
 

@@ -18,12 +18,13 @@ import numpy as np
 from qa_cluster.evaluation.intervals import Interval, difference_interval, mean_interval
 from qa_cluster.evaluation.scoring import exact_match, f1
 
+from ..checkpoints.record import knows_titles
+from ..examples.data import load_dataset
+from ..examples.labelled import Labelled
 from ..mining.mine import MiningSettings, mine
 from ..training.base import Base, choose_machine, load_base
-from ..training.data import load_dataset
-from ..training.labelled import Labelled
 from ..training.measure import predict, reading_encoder
-from ..training.settings import Stage, TrainingSettings, knows_titles
+from ..training.settings import Stage, TrainingSettings
 from .plan import Training
 from .steps import HELD_OUT, Recipe, digest_of
 

@@ -20,11 +20,11 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput
 
+from ..examples.data import load_dataset, write_examples
+from ..examples.holdout import hold_out
+from ..examples.labelled import Labelled
 from ..exporting.export import ExportOptions, export
 from ..mining.mine import MiningSettings, mine
-from ..training.data import load_dataset, write_examples
-from ..training.holdout import hold_out
-from ..training.labelled import Labelled
 from ..training.progress import Watcher
 from ..training.state import STATE_FILE
 from ..training.train import Lessons, train

@@ -10,8 +10,9 @@ from rich.console import Console
 
 from qa_cluster.errors import InvalidInput
 
+from ..checkpoints.record import RECORD_FILE
 from .progress import ConsoleWatcher
-from .settings import DEVICES, NORMALISATIONS, PRECISIONS, RECORD_FILE, Stage, TrainingSettings
+from .settings import DEVICES, NORMALISATIONS, PRECISIONS, Stage, TrainingSettings
 from .state import STATE_FILE
 from .stopping import stop_signals
 from .train import Interrupted, Lessons, train

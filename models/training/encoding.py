@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from qa_cluster.reading.prefix import prefix_ids
 
-from .labelled import ALONE, UNLABELLED, Labelled
+from ..examples.labelled import ALONE, UNLABELLED, Labelled
 
 OUTSIDE = -1
 PREFIX = -2

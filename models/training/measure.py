@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from qa_cluster.evaluation.scoring import exact_match, f1
 
+from ..examples.labelled import Labelled
 from .base import Base
 from .encoding import Encoder, Windows
-from .labelled import Labelled
 from .padding import pad
 
 MAX_ANSWER_TOKENS = 30

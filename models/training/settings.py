@@ -1,6 +1,5 @@
 """The settings of a training run: data stages, sizes, rates. They are checked before anything is loaded."""
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,9 +7,6 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.reading.prefix import MAX_PREFIX_TOKENS
-
-RECORD_FILE = "training.json"
-"""Beside a checkpoint: how it was trained."""
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
@@ -140,18 +136,3 @@ _LIMITS: tuple[tuple[str, float, float], ...] = (
     ("threads", 1, 256),
     ("save_minutes", 0.0, 1440.0),
 )
-
-
-def knows_titles(folder: Path) -> bool:
-    """Whether a checkpoint was trained on passages with their prefixes, as its record says; without a record: no.
-
-    InvalidInput if the record cannot be read.
-    """
-    record = folder / RECORD_FILE
-    if not record.is_file():
-        return False
-    try:
-        settings = json.loads(record.read_text(encoding="utf-8"))["settings"]
-        return float(settings.get("title_share", 0)) > 0
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"cannot read {str(record)!r}: {type(error).__name__}: {error}") from error

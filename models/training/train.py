@@ -15,12 +15,13 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ..checkpoints.record import RECORD_FILE
+from ..examples.data import Dataset, load_dataset, write_examples
+from ..examples.holdout import hold_out
+from ..examples.joining import join_contexts
+from ..examples.labelled import Labelled
 from .base import Base, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
-from .data import Dataset, load_dataset, write_examples
 from .encoding import Encoder
-from .holdout import hold_out
-from .joining import join_contexts
-from .labelled import Labelled
 from .loop import StageLoop
 from .measure import measure
 from .objectives.objective import Objective
@@ -28,7 +29,7 @@ from .objectives.outputs import Outputs
 from .objectives.targets import Targets, require
 from .objectives.teacher import Stopped, teach
 from .progress import Watcher
-from .settings import RECORD_FILE, TrainingSettings
+from .settings import TrainingSettings
 from .state import STATE_FILE, Position, load_state, restore, save_state
 
 HELD_OUT_FILE = "heldout.jsonl.gz"

@@ -24,6 +24,7 @@ FUNCTIONS = f"{GEARS}.functions"
 API = f"{GEARS}.scripting.api"
 CLUSTER = "qa_cluster.cluster"
 SERVICE = "qa_cluster.api"
+MODELS = "qa_cluster.models"
 
 # Which others each room may know. A room is a folder with all below it, or a file with a place of its own.
 CORE_ROOMS = {
@@ -54,6 +55,18 @@ FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
 CLUSTER_ROOMS = dict(
     in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "backup", "evaluation", "commands", "cli")
 )
+_MODEL_ROOMS = (
+    "checkpoints",
+    "quantization",
+    "evaluation",
+    "exporting",
+    "examples",
+    "training",
+    "mining",
+    "recipe",
+    "__main__",
+)
+MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
 API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
 
@@ -105,8 +118,9 @@ def test_no_file_imports_itself_in_a_circle(folder: str) -> None:
         ("gears", FUNCTION_ROOMS | {API: frozenset()}),
         ("cluster", CLUSTER_ROOMS),
         ("api", API_ROOMS),
+        ("models", MODEL_ROOMS),
     ],
-    ids=["core", "gears", "functions", "cluster", "api"],
+    ids=["core", "gears", "functions", "cluster", "api", "models"],
 )
 def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     assert wrong_directions(tree_of(folder), rooms) == []
@@ -154,8 +168,9 @@ def crowded(tree: Tree, rooms: dict[str, frozenset[str]]) -> dict[str, int]:
         ("gears", GEARS_ROOMS | FUNCTION_ROOMS),
         ("cluster", CLUSTER_ROOMS),
         ("api", API_ROOMS),
+        ("models", MODEL_ROOMS),
     ],
-    ids=["core", "gears", "cluster", "api"],
+    ids=["core", "gears", "cluster", "api", "models"],
 )
 def test_every_folder_is_a_room_that_can_be_taken_in_at_a_glance(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     tree = tree_of(folder)

@@ -11,7 +11,7 @@ from pydoc_data.topics import topics
 import pytest
 
 from qa_cluster.models.evaluation.latency import LENGTHS, measure_latency
-from qa_cluster.models.training.data import write_examples
+from qa_cluster.models.examples.data import write_examples
 from tests.model.toy_training import save_base, toy
 
 QUESTIONS = (

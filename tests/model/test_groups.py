@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.models.training.data import LOST_GROUP, group_line, load_dataset, write_examples
+from qa_cluster.models.examples.data import LOST_GROUP, group_line, load_dataset, write_examples
+from qa_cluster.models.examples.labelled import UNLABELLED, Labelled
 from qa_cluster.models.training.encoding import PREFIX, Encoder, Windows, group_batches, group_rows
-from qa_cluster.models.training.labelled import UNLABELLED, Labelled
 from tests.model.tiny_checkpoints import FAMILIES
 from tests.model.toy_training import save_base
 

@@ -12,9 +12,9 @@ import pytest
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.scoring import normalise
 from qa_cluster.models.__main__ import main
+from qa_cluster.models.examples.data import load_dataset
 from qa_cluster.models.mining import mine as mining
 from qa_cluster.models.mining.mine import Answers, MiningSettings, mine
-from qa_cluster.models.training.data import load_dataset
 from tests.harness.programs import ROOT
 
 WRITTEN = ROOT / "models" / "training" / "written" / "law.jsonl.gz"

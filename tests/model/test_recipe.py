@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
+from qa_cluster.models.examples.data import load_dataset
 from qa_cluster.models.recipe import fetch as fetching
 from qa_cluster.models.recipe.__main__ import CHECKOUT, RECIPES
 from qa_cluster.models.recipe.ablations import ALL, Read, run_ablations, table, variants
 from qa_cluster.models.recipe.fetch import fetch
 from qa_cluster.models.recipe.plan import Archive, Encoder, Plan, Wheel
 from qa_cluster.models.recipe.steps import HELD_OUT, Recipe
-from qa_cluster.models.training.data import load_dataset
 from qa_cluster.models.training.train import Interrupted
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
 from tests.model.toy_training import Silent

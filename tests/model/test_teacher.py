@@ -10,9 +10,9 @@ import pytest
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.models.__main__ import main
-from qa_cluster.models.training.data import group_line
+from qa_cluster.models.examples.data import group_line
+from qa_cluster.models.examples.labelled import UNLABELLED, Labelled
 from qa_cluster.models.training.encoding import Encoder, Windows
-from qa_cluster.models.training.labelled import UNLABELLED, Labelled
 from qa_cluster.models.training.objectives import teacher as teaching
 from qa_cluster.models.training.objectives.outputs import TOP, Outputs, compressed, key_of
 from qa_cluster.models.training.objectives.targets import Targets, softened

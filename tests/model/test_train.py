@@ -14,14 +14,15 @@ import pytest
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.checkpoints.checkpoint import load_checkpoint
+from qa_cluster.models.checkpoints.record import RECORD_FILE
+from qa_cluster.models.examples.data import load_dataset
+from qa_cluster.models.examples.labelled import Labelled
 from qa_cluster.models.training.base import Machine, load_base
-from qa_cluster.models.training.data import load_dataset
 from qa_cluster.models.training.encoding import Encoder
-from qa_cluster.models.training.labelled import Labelled
 from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.objectives.objective import Objective
 from qa_cluster.models.training.state import Position
-from qa_cluster.models.training.train import HELD_OUT_FILE, RECORD_FILE, train
+from qa_cluster.models.training.train import HELD_OUT_FILE, train
 from tests.model.toy_training import Silent, save_base, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.models.training.data import write_examples
+from qa_cluster.models.checkpoints.record import RECORD_FILE
+from qa_cluster.models.examples.data import write_examples
 from qa_cluster.models.training.settings import TrainingSettings
 from qa_cluster.models.training.state import STATE_FILE
-from qa_cluster.models.training.train import RECORD_FILE, Interrupted, train
+from qa_cluster.models.training.train import Interrupted, train
 from tests.model.toy_training import Silent, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")

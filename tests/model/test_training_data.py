@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.models.training.data import EMPTY_ANSWER, WRONG_OFFSET, load_dataset, write_examples
+from qa_cluster.models.examples.data import EMPTY_ANSWER, WRONG_OFFSET, load_dataset, write_examples
+from qa_cluster.models.examples.holdout import hold_out, sentence_keys
+from qa_cluster.models.examples.joining import join_contexts
+from qa_cluster.models.examples.labelled import Labelled
 from qa_cluster.models.training.encoding import batches
-from qa_cluster.models.training.holdout import hold_out, sentence_keys
-from qa_cluster.models.training.joining import join_contexts
-from qa_cluster.models.training.labelled import Labelled
 from qa_cluster.models.training.loop import learning_rate
 from qa_cluster.models.training.settings import Stage, TrainingSettings
 

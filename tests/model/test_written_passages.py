@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.models.training.data import load_dataset
-from qa_cluster.models.training.passages import DOMAINS, Passage, Question, faults, folded, passage_of
+from qa_cluster.models.examples.data import load_dataset
+from qa_cluster.models.examples.passages import DOMAINS, Passage, Question, faults, folded, passage_of
 from tests.harness.programs import ROOT
 
 WRITTEN = ROOT / "models" / "training" / "written"

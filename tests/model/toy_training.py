@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.models.training.labelled import Labelled
+from qa_cluster.models.examples.labelled import Labelled
 from qa_cluster.models.training.settings import Stage, TrainingSettings
 from tests.model.tiny_checkpoints import FAMILIES
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import InvalidInput, ModelError
 
-from ..labelled import Labelled
+from ...examples.labelled import Labelled
 
 TOP = 16
 _FORMAT = 1

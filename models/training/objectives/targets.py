@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import InvalidInput
 
+from ...examples.labelled import Labelled
 from ..encoding import Windows
-from ..labelled import Labelled
 from .outputs import Outputs, key_of
 
 

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import InvalidInput, ModelError
 
+from ...checkpoints.record import knows_titles
+from ...examples.labelled import Labelled
 from ..base import Base, Machine, load_base
 from ..encoding import Encoder, Windows
-from ..labelled import Labelled
 from ..padding import pad
-from ..settings import TrainingSettings, knows_titles
+from ..settings import TrainingSettings
 from .outputs import TOP, Outputs, compressed, key_of
 
 PART = 2048

@@ -1,0 +1,1 @@
+"""Labelled examples to train on: read from files, held out, joined."""
