@@ -36,6 +36,11 @@ def sparing_pydantic(parameters: list[P]) -> list[P]:
     return parameters
 
 
+def _text(value: Any, _: Any) -> str | None:
+    """A text as it is; None if Typer has to look at it."""
+    return value if isinstance(value, str) else None
+
+
 def _number(value: Any, info: Any) -> int | None:
     """The whole number that a text is, if it is within bounds; None if Typer has to look at it."""
     if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
@@ -60,7 +65,7 @@ def _path(value: Any, info: Any) -> Path | None:
     return path if kind_fits and (not info.readable or os.access(path, os.R_OK)) else None
 
 
-_SIMPLE: tuple[tuple[type, Callable[[Any, Any], Any]], ...] = ((int, _number), (Path, _path))
+_SIMPLE: tuple[tuple[type, Callable[[Any, Any], Any]], ...] = ((str, _text), (int, _number), (Path, _path))
 
 
 class _Values:
@@ -72,8 +77,6 @@ class _Values:
         plain = getattr(info, "parser", None) is None
         self._usual = usual
         self._info = info
-        self._is_text = plain and described.annotation in (str, str | None)
-        self._is_texts = plain and described.annotation in (list[str], list[str] | None)
         # of a parameter with one value, and of the items of one with many
         self._one = self._many = None
         for kind, make in _SIMPLE if plain else ():
@@ -90,10 +93,8 @@ class _Values:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
-        if value is self._default or (self._is_text and isinstance(value, str)):
+        if value is self._default:
             return value
-        if self._is_texts and isinstance(value, list | tuple):
-            return list(value)
         if self._one and (made := self._one(value, self._info)) is not None:
             return made
         if self._many and isinstance(value, list | tuple):

@@ -241,8 +241,7 @@ class Fuzzer:
         fill(self.server)
         check_reload(self.server)
         check_alive(self.server)
-        if self.first is None:
-            self.first = rest_of(self.server)
-        now = check_rest(self.first, self.server)
+        now = rest_of(self.server) if self.first is None else check_rest(self.first, self.server)
+        self.first = self.first or now
         self.log.append(f"at rest: {now}")
         self.grew = now.memory - self.first.memory

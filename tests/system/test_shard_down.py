@@ -65,13 +65,6 @@ def kept(system: System, question: str) -> bool:
     return (status, found.get("cache", {}).get("tier")) == (200, "near")
 
 
-def refusal(system: System) -> str:
-    """Why a question is refused, as it is at this moment."""
-    status, found = ask(system, "Who refuses?", cache="off")
-    assert status == 503, found
-    return str(found["detail"])
-
-
 def gone(system: System, address: str) -> bool:
     """Whether the service answers without the shard, and says so."""
     _, found = ask(system, "Is anything missing?", cache="off")
@@ -169,9 +162,11 @@ def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: 
     try:
         with down(system, 1, signal.SIGSTOP) as address:
             eventually(lambda: all(node.cluster("INFO")["cluster_state"] == "fail" for node in others), 60)
-            # the others may refuse before the service takes the silence of the lost one for its end
-            told = {f"shard {address} is down", "set cluster-require-full-coverage to no"}
-            eventually(lambda: all(map(refusal(system).__contains__, told)), 60)
+            eventually(lambda: noticed(system, address), 60)
+            status, found = ask(system, "Who refuses?", cache="off")
+            assert status == 503
+            assert f"shard {address} is down" in found["detail"]
+            assert "set cluster-require-full-coverage to no" in found["detail"]
             for node in others:
                 node.config_set("cluster-require-full-coverage", "no")
             eventually(lambda: gone(system, address), 60)
