@@ -86,9 +86,10 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """What one shard has yet to confirm of a run."""
+    """What one shard has yet to confirm of a run, and why the last message could not be sent."""
 
     last: int = 0
+    problem: str = ""
     bytes: int = 0
     kept: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
 
@@ -104,9 +105,9 @@ class Sending:
         self._over = Recent()
 
     def send(self, node: str, kind: str, message: Any) -> None:
-        """Send a message of a run with its next number; GearsError if it cannot be sent at all.
+        """Send a message of a run with its next number, now or, where that cannot be done, as soon as it can.
 
-        It raises GearsError, too, where more than `MAX_BYTES` of the run's records are not confirmed.
+        GearsError where more than `MAX_BYTES` of the run's records are not confirmed.
         """
         with self._lock:
             if message.id in self._over:  # from a thread of a function that goes on after its run
@@ -118,10 +119,10 @@ class Sending:
                     " confirmed"
                 )
             outgoing.last += 1
-            numbered = replace(message, number=outgoing.last)
-            outgoing.kept[outgoing.last] = _Kept(kind, numbered, self._clock())
+            kept = _Kept(kind, replace(message, number=outgoing.last), self._clock())
+            outgoing.kept[outgoing.last] = kept
             outgoing.bytes += message.size
-        self._send(node, kind, numbered)
+        self._try(message.id, node, kept)
 
     def confirmed(self, node: str, receipt: Receipt) -> None:
         """Forget what a shard has confirmed (message ``receipt``)."""
@@ -144,11 +145,28 @@ class Sending:
                         kept.sent_at = now
                         due.append((node, kept))
         for node, kept in due:
-            try:
-                self._send(node, kept.kind, kept.message)
-            except GearsError as error:  # the shard has left the cluster, or there is no key: the next try may do
-                logger.warning("run %s: a message cannot be sent again to shard %s: %s", run_id, node, error)
+            self._try(run_id, node, kept)
         return waits
+
+    def _try(self, run_id: str, node: str, kept: _Kept) -> None:
+        problem = ""
+        try:
+            self._send(node, kept.kind, kept.message)
+        except GearsError as error:  # this server does not know the node yet, or any more, or has no key
+            problem = str(error)
+        with self._lock:
+            outgoing = self._runs.get(run_id, {}).get(node)
+            if outgoing is None or outgoing.problem == problem:
+                return
+            outgoing.problem = problem
+        if problem:
+            logger.warning("run %s: shard %s gets its messages later: %s", run_id, node, problem)
+
+    def problems(self, run_id: str) -> list[str]:
+        """Why the last messages of a run could not be sent, for each shard to which they could not."""
+        with self._lock:
+            shards = self._runs.get(run_id, {}).items()
+            return [f"shard {node}: {outgoing.problem}" for node, outgoing in shards if outgoing.problem]
 
     def forget(self, run_id: str) -> None:
         """Keep nothing of a run any more."""

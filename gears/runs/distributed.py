@@ -255,6 +255,8 @@ class Distributor:
                     self._report(part, done=False)
                 if time.monotonic() - max(part.last_progress, part.last_led) > patience and not task.done():
                     part.execution.add_error(IDLE_ERROR)
+                    for problem in self._sending.problems(part.start.id):
+                        part.execution.add_error(problem)
                     return
             if task.done():
                 task.result()
@@ -408,21 +410,18 @@ class Distributor:
         self._arrivals.forget(run_id)
         line = error_line(error)
         logger.warning("run %s of shard %s is refused: %s", run_id, origin, line)
-        try:
-            self._sending.send(origin, "state", PartState(run_id, True, (line,), line, refused=True))
-        except GearsError as unsent:  # it is tried again; in the end the origin's watchdog ends the run
-            logger.warning("run %s: a refusal did not reach the origin: %s", run_id, unsent)
+        self._sending.send(origin, "state", PartState(run_id, True, (line,), line, refused=True))
         self._keep(self._until_confirmed(run_id, self._settings.max_idle_seconds))
 
     def _report(self, part: RunPart, *, done: bool) -> None:
         run_id, origin = part.start.id, part.start.origin
+        if done:
+            state = PartState(run_id, True, tuple(part.execution.errors), part.execution.failure)
+            self._sending.send(origin, "state", state)
+            return
         try:
-            if done:
-                state = PartState(run_id, True, tuple(part.execution.errors), part.execution.failure)
-                self._sending.send(origin, "state", state)
-            else:
-                self._peers.send(origin, "state", PartState(run_id, False))
-        except GearsError as error:  # it is tried again; in the end the origin's watchdog ends the run
+            self._peers.send(origin, "state", PartState(run_id, False))
+        except GearsError as error:  # there will be another one
             logger.warning("run %s: a report did not reach the origin: %s", run_id, error)
 
     async def _until_confirmed(self, run_id: str, seconds: float) -> None:

@@ -199,8 +199,20 @@ static uint64_t next_sequence(void) {
     return last;
 }
 
-const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length) {
+/* Why the bus took no message for a node. NULL for one that is there and has no link at this moment: nodes that have
+ * just met close their links, and the message is lost like one that was under way when a link broke. */
+static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     static char error[128];
+    int flags = 0;
+    if (!node || RedisModule_GetClusterNodeInfo(ctx, node, NULL, NULL, NULL, &flags) != REDISMODULE_OK)
+        snprintf(error, sizeof error, "ERR unknown node: %.64s", node ? node : "all");
+    else if (flags & (REDISMODULE_NODE_PFAIL | REDISMODULE_NODE_FAIL))
+        snprintf(error, sizeof error, "ERR node %.64s is down: it has no link, and its cluster misses it", node);
+    else return NULL;
+    return error;
+}
+
+const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length) {
     const char *self = RedisModule_GetMyClusterID();
     if (!self) return "ERR this server is not part of a cluster";
     refresh_keys(ctx);
@@ -216,10 +228,7 @@ const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const 
     sign(message + TAG_AT, ring.keys[0], message, size, self, node);
     int sent = RedisModule_SendClusterMessage(ctx, node, kind, (const char *)message, (uint32_t)size);
     RedisModule_Free(message);
-    if (sent != REDISMODULE_OK) {
-        snprintf(error, sizeof error, "ERR unknown node: %.64s", node ? node : "all");
-        return error;
-    }
+    if (sent != REDISMODULE_OK) return fault_of_node(ctx, node);
     counts.sent++;
     return NULL;
 }

@@ -20,7 +20,7 @@ typedef void (*BusReceiver)(RedisModuleCtx *ctx, const char *sender, const char 
 void bus_receive(RedisModuleCtx *ctx, uint8_t kind, BusReceiver receiver);
 
 /* Sends to the node with this id, or to all others with NULL. NULL when it was handed to the bus, which acknowledges
- * nothing, else an error line, valid until the next call. */
+ * nothing and may lose it, else an error line, valid until the next call. */
 const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length);
 
 BusInfo bus_info(void);

@@ -227,7 +227,8 @@ class ApiKeys:
             while not any(map(_succeeded, reading)):
                 left = {future for future in reading if not future.done()}
                 if not left or monotonic() >= until:
-                    raise _unreadable(reading)
+                    # what was left out is named, too: others may refuse only because of it
+                    raise _unreadable(reading, self._shards.why_down(down & self._shards.down))
                 await asyncio.wait(left, timeout=until - monotonic(), return_when=asyncio.FIRST_COMPLETED)
             return [future.result() for future in reading if _succeeded(future)]
         finally:
@@ -244,9 +245,10 @@ def _succeeded(future: asyncio.Future[Any]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None
 
 
-def _unreadable(reading: Iterable[asyncio.Future[Any]]) -> ClusterError:
+def _unreadable(reading: Iterable[asyncio.Future[Any]], down: str) -> ClusterError:
     reasons = {str(future.exception()) for future in reading if future.done() and not future.cancelled()}
-    return ClusterError(f"the API keys cannot be read: {'; '.join(sorted(reasons)) or 'no shard answers in time'}")
+    said = [down] * bool(down) + (sorted(reasons) or ["no shard answers in time"])
+    return ClusterError(f"the API keys cannot be read: {'; '.join(said)}")
 
 
 def _merged(lists: Iterable[Any]) -> KeyList:

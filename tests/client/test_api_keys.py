@@ -99,6 +99,24 @@ async def test_while_a_shard_is_down_keys_are_known_and_revoked_and_the_command_
     assert all(record.revoked is not None for record in stored)
 
 
+async def test_the_shard_that_is_lost_is_named_where_the_others_refuse_because_of_it(
+    cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise ClusterError("CLUSTERDOWN The cluster is down")
+
+    node = cluster.nodes[2]
+    node.cut()
+    try:
+        await eventually_async(lambda: len(engine.shards.down) == 1)
+        [lost] = engine.shards.down
+        monkeypatch.setattr(engine.shards, "execute", refuse)
+        with pytest.raises(ClusterError, match=f"shard {lost.address} is down: .*; CLUSTERDOWN The cluster is down"):
+            await engine.api_keys.all()
+    finally:
+        await node.listen()
+
+
 async def test_what_an_interrupted_command_has_left_in_part_is_completed(
     cluster: ScriptedCluster, engine: Engine
 ) -> None:

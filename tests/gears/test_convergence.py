@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from tests.harness.clusters import Cluster, meet, ready_cluster
+from tests.harness.clusters import Cluster, linked, meet, ready_cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Later, Server, execute
 from tests.harness.workers import WORKER
@@ -43,18 +43,13 @@ def unheard(server: Server, *commands: tuple[object, ...]) -> None:
     others = known - {execute(server, "CLUSTER", "MYID")}
     with server.client() as client:
         # Redis 7.0 crashes when it has to cut a missing link
-        eventually(lambda: others <= linked(client))
+        eventually(lambda: others <= linked(server))
         pipeline = client.pipeline(transaction=True)
         for other in others:
             pipeline.execute_command("DEBUG", "CLUSTERLINK", "KILL", "TO", other)
         for command in commands:
             pipeline.execute_command(*command)
         pipeline.execute()
-
-
-def linked(client: Any) -> set[str]:
-    """The nodes to which a server has a link."""
-    return {link["node"] for link in client.execute_command("CLUSTER", "LINKS") if link["direction"] == "to"}
 
 
 @pytest.fixture(params=["aof", "rdb"])

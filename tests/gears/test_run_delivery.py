@@ -97,13 +97,14 @@ def test_a_message_that_could_not_be_sent_is_sent_later() -> None:
         sent.append(body.number)
 
     sending = Sending(send, clock)
-    with pytest.raises(GearsError, match="share no key"):
-        sending.send("b", "records", packet(0))
+    sending.send("b", "records", packet(0))
     clock.now += 1
     assert sending.again(RUN) and sent == []
+    assert sending.problems(RUN) == ["shard b: ERR the servers of this cluster share no key"]
     broken.clear()
     clock.now += 1
     assert sending.again(RUN) and sent == [1]
+    assert sending.problems(RUN) == []
 
 
 def test_what_waits_is_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:

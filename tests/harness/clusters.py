@@ -13,7 +13,7 @@ from typing import Any, Self
 import redis
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
 MEET_AGAIN_SECONDS = 5.0
@@ -118,6 +118,11 @@ def reaches(node: Server, shards: int) -> bool:
         results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
         client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 5000)
     return len(results) == shards and not errors
+
+
+def linked(node: Server) -> set[str]:
+    """The ids of the nodes to which a server has a link."""
+    return {link["node"] for link in execute(node, "CLUSTER", "LINKS") if link["direction"] == "to"}
 
 
 @contextmanager
