@@ -70,10 +70,10 @@ class Batches:
 def test_an_answer_alone_equals_the_answer_in_a_batch(
     runner: Runner, encoder: TextPairEncoder, pairs: list[tuple[str, str]]
 ) -> None:
-    pairs = pairs[::4]
+    pairs = pairs[::8]
     together = Batches(runner, encoder, pairs)
     alone = [together.read([index])[0] for index in range(len(pairs))]
-    for batch_size in (2, 8, 13):
+    for batch_size in (3, 13):
         order = list(range(len(pairs)))
         random.Random(batch_size).shuffle(order)
         for first in range(0, len(order), batch_size):
