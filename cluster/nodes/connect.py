@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from dataclasses import replace
+from functools import cache
 from socket import socket
 from typing import Any
 
@@ -75,10 +76,17 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
         "password": place.login.password,
         "socket_connect_timeout": settings.connect_timeout_ms / 1000,
         "socket_timeout": _ADMIN_TIMEOUT_SECONDS,
+        "driver_info": _driver(),
     }
     if place.login.tls is not None:
         options["connection_class"] = type("TlsConnection", (_TlsConnection,), {"context": place.login.tls})
     return options
+
+
+@cache
+def _driver() -> redis.DriverInfo:
+    """What redis-py tells servers about itself; by default it finds that out again for each client, and slowly."""
+    return redis.DriverInfo()
 
 
 def _place(settings: Settings, url: str) -> ClusterPlace:

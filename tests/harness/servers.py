@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -188,6 +188,10 @@ class Server:
         options.setdefault("driver_info", None)  # to find out its own version takes redis-py most of a client's time
         return redis.Redis(unix_socket_path=str(self.socket), **options)
 
+    @cached_property
+    def _observer(self) -> Any:
+        return self.client()
+
     @property
     def pid(self) -> int:
         """Its process id."""
@@ -196,9 +200,8 @@ class Server:
         return self.process.pid
 
     def info(self, section: str = "everything") -> dict[str, Any]:
-        """The fields of INFO."""
-        with self.client() as client:
-            return dict(client.info(section))
+        """The fields of INFO, over a connection of its own that stays: tests look again and again."""
+        return dict(self._observer.info(section))
 
     def field(self, name: str) -> Any:
         """One field of the module's INFO sections, without the prefix."""
@@ -230,6 +233,7 @@ class Server:
         """Ends it; its directory stays."""
         if self.process is None:
             return
+        self._observer.close()
         if self.process.poll() is None:
             self.process.send_signal(number)
             try:
