@@ -10,7 +10,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 import Stemmer
@@ -37,24 +37,27 @@ STOPWORDS = frozenset(
 )
 
 
-def _mark_ranges() -> str:
-    """Combining marks for a character class: they are parts of words, but ``re`` does not count them as letters."""
-    marks = [code for code in range(0x300, 0x20000) if unicodedata.category(chr(code))[0] == "M"]
-    ranges: list[list[int]] = []
-    for code in marks:
-        if ranges and code == ranges[-1][1] + 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
-
-
-_MARKS = _mark_ranges()
-_WORD = re.compile(rf"(?:[^\W_]|[{_MARKS}])+(?:['\u2019](?:[^\W_]|[{_MARKS}])+)*")
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:'[a-z0-9]+)*")
 _UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
 _DIACRITICS = re.compile("[\u0300-\u036f]+")
 _local = threading.local()
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    """A word of a text that is not ASCII; combining marks are parts of it, but ``re`` does not count them as letters.
+
+    It is made when it is needed: to find all marks takes longer than most modules take to import.
+    """
+    marks: list[list[int]] = []
+    for code in range(0x300, 0x20000):
+        if unicodedata.category(chr(code))[0] == "M":
+            if marks and code == marks[-1][1] + 1:
+                marks[-1][1] = code
+            else:
+                marks.append([code, code])
+    ranges = "".join(f"{chr(first)}-{chr(last)}" for first, last in marks)
+    return re.compile(rf"(?:[^\W_]|[{ranges}])+(?:['\u2019](?:[^\W_]|[{ranges}])+)*")
 
 
 def analyze(text: str) -> list[str]:
@@ -98,7 +101,7 @@ def words(text: str) -> Iterator[tuple[str, int, int]]:
 
 def _words(text: str) -> Iterator[tuple[str, int, int]]:
     unspaced = not text.isascii()
-    for match in _WORD.finditer(text):
+    for match in _word().finditer(text):
         word = match.group()
         if unspaced and _UNSPACED_RUN.search(word):
             yield from _split_unspaced(word, match.start())
