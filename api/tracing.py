@@ -103,7 +103,7 @@ class SpanStep:
                 self._span.set_attribute(name, value)
 
     def end(self, error: BaseException | None) -> None:
-        """End the span. Of an error only its kind is told: its words may quote what a user has sent."""
+        """End the span. Of an error it keeps only the kind: its words may quote what a user has sent."""
         if isinstance(error, asyncio.CancelledError):
             self._span.set_attribute("qa.cancelled", True)
         elif error is not None:
@@ -218,7 +218,7 @@ def traced(app: App, endpoint: str, *, question_text: bool = False) -> Traced:
 
     With an empty one, OpenTelemetry's own variables say where it is.
     """
-    # Whoever sends a header that is no trace context would fill the log with it.
+    # Clients that send a header which is no trace context would fill the log with it.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     url = endpoint.rstrip("/")
     exporter = OTLPSpanExporter(endpoint=(url if url.endswith(TRACES_PATH) else url + TRACES_PATH) if url else None)

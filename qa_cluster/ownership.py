@@ -1,7 +1,7 @@
 """Whether a file or folder is one's own: only then may what lies in the current folder choose which programs run.
 
-Who runs a command in a shared folder or in a checkout of somebody else has not chosen what lies there. What counts is
-who could have written it, as for git (`safe.directory`) and ssh (`StrictModes`).
+A user of a shared folder, or of a checkout of somebody else, has not chosen what lies there. What counts is who could
+have written it, as for git (`safe.directory`) and ssh (`StrictModes`).
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class Guard:
         except QAError:
             if resource is not METRICS:
                 raise
-            return engine.api_keys.last  # who watches must be able to see that the cluster is gone
+            return engine.api_keys.last  # a monitor must be able to see that the cluster is gone
 
 
 def _token(scope: Scope) -> bytes | None:

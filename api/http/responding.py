@@ -15,7 +15,7 @@ from .metering import Meter
 
 # Of the body that writes a document, the only one of a PUT.
 _DOCUMENT_FIELDS = frozenset({"text", "title", "metadata"})
-# Fields that the route calls otherwise than who has checked them.
+# Fields that the route names otherwise than the code that has checked them.
 _OTHER_NAMES = {
     ("search", "GET", "query"): "q",
     ("search", "HEAD", "query"): "q",

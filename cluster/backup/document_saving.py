@@ -338,7 +338,7 @@ class DocumentSaving:
             plain, about = text.decode(), json.loads(metadata or "{}")
             what = f"of document {parsed.id[:100]!r}"
             version = document_version(title, canonical_metadata(about, what), plain)
-            if record[2] != version.encode():  # who wrote the record has checked it; a plain SET has not been checked
+            if record[2] != version.encode():  # a record's text has been checked, that of a plain SET has not
                 check_document_id(parsed.id)
                 check_length(plain, what)
         except (ValueError, RequestError):

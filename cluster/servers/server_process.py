@@ -120,7 +120,7 @@ def find_program(server: str) -> str:
 
 
 def need_tls(program: str) -> None:
-    """Raise ConfigError if this server program has no TLS: it is told to use a certificate that is not there."""
+    """Raise ConfigError if this server program has no TLS: it is asked for a certificate that is not there."""
     missing = "/nonexistent.pem"
     options = {"port": "0", "tls-port": "1", "save": "", "logfile": "", "tls-auth-clients": "no"}
     options |= {"tls-cert-file": missing, "tls-key-file": missing}

@@ -46,7 +46,7 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
 
 
 def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, whose calls with too few or too many arguments are told as RedisGears tells them."""
+    """The method, whose calls with too few or too many arguments fail with the words of RedisGears."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)

@@ -3,8 +3,8 @@
  * A document's text is a plain key, so any command may write, rename, restore or remove it, and it may expire. The
  * worker hears of that by an event, which is lost when the queue is full, when the server dies, and when a replica
  * takes its place. So every change of a text also counts up a field of the hash of what is pending in the text's
- * partition, in the same transaction of AOF and replicas as the change. Who has lost events looks at that hash, and not
- * at every document.
+ * partition, in the same transaction of AOF and replicas as the change. A worker that has lost events looks at that
+ * hash, and not at every document.
  *
  * The text `paragraphs:<name>:{tag}` is noted as <name> in `pending:{tag}`; the field without a name is the sum of all
  * others. Which keys are a document's is what `parse_tagged` in qa_cluster/keys.py says (tests/module/test_notes.py

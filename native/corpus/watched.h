@@ -1,7 +1,7 @@
 /* The watched questions of index keys (index.h tells what they are): they belong to the name of a key, because an
  * answer may also rest on there being nothing under it.
  *
- * A dropped question is told to everybody who tracks keys (CLIENT TRACKING .. BCAST PREFIX watched:): as the change of
+ * Clients that track keys (CLIENT TRACKING .. BCAST PREFIX watched:) learn of a dropped question as the change of
  * a key `watched:<key>:<name>` that never has a value. The server writes that before it answers the write that has
  * dropped the question, so whoever has the reply and then looks knows it. Many questions that are dropped together are
  * the change of `watched:<key>:`: any question of the key may be among them.

@@ -20,11 +20,11 @@
  * the answers that stand; then a review compares all terms, in steps, too.
  *
  * A write may concern very many questions: all that were answered from a document that goes. None of them is found any
- * more when the write is answered, and who keeps their answers has been told. To name each would take as long as all
- * the rest, so beyond INDEX_TOLD_BY_NAME it is told in one word; and what they leave is freed in steps (questions.c).
+ * more when the write is answered, and whoever keeps their answers knows. To name each would take as long as all
+ * the rest, so beyond INDEX_TOLD_BY_NAME one word stands for them; and what they leave is freed in steps (questions.c).
  *
- * Nothing is saved: who keeps an answer has to ask whether its question is watched, by the same token, whenever he may
- * have missed something. */
+ * Nothing is saved: services that keep an answer have to ask whether its question is watched, by the same token,
+ * whenever they may have missed something. */
 #include "index/watch.h"
 
 #include <math.h>

@@ -97,7 +97,7 @@ void question_join(IndexWatch *watch, Question *question);
 void question_forget(IndexWatch *watch, Question *question);
 /* Without a word, and its memory follows later: its time is up. */
 void question_expire(IndexWatch *watch, Question *question);
-/* From now on it is not watched. Who walks over links may go on; questions_tell() follows. */
+/* From now on it is not watched. A walk over links may go on; questions_tell() follows. */
 void question_doom(IndexWatch *watch, Question *question);
 /* Says which are doomed: each by its name, or in one word that there are many. */
 void questions_tell(IndexWatch *watch, void *context);

@@ -207,7 +207,7 @@ static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     if (!node || RedisModule_GetClusterNodeInfo(ctx, node, NULL, NULL, NULL, &flags) != REDISMODULE_OK)
         snprintf(error, sizeof error, "ERR unknown node: %.64s", node ? node : "all");
     else if (flags & (REDISMODULE_NODE_PFAIL | REDISMODULE_NODE_FAIL))
-        snprintf(error, sizeof error, "ERR node %.64s is down: it has no link, and its cluster misses it", node);
+        snprintf(error, sizeof error, "ERR node %.64s is down: there is no link to it", node);
     else return NULL;
     return error;
 }

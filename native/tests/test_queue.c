@@ -119,7 +119,7 @@ static void test_turns_are_by_cost(void) {
     queue_free(queue);
 }
 
-/* Who has been away has no turns saved up. */
+/* A user that has been away has no turns saved up. */
 static void test_a_newcomer_begins_where_the_others_stand(void) {
     Queue *queue = queue_new(ALLOCATOR, 1);
     Item items[30] = {0}, late[10] = {0};
@@ -207,7 +207,7 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_free(queue);
 }
 
-/* Who sends small items has as much out as a neighbour with one large item, or would get less of what takes turns
+/* A user with small items has as much out as a neighbour with one large item, or would get less of what takes turns
  * behind the queue. */
 static void test_small_items_together_are_as_large_as_a_neighbours(void) {
     Queue *queue = clients_queue(100, 1, 10);

@@ -73,7 +73,7 @@ class ApiKeys:
     def at_hand(self) -> KeyList | None:
         """The list without waiting, None if it may have changed.
 
-        It knows what has been read from the shards so far: who relies on it looks afterwards, and before anything is
+        It knows what has been read from the shards so far: callers look afterwards, and before anything is
         awaited, whether they have reported more (`Freshness.drained`).
         """
         return self.last if self._seen == self._reports.key_changes else None

@@ -3,7 +3,7 @@
 Each partition has an index of its own. They are asked twice: for how common the question's terms are, and then, with
 the sums, for their best sentences, so that the best of all replies are the best of these partitions. A shard's worker
 asks those of its shard, for ``qa.rank``; a service asks those of all shards itself. This file makes the commands and
-reads their replies; who sends them is the caller's affair.
+reads their replies; to send them is the caller's affair.
 """
 
 from __future__ import annotations

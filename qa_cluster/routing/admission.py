@@ -111,7 +111,7 @@ class Admission:
             raise
 
     def _make_place(self, mine: str) -> None:
-        """Refuse the newest of whoever has most that wait; QueueFull if that is who comes."""
+        """Refuse the newest question of the client with most that wait; QueueFull if that is the one that comes."""
         full = f"{self.working} questions are being answered and {self.waiting} wait, the limit"
         self.refused += 1
         most = max(self._queues.values(), key=len, default=None)

@@ -53,7 +53,7 @@ def test_kept_answers_need_no_model(shards: Shards) -> None:
 
 
 def test_who_waits_for_the_reading_of_another_call_tells_its_run(shards: Shards) -> None:
-    """All calls are there before the worker takes the first: who comes after the run has nothing to tell of it."""
+    """All calls are there before the worker takes the first: one that comes after the run has nothing to tell of it."""
     shards.put("shared times", TEXT)
     shards.wait_tokenized("shared times")
     node = shards.node_of("{" + tag("shared times") + "}")

@@ -11,7 +11,7 @@ STRANGER = 65_533
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a file another user's; who may not do that becomes another user instead, as far as Python can see."""
+    """Makes a file another user's, or, without the right to, makes this user another one as far as Python can see."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
     else:

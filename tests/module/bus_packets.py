@@ -1,4 +1,4 @@
-"""Packets of the cluster bus, as an attacker writes them who reaches a bus port: header, module message, signature."""
+"""Packets of the cluster bus, as an attacker at a bus port writes them: header, module message, signature."""
 
 from __future__ import annotations
 

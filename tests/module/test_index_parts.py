@@ -424,7 +424,7 @@ def test_the_terms_of_a_long_document_are_compared(twins: Twins, shared_ai_serve
 
 
 def test_a_payload_says_whether_documents_are_open(server_binary: Path) -> None:
-    """Without any it is as earlier versions wrote it, who refuse others as a whole."""
+    """Without any it is as earlier versions wrote it, which refuse others as a whole."""
     with Server(server_binary) as server, server.client(decode_responses=False, protocol=2) as client:
         twins = Twins(client)
         twins.put(("one", {}, ONE))

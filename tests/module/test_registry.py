@@ -12,7 +12,7 @@ import redis
 
 from tests.harness.clusters import Cluster, linked
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
 from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger, wait_for_bus
 
@@ -234,7 +234,7 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
         for node in cluster.nodes:
             node.wait_ready()
         wait_for_bus(cluster)
-        first, second, _third = cluster.nodes
+        first, second, third = cluster.nodes
         with first.client() as client, second.client() as other:
             target = other.execute_command("CLUSTER MYID")
             sender = client.execute_command("CLUSTER MYID")
@@ -255,6 +255,11 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
             assert client.execute_command("RG.UNREGISTER", "id-do") == "OK"
         for node in cluster.nodes:
             eventually(partial(lacks, node, "id-do"))
+        lost = execute(third, "CLUSTER", "MYID")
+        third.stop(signal.SIGKILL)
+        send = json.dumps({"run": [["QA.SEND", lost, "hello"]]})
+        down = json.dumps([f"-ERR node {lost} is down: there is no link to it"])
+        eventually(lambda: execute(first, "RG.PYEXECUTE", send) == down)
 
 
 def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:

@@ -2,8 +2,8 @@
 
 The shard's queue puts users in turn, but what it has handed out is one piece of work: reading 256 sentences, or an
 article. So that is done a portion at a time, all such work together in one lane. A portion is about two batches, or,
-while short questions come, one sentence: a run that has begun cannot be interrupted, and who asks one question after
-the other always meets one that has just begun.
+while short questions come, one sentence: a run that has begun cannot be interrupted, and a client that asks one
+question after the other always meets one that has just begun.
 
 Where several runs go on at the same time (`qa.inference-workers`, `qa.threads-per-queue`) so many portions do, or the
 others would have nothing to do; one while short questions come.

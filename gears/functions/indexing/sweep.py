@@ -145,7 +145,7 @@ async def _unnoted(tags: Collection[str] | None) -> Collection[str] | None:
     unmarked = marks.unmarked(local if tags is None else [tag for tag in tags if view.has(slot(tag))])
     if tags is not None or len(unmarked) < len(local):
         return unmarked
-    # Documents outside of all partitions have no mark: who looks at all partitions looks at them, too.
+    # Documents outside of all partitions have no mark: a look at all partitions is one at them, too.
     return None if local or await partitions.count() or partitions.is_unset() else ()
 
 

@@ -23,7 +23,7 @@ class PooledModel:
     """A model of the pool.
 
     Attributes:
-        served: whether `load` has returned it. Before that a refusal is the answer to who stores it; afterwards the
+        served: whether `load` has returned it. Before that a refusal is the answer to the client; afterwards the
             model is known to be good, and a process that does not take it tries again later.
         proven: whether a process has loaded it, and none has died of that since.
         trying: the process that loads it alone, because it is not proven.

@@ -135,7 +135,7 @@ class InferenceWorkers:
 
     @property
     def counts(self) -> WorkerCounts:
-        """The counts of now."""
+        """The counts as they are."""
         with self._changed:
             lives = [life for life in self._lives if life is not None]
             up, models = self._up(), list(self._models.values())
@@ -188,7 +188,7 @@ class InferenceWorkers:
                     life.busy -= 1
 
     def warm(self, number: int, rows: int, length: int) -> None:
-        """Run a token model once in this shape, in every worker: those of now and those to come."""
+        """Run a token model once in this shape, in every worker: those that there are and those to come."""
         with self._changed:
             model = self._models[number]
             if (rows, length) not in model.shapes:
