@@ -67,7 +67,8 @@ def leftovers(server: Server) -> str:
     """What an idle server must not have; empty if it has none."""
     with server.client(encoding_errors="backslashreplace") as client:
         fields = client.info("everything")
-        others = [c for c in client.client_list() if c["user"] != "qa-worker" and c["cmd"] != "client|list"]
+        own = {str(client.client_id()), str(server.observer.client_id())}
+        others = [c for c in client.client_list() if c["user"] != "qa-worker" and c["id"] not in own]
     counts = {name: int(fields[f"qa_{name}"]) for name in ("queued_clients", "queued_events", "in_flight")}
     counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - int(fields["qa_worker_links"]))
     counts["clients"] = len(others)

@@ -81,9 +81,8 @@ class Later:
 
 
 def execute(server: Server, *words: object) -> Any:
-    """Runs one command on a connection of its own."""
-    with server.client() as client:
-        return client.execute_command(*words)
+    """Runs one command on a connection that stays: it must not change the connection."""
+    return server.observer.execute_command(*words)
 
 
 def quote(value: object) -> str:
@@ -189,7 +188,8 @@ class Server:
         return redis.Redis(unix_socket_path=str(self.socket), **options)
 
     @cached_property
-    def _observer(self) -> Any:
+    def observer(self) -> Any:
+        """A client that stays, for commands of which the connection does not matter."""
         return self.client()
 
     @property
@@ -201,7 +201,7 @@ class Server:
 
     def info(self, section: str = "everything") -> dict[str, Any]:
         """The fields of INFO, over a connection of its own that stays: tests look again and again."""
-        return dict(self._observer.info(section))
+        return dict(self.observer.info(section))
 
     def field(self, name: str) -> Any:
         """One field of the module's INFO sections, without the prefix."""
@@ -233,7 +233,7 @@ class Server:
         """Ends it; its directory stays."""
         if self.process is None:
             return
-        self._observer.close()
+        self.observer.close()
         if self.process.poll() is None:
             self.process.send_signal(number)
             try:
