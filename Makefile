@@ -64,12 +64,13 @@ check: lint types check-native  ## lint, types and the native unit tests under s
 check-native:
 	@$(MAKE) --silent --no-print-directory -C native check
 
-# The tests wait more than they compute: the other checks run beside them. In a new clone or environment one process
-# compiles all tests (collecting them does), not each of the six at the same time.
+# The tests wait more than they compute: the other checks run beside them. In a new clone or environment, and after a
+# change of many files, one process compiles all tests (collecting them does), not each of them at the same time.
 test: $(VENV)/.test install lint  ## everything but the long suites, on every server binary found
 ifeq ($(ARGS),)
 	@mkdir -p build; nice make --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
-	test $(VENV)/.collected -nt $(VENV)/.test || { $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1; touch $(VENV)/.collected; }; \
+	{ test $(VENV)/.collected -nt $(VENV)/.test && test $$(find tests -name '*.py' -newer $(VENV)/.collected | wc -l) -lt 20; } \
+		|| { $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1; touch $(VENV)/.collected; }; \
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; tests=$$?; \
 	wait $$checks; checks=$$?; cat build/check.log; test $$tests -eq 0 && test $$checks -eq 0
 else

@@ -28,7 +28,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, format_span_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from qa_cluster.errors import QAError, ReplyError
-from qa_cluster.tracing import Fact, Step, recording
+from qa_cluster.tracing import Fact, TracedStep, recording
 
 from .admission.resources import UNBOUNDED_PATHS, resource_of
 from .http.messages import Receive, Scope, Send
@@ -83,7 +83,7 @@ class SpanStep:
         about = self._span.get_span_context()
         return f"00-{format_trace_id(about.trace_id)}-{format_span_id(about.span_id)}-{about.trace_flags & 1:02x}"
 
-    def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> Step:
+    def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
         """A child that begins now."""
         span = self._child(name, perf_counter(), SpanKind.CLIENT if is_call else SpanKind.INTERNAL)
         step = SpanStep(self._tracer, span, self._epoch_ns, question_text=self._question_text)

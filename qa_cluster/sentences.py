@@ -22,7 +22,7 @@ MAX_SENTENCE_LENGTH = 1500
 MAX_SENTENCE_TOKENS = 256
 MAX_BLOCK_LENGTH = 10_000
 
-Span = tuple[int, int]
+SentenceSpan = tuple[int, int]
 
 _BLANK_LINE = re.compile(r"(?:\r\n|[\n\r\v\x85\u2028])[^\S\n\r]*(?:\r\n|[\n\r\v\x85\u2028])|[\f\u2029]")
 # A line that begins like this starts a new block, even if the line before has no full stop.
@@ -53,7 +53,7 @@ _DENSE = re.compile(
 _lock = threading.Lock()
 
 
-def split_sentences(text: str) -> list[Span]:
+def split_sentences(text: str) -> list[SentenceSpan]:
     """Start and end of every sentence of a text.
 
     >>> text = "Dr. Smith went home. He slept."
@@ -63,7 +63,7 @@ def split_sentences(text: str) -> list[Span]:
     return list(sentence_spans(text))
 
 
-def sentence_spans(text: str) -> Iterator[Span]:
+def sentence_spans(text: str) -> Iterator[SentenceSpan]:
     """The same, one after the other: whoever needs the first ones only has no work with the others."""
     for block_start, block_end in _blocks(text):
         for start, end in _prose(text, block_start, block_end):
@@ -72,7 +72,7 @@ def sentence_spans(text: str) -> Iterator[Span]:
                 yield from _cut(text, *trimmed)
 
 
-def _blocks(text: str) -> Iterator[Span]:
+def _blocks(text: str) -> Iterator[SentenceSpan]:
     """Paragraphs and list items, and single lines where a paragraph is a table or code."""
     breaks = chain(_BLANK_LINE.finditer(text), _NEW_ITEM.finditer(text))
     for start, end in pairwise(sorted({0, len(text), *(match.end() for match in breaks)})):
@@ -98,7 +98,7 @@ def _is_structured(line: str) -> bool:
     return _STRUCTURED.search(line.rstrip()) is not None
 
 
-def _prose(text: str, start: int, end: int) -> Iterator[Span]:
+def _prose(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
     # For some texts (a run of "!") the splitter's time grows with the square of the length: it gets long ones in parts.
     while end - start > MAX_BLOCK_LENGTH:
         edges = (m.end() for m in _LIKELY_END.finditer(text, start, start + MAX_BLOCK_LENGTH))
@@ -108,7 +108,7 @@ def _prose(text: str, start: int, end: int) -> Iterator[Span]:
     yield from _block_sentences(text, start, end)
 
 
-def _block_sentences(text: str, start: int, end: int) -> Iterator[Span]:
+def _block_sentences(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
     block = text[start:end]
     if not block.strip():
         return
@@ -127,7 +127,7 @@ def _block_sentences(text: str, start: int, end: int) -> Iterator[Span]:
             yield start + position, start + last
 
 
-def _trim(text: str, start: int, end: int) -> Span | None:
+def _trim(text: str, start: int, end: int) -> SentenceSpan | None:
     part = text[start:end]
     kept = part.strip()
     if not kept:
@@ -164,7 +164,7 @@ def _limit(text: str, start: int, end: int) -> int:
     return end
 
 
-def _cut(text: str, start: int, end: int) -> Iterator[Span]:
+def _cut(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
     """The pieces of a sentence, each within the limits: cut after a clause, else between words, else anywhere."""
     while start < end:
         limit = _limit(text, start, end)

@@ -1,6 +1,6 @@
 """The steps of a request, for whoever records them, and the times that a shard reports of a traced call.
 
-This is the only place where the core meets tracing: it knows no library for it. Whoever wants a trace sets a `Step` as
+This is the only place where the core meets tracing: it knows no library for it. To get a trace, set a `TracedStep` as
 the current one (`recording`), and the code below it says what it does (`step`). While nobody does, that costs the look
 at one context variable, and the shards are asked for nothing.
 
@@ -26,7 +26,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z"
 MAX_RUNS = 32
 
 
-class Step(Protocol):
+class TracedStep(Protocol):
     """A step under way.
 
     Attributes:
@@ -39,7 +39,7 @@ class Step(Protocol):
     def traceparent(self) -> str:
         """Its name on the wire, as W3C Trace Context has it."""
 
-    def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> Step:
+    def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
         """A part of it that begins now; `is_call`: another server does it."""
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
@@ -52,17 +52,17 @@ class Step(Protocol):
         """It ends now, with this error if it has failed."""
 
 
-_current: ContextVar[Step | None] = ContextVar("step", default=None)
+_current: ContextVar[TracedStep | None] = ContextVar("step", default=None)
 _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
-def current() -> Step | None:
+def current() -> TracedStep | None:
     """The step under way; None: nobody records."""
     return _current.get()
 
 
 @contextmanager
-def recording(step: Step | None) -> Iterator[None]:
+def recording(step: TracedStep | None) -> Iterator[None]:
     """Record the steps of the block, and of the tasks that it starts, as parts of this one; None: do not."""
     token = _current.set(step)
     try:
@@ -87,15 +87,15 @@ class _Running:
 
     __slots__ = ("_above", "_facts", "_is_call", "_name", "_step", "_token")
 
-    def __init__(self, above: Step, name: str, facts: Mapping[str, Fact], is_call: bool) -> None:
+    def __init__(self, above: TracedStep, name: str, facts: Mapping[str, Fact], is_call: bool) -> None:
         self._above = above
         self._name = name
         self._facts = facts
         self._is_call = is_call
 
-    def __enter__(self) -> Step:
+    def __enter__(self) -> TracedStep:
         self._step = self._above.begin(self._name, self._facts, is_call=self._is_call)
-        self._token: Token[Step | None] = _current.set(self._step)
+        self._token: Token[TracedStep | None] = _current.set(self._step)
         return self._step
 
     def __exit__(
@@ -111,7 +111,7 @@ def is_traceparent(value: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CallPart:
     """A part of a call on a shard, in seconds of this process."""
 
     name: str
@@ -186,7 +186,7 @@ class ShardTimes:
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
             return None
 
-    def parts(self, begun: float, ended: float) -> list[Part]:
+    def parts(self, begun: float, ended: float) -> list[CallPart]:
         """The parts, placed in a call that lasted from `begun` to `ended` here.
 
         What the call took longer than the shard knows of (the network, and the servers' event loops) is shared out
@@ -199,11 +199,11 @@ class ShardTimes:
         def at(microseconds: float) -> float:
             return min(ended, first + min(max(0.0, microseconds), claimed * 1e6) / 1e6 * scale)
 
-        def part(name: str, start: int, end: int, facts: Mapping[str, Fact]) -> Part:
+        def part(name: str, start: int, end: int, facts: Mapping[str, Fact]) -> CallPart:
             opened = at(self.waited + max(0, start))
-            return Part(name, opened, max(opened, at(self.waited + end)), facts)
+            return CallPart(name, opened, max(opened, at(self.waited + end)), facts)
 
-        found = [Part("queue", at(0), at(self.waited), {})]
+        found = [CallPart("queue", at(0), at(self.waited), {})]
         found += [part(name, start, end, {}) for name, start, end in self.steps]
         for run in self.runs:
             found.append(part("batch", run.queued, run.began, {"qa.batch.own_items": run.texts}))

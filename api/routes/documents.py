@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from qa_cluster.asking.document_list import Choice
+from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.errors import InvalidInput, QAError, RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
@@ -93,11 +93,11 @@ class DocumentListRoute:
         return removal.to_dict()
 
 
-def _choice(scope: Scope, values: dict[str, Any]) -> Choice:
+def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
     """Takes the parameters of a choice out of the others; HttpProblem if the key may not use the collection."""
     permit(scope, values.get("collection", DEFAULT_COLLECTION))
     prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())
-    return Choice.of(prefix, filters, filter, values.pop("collection", DEFAULT_COLLECTION))
+    return DocumentChoice.of(prefix, filters, filter, values.pop("collection", DEFAULT_COLLECTION))
 
 
 def counts(scope: Scope) -> bool:

@@ -56,7 +56,7 @@ class FileEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredReader:
+class SavedReader:
     """A reader: its full name, the folder with its three files, and whether it was the default."""
 
     name: str
@@ -98,7 +98,7 @@ class BackupManifest:
     chosen: tuple[str, ...] | None
     collections: tuple[str, ...]
     shards: tuple[ShardState, ...]
-    readers: tuple[StoredReader, ...]
+    readers: tuple[SavedReader, ...]
     counts: Mapping[str, int]
     written_meanwhile: int
     files: Mapping[str, FileEntry]
@@ -171,7 +171,7 @@ def _fields(value: dict[str, Any]) -> dict[str, Any]:
         if not _NAME.match(name) or not _SHA256.match(entry.sha256) or type(entry.bytes) is not int:
             raise ValueError(f"no file of a backup: {name[:100]!r}")
     shards = [ShardState(**{**shard, "partitions": tuple(shard["partitions"])}) for shard in value["shards"]]
-    readers = [StoredReader(**reader) for reader in value["readers"]]
+    readers = [SavedReader(**reader) for reader in value["readers"]]
     for reader in readers:
         if not any(name.startswith(f"{reader.folder}/") for name in files):
             raise ValueError(f"no files of reader {reader.name[:100]!r}")

@@ -16,10 +16,10 @@ from ..readers import reader_loading, shard_readers
 from ..readers.reader_files import ReaderFiles, read_reader
 from ..readers.reader_listing import listing
 from .folder import BackupFolder
-from .manifest import MODELS_FOLDER, DamagedBackup, StoredReader
+from .manifest import MODELS_FOLDER, DamagedBackup, SavedReader
 
 
-def save_readers(place: Place, folder: BackupFolder) -> tuple[StoredReader, ...]:
+def save_readers(place: Place, folder: BackupFolder) -> tuple[SavedReader, ...]:
     """Write the readers that are on the shards. One is in memory at a time."""
     found = [entry for entries in listing(place).values() for entry in entries]
     default = next((entry.name for entry in found if entry.default), "")
@@ -36,7 +36,7 @@ def save_readers(place: Place, folder: BackupFolder) -> tuple[StoredReader, ...]
         folder.store(f"{below}/{MODEL_FILE}", reader.model)
         folder.store(f"{below}/{TOKENIZER_FILE}", reader.tokenizer)
         folder.store(f"{below}/{MANIFEST_FILE}", reader.manifest_text.encode())
-        saved.append(StoredReader(name, below, name == default))
+        saved.append(SavedReader(name, below, name == default))
     return tuple(saved)
 
 
@@ -45,7 +45,7 @@ def _folder_of(reader: ReaderFiles) -> str:
     return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
 
 
-def stored_manifest(backup: Path, stored: StoredReader) -> Manifest:
+def stored_manifest(backup: Path, stored: SavedReader) -> Manifest:
     """The manifest of a reader of a backup; DamagedBackup if this version cannot use it."""
     path = backup / stored.folder / MANIFEST_FILE
     try:
@@ -60,7 +60,7 @@ def stored_manifest(backup: Path, stored: StoredReader) -> Manifest:
 class ReaderRestoring:
     """Loads the readers of a backup that the shards lack."""
 
-    def __init__(self, place: Place, backup: Path, readers: tuple[StoredReader, ...]) -> None:
+    def __init__(self, place: Place, backup: Path, readers: tuple[SavedReader, ...]) -> None:
         self._place = place
         self._backup = backup
         self._readers = readers
@@ -93,7 +93,7 @@ class ReaderRestoring:
     def _is_default(self, name: str) -> bool:
         return all(any(e.default and e.name == name for e in entries) for entries in listing(self._place).values())
 
-    def _files(self, stored: StoredReader) -> ReaderFiles:
+    def _files(self, stored: SavedReader) -> ReaderFiles:
         stored_manifest(self._backup, stored)
         return read_reader(self._backup / stored.folder)
 

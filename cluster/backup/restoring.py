@@ -46,7 +46,7 @@ class Conflict(RequestError):
 
 
 @dataclass
-class Outcome:
+class RestoreOutcome:
     """What was restored, and by name what was not."""
 
     documents: Restored = field(default_factory=Restored)
@@ -81,7 +81,7 @@ class Restoring:
         self._policy = policy
         self._on_step = on_step
         self.manifest = BackupManifest.load(backup)
-        self.outcome = Outcome()
+        self.outcome = RestoreOutcome()
         self._sessions: list[StoredFunctions] = []
         self._keys: list[ApiKey] = []
         known = {DEFAULT_COLLECTION, *self.manifest.collections}
@@ -105,7 +105,7 @@ class Restoring:
             self._keys = self._read(API_KEYS_FILE, lambda line: ApiKey.from_json(orjson.dumps(line)))
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
 
-    def run(self, on_begin: Callable[[], None] = lambda: None) -> Outcome:
+    def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
         """Restore, after `check`. Conflict says what differs, with the policy `fail`; then nothing was written.
 
         `on_begin` is called before the first write. What an error has left undone is missing in `outcome`.

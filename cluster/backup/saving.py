@@ -26,7 +26,7 @@ from ..terminal import console
 from . import functions
 from .document_saving import PATIENCE_SECONDS, DocumentSaving, Saved
 from .folder import BackupFolder, new_backup
-from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, StoredReader
+from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, SavedReader
 from .readers import save_readers
 
 READERS_SECONDS = 60.0
@@ -57,7 +57,7 @@ def save(
     down. After any error nothing is left.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    readers: tuple[StoredReader, ...] = ()
+    readers: tuple[SavedReader, ...] = ()
     with new_backup(target, force=force) as (folder, finish):
         _check_whole(settings)
         if chosen is None:

@@ -21,7 +21,7 @@ class Aborted(asyncio.CancelledError):
     """Raised inside a function whose execution was aborted, or whose time is up; `except Exception` lets it pass."""
 
 
-class Section:
+class CodeSection:
     """A context manager around the code, which is entered and left on one thread, and not twice at once."""
 
     __slots__ = ("_lock", "_shielded", "_thread", "interrupted")
@@ -85,7 +85,7 @@ class Section:
 
 
 class _Here(threading.local):
-    section: Section | None = None
+    section: CodeSection | None = None
 
 
 _here = _Here()

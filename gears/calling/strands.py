@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from .sections import Aborted, Section
+from .sections import Aborted, CodeSection
 from .threads import AGAIN_SECONDS, Call, FunctionThreads, Lane, TooManyCalls
 
 logger = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class Strand(asyncio.AbstractEventLoop):
         """Ask for a thread; on the worker's event loop."""
         self._call = self._threads.submit(self._lane, self._owner, self._turn)
 
-    def _turn(self, section: Section) -> None:
+    def _turn(self, section: CodeSection) -> None:
         """Run what is ready, on a function thread."""
         asyncio._set_running_loop(self)
         try:
@@ -129,7 +129,7 @@ class Strand(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(None)
 
-    def _run_ready(self, section: Section) -> None:
+    def _run_ready(self, section: CodeSection) -> None:
         until = time.monotonic() + MAX_TURN_SECONDS
         while True:
             with self._lock:

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Callable
 
 from .queues import TurnQueue
-from .sections import Section
+from .sections import CodeSection
 
 logger = logging.getLogger(__name__)
 MAX_WAITING = 10_000
@@ -56,11 +56,11 @@ class Call:
 
     __slots__ = ("function", "lane", "owner", "section", "state", "stuck")
 
-    def __init__(self, lane: Lane, owner: str, function: Callable[[Section], None]) -> None:
+    def __init__(self, lane: Lane, owner: str, function: Callable[[CodeSection], None]) -> None:
         self.lane = lane
         self.owner = owner
         self.function = function
-        self.section = Section()
+        self.section = CodeSection()
         self.state = CallState.WAITING
         self.stuck = False
 
@@ -106,7 +106,7 @@ class FunctionThreads:
                 "try again later"
             )
 
-    def submit(self, lane: Lane, owner: str, function: Callable[[Section], None]) -> Call:
+    def submit(self, lane: Lane, owner: str, function: Callable[[CodeSection], None]) -> Call:
         """Queue a call."""
         call = Call(lane, owner, function)
         self._queues[lane].add(call)

@@ -26,7 +26,7 @@ from qa_cluster.errors import InferenceFailed, QAError, QueueFull, WorkerLost
 
 from ..shard.failures import GearsError
 from .client_batches import BatchSizeMismatch, gather, joint_rows, run_joined
-from .served import Batching, BatchRun, BatchTotals, Call, Item, RunTimes, ServedModel, WaitLimit
+from .served import Batching, BatchRun, BatchTotals, DeviceCall, Item, RunTimes, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import batch_shape, choose_batch, row_parts, run_batch
 
@@ -40,7 +40,7 @@ OVER_POLL_SECONDS = 0.02
 class ItemOutcome:
     """The result of an item, or its error."""
 
-    item: Item | Call
+    item: Item | DeviceCall
     arrays: list[Array] | None = None
     error: Exception | None = None
 
@@ -49,20 +49,20 @@ class ItemOutcome:
 class _Queue:
     """The state that the event loop and the device's threads share."""
 
-    items: deque[Item | Call] = field(default_factory=deque)
+    items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
     stopping: bool = False
 
 
-def next_batch(live: Sequence[Item | Call], max_tokens: int) -> tuple[Sequence[Item | Call], float]:
+def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
     """The next batch and 0; if all items wait for further ones, an empty batch and the time when the first may run."""
     first = live[0]
-    if len(live) == 1 and (isinstance(first, Call) or first.batching is None):
+    if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):
         return live, 0.0
     held: set[int] = set()
     due = 0.0
     for position, head in enumerate(live):
-        if isinstance(head, Call):
+        if isinstance(head, DeviceCall):
             return [head], 0.0
         if head.batching is None:
             rest = live[position:]
@@ -94,7 +94,7 @@ class Batcher:
         self._max_queue = max_queue
         self._shared = _Queue()
         self._wake = threading.Condition()
-        self._arrived: list[Item | Call] = []
+        self._arrived: list[Item | DeviceCall] = []
         self._totals = [BatchTotals() for _ in range(threads)]  # one per thread: `+=` is not atomic
         self._threads = [
             threading.Thread(target=self._work, args=(totals,), name=f"models-{device}", daemon=True)
@@ -187,7 +187,7 @@ class Batcher:
         """Queue a call of a function; return its result and the microseconds it took."""
         self._check_room()
         future = self._loop.create_future()
-        call = Call(function, future, limit)
+        call = DeviceCall(function, future, limit)
         self._add(call)
         try:
             return await future, call.run_us
@@ -200,11 +200,11 @@ class Batcher:
         self._check_room()
         future: concurrent.futures.Future[list[Array]] = concurrent.futures.Future()
         with self._wake:
-            self._shared.items.append(Call(function, future))
+            self._shared.items.append(DeviceCall(function, future))
             self._wake.notify()
         return future.result()
 
-    async def over(self, item: Item | Call) -> None:
+    async def over(self, item: Item | DeviceCall) -> None:
         """Return when a cancelled item no longer runs: a run that never ends must not look as if it had ended."""
         while True:
             with self._wake:
@@ -231,7 +231,7 @@ class Batcher:
         if self.depth >= self._max_queue:
             raise QueueFull(f"{self._max_queue} requests wait for a model already: try again later")
 
-    def _add(self, item: Item | Call) -> None:
+    def _add(self, item: Item | DeviceCall) -> None:
         if not self._arrived:
             # all items that arrive in the same turn of the event loop can share a batch
             self._loop.call_soon(self._hand_over)
@@ -243,7 +243,7 @@ class Batcher:
             self._wake.notify(len(self._threads))
         self._arrived.clear()
 
-    def _take(self) -> Sequence[Item | Call] | Callable[[], None] | None:
+    def _take(self) -> Sequence[Item | DeviceCall] | Callable[[], None] | None:
         """Wait for the next batch or, when idle, other work; None when the thread must end."""
         with self._wake:
             while True:
@@ -287,11 +287,11 @@ class Batcher:
                 return
 
 
-def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]:
+def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOutcome]:
     started = time.monotonic()
     head = batch[0]
     try:
-        if isinstance(head, Call):
+        if isinstance(head, DeviceCall):
             results = [head.function()]
         else:
             items = [item for item in batch if isinstance(item, Item)]
@@ -308,7 +308,7 @@ def _run(batch: Sequence[Item | Call], totals: BatchTotals) -> list[ItemOutcome]
     return [ItemOutcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
 
 
-def _note(batch: Sequence[Item | Call], began: float, ended: float) -> None:
+def _note(batch: Sequence[Item | DeviceCall], began: float, ended: float) -> None:
     """Tell the items of a run when it was, and what was in it."""
     items = [item for item in batch if isinstance(item, Item)]
     ran: BatchRun | None = None

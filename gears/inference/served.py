@@ -161,7 +161,7 @@ class Item:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class DeviceCall:
     """A call of a function on a thread of the device; it is never batched."""
 
     function: Callable[[], list[Array]]

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from ..calling.sections import Section
+from ..calling.sections import CodeSection
 from ..calling.strands import Strand
 from ..calling.threads import AGAIN_SECONDS
 from ..shard.atomic import AtomicBlock, guarded
@@ -64,7 +64,7 @@ class _Coroutine:
         self._host = host
         self._there = host.coroutines.loop
         self._here = asyncio.get_running_loop()
-        self._section = Section()
+        self._section = CodeSection()
         self._outcome: asyncio.Future[tuple[Any, BaseException | None]] = self._here.create_future()
         self._ended = False
         self._task: asyncio.Task[tuple[Any, BaseException | None]] | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .sources import Source
+from .sources import RecordSource
 
 
 class StepKind(enum.Enum):
@@ -67,7 +67,7 @@ def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
 class ExecutionPlan:
     """What `run()` or an event of a registration runs."""
 
-    source: Source
+    source: RecordSource
     steps: tuple[Step, ...]
     mode: str
     description: str = ""

@@ -243,5 +243,5 @@ class CommandCall:
         return OneRecord(list(self.arguments))
 
 
-Source = CommandCall | KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
+RecordSource = CommandCall | KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
 RegisteredSource = KeysSource | CommandSource | StreamSource

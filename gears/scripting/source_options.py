@@ -12,9 +12,9 @@ from ..runs.sources import (
     KeysOnlySource,
     KeysSource,
     PythonSource,
+    RecordSource,
     RegisteredSource,
     ShardsIDSource,
-    Source,
     StreamSource,
 )
 from ..shard.failures import GearsError
@@ -70,7 +70,7 @@ def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tupl
     return names
 
 
-def run_source(name: str, arg: Any, options: dict[str, Any]) -> Source:
+def run_source(name: str, arg: Any, options: dict[str, Any]) -> RecordSource:
     """The source of a run, from the arguments of `run(arg, **options)`."""
     match name:
         case "KeysReader":

@@ -20,7 +20,7 @@ from typing import Any
 
 import hiredis
 
-from ..calling.sections import Section, shielded
+from ..calling.sections import CodeSection, shielded
 from .failures import GearsError
 from .link import Argument, BlockingLink, LinkPool, Reply, encode, raise_on_error
 
@@ -165,7 +165,7 @@ class AtomicBlock:
 
 @types.coroutine
 def guarded(
-    coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: Section | None = None
+    coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: CodeSection | None = None
 ) -> Generator[Any, Any, Any]:
     """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead.
 

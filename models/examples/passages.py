@@ -32,7 +32,7 @@ _POINTS = re.compile(r"\b(this|the) (passage|text)\b|\babove\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class WrittenQuestion:
     """A question about a passage; `answer` is None if the passage does not hold one."""
 
     question: str
@@ -42,14 +42,14 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class WrittenPassage:
     """A passage of a document with its questions."""
 
     domain: str
     title: str
     section: str
     text: str
-    questions: tuple[Question, ...]
+    questions: tuple[WrittenQuestion, ...]
 
     def examples(self) -> Iterator[Labelled]:
         """The questions as labelled examples, whose source is the domain."""
@@ -59,17 +59,17 @@ class Passage:
             yield Labelled(asked.question, self.text, answer, start, self.domain, self.title, self.section)
 
 
-def passage_of(row: dict[str, Any], where: str) -> Passage:
+def passage_of(row: dict[str, Any], where: str) -> WrittenPassage:
     """The passage of a line; InvalidInput, which begins with `where`, names what is missing or of the wrong type."""
     texts = [row.get(name) for name in ("domain", "title", "section", "text")]
     questions = row.get("questions")
     if not all(isinstance(text, str) and is_unicode(text) for text in texts) or not isinstance(questions, list):
         raise InvalidInput(f"{where} needs domain, title, section and text as strings and questions as an array")
     domain, title, section, text = map(str, texts)
-    return Passage(domain, title, section, text, tuple(_question(each, where) for each in questions))
+    return WrittenPassage(domain, title, section, text, tuple(_question(each, where) for each in questions))
 
 
-def _question(row: Any, where: str) -> Question:
+def _question(row: Any, where: str) -> WrittenQuestion:
     values = [row.get(name) for name in ("question", "kind", "style")] if isinstance(row, dict) else []
     answer = row.get("answer") if isinstance(row, dict) else ""
     if not values or not all(isinstance(value, str) and is_unicode(value) for value in values):
@@ -77,10 +77,10 @@ def _question(row: Any, where: str) -> Question:
     if answer is not None and (not isinstance(answer, str) or not is_unicode(answer)):
         raise InvalidInput(f"{where}: an answer is a string, or null where the passage does not hold it")
     question, kind, style = map(str, values)
-    return Question(question, answer, kind, style)
+    return WrittenQuestion(question, answer, kind, style)
 
 
-def faults(passages: Iterable[Passage]) -> list[str]:
+def faults(passages: Iterable[WrittenPassage]) -> list[str]:
     """The faults of passages: labels that do not fit, duplicates, questions that mention the passage itself."""
     found: list[str] = []
     texts: set[str] = set()
@@ -107,7 +107,7 @@ def folded(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def _faults_of(asked: Question, text: str) -> Iterator[str]:
+def _faults_of(asked: WrittenQuestion, text: str) -> Iterator[str]:
     if asked.kind not in KINDS:
         yield f"unknown kind {asked.kind!r}"
     if asked.style not in STYLES:

@@ -25,7 +25,7 @@ from qa_cluster.reading.tokenization import ReaderTokenizer
 
 from ..examples.data import Dataset, group_line, load_dataset
 from ..examples.labelled import NO_ANSWER, UNLABELLED, Labelled
-from .pool import Pool, Source
+from .pool import Pool, PoolDocument
 
 Progress = Callable[[str, int, int], None]
 _SAVED = 200
@@ -143,12 +143,12 @@ def _tokenizer() -> ReaderTokenizer:
     return ReaderTokenizer((bundled_reader() / TOKENIZER_FILE).read_bytes())
 
 
-def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[Source]:
+def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[PoolDocument]:
     for dataset in datasets:
         for example in dataset.examples:
-            yield Source(example.context, example.title, example.section)
+            yield PoolDocument(example.context, example.title, example.section)
     for document in read_documents(corpus):
-        yield Source(document.text, document.title)
+        yield PoolDocument(document.text, document.title)
 
 
 def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
@@ -210,7 +210,7 @@ class _Miner:
         held = [self._cut(example, ranked) for example in examples if example.answer_start >= 0]
         positives = list({(each.context, each.answer_start): each for each in held}.values())
         positives = order.sample(positives, min(len(positives), settings.positives))
-        answers = Answers([example.answer for example in examples if example.answer_start >= 0])
+        answers = KnownAnswers([example.answer for example in examples if example.answer_start >= 0])
         own = [self._cut(example, ranked) for example in examples if example.answer_start == NO_ANSWER]
         own = [each for each in {each.context: each for each in own}.values() if not answers.stand_in(each.context)]
         own = own[: settings.negatives if positives else max(1, settings.negatives)]
@@ -235,7 +235,7 @@ class _Miner:
         return replace(example, context=pool.text(passage), answer_start=start - passage.start)
 
     def _others(
-        self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: Answers
+        self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: KnownAnswers
     ) -> tuple[list[Labelled], list[Labelled]]:
         """The passages of ranked sentences, best first: those without the answer's words, and those with them.
 
@@ -262,7 +262,7 @@ class _Miner:
         return without, holding
 
 
-def _unanswered(asked: Labelled, context: str, source: Source) -> Labelled:
+def _unanswered(asked: Labelled, context: str, source: PoolDocument) -> Labelled:
     return Labelled(asked.question, context, "", NO_ANSWER, asked.source, source.title, source.section)
 
 
@@ -270,7 +270,7 @@ def _line(group: Sequence[Labelled]) -> str:
     return group_line(group[0].question, group[0].source, group)
 
 
-class Answers:
+class KnownAnswers:
     """The known answers of a question, to be looked for as exact match compares them, and as they are written."""
 
     def __init__(self, answers: Sequence[str]) -> None:

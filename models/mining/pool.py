@@ -15,7 +15,7 @@ import numpy as np
 
 from qa_cluster.reading.passages import MAX_GAP, reach
 from qa_cluster.reading.tokenization import ReaderTokenizer
-from qa_cluster.sentences import Span, split_sentences
+from qa_cluster.sentences import SentenceSpan, split_sentences
 
 from ..evaluation.sentence_index import SentenceIndex
 from ..examples.labelled import Labelled
@@ -24,7 +24,7 @@ _CHUNK = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PoolDocument:
     """A document: its text and where it stands."""
 
     text: str
@@ -52,14 +52,14 @@ class Pool:
         budget: most tokens of a passage, as `context_tokens` in a reader's manifest; 0: the sentence alone.
     """
 
-    def __init__(self, sources: Iterable[Source], tokenizer: ReaderTokenizer, *, budget: int) -> None:
+    def __init__(self, sources: Iterable[PoolDocument], tokenizer: ReaderTokenizer, *, budget: int) -> None:
         self.sources = list(dict.fromkeys(sources))
         self._budget = budget
         self._numbers = {source: number for number, source in enumerate(self.sources)}
         spans = [split_sentences(source.text) for source in self.sources]
         self._first = np.concatenate(([0], np.cumsum([len(each) for each in spans]))).astype(int)
         self._owners = np.repeat(np.arange(len(spans)), [len(each) for each in spans])
-        self._spans: list[Span] = [span for each in spans for span in each]
+        self._spans: list[SentenceSpan] = [span for each in spans for span in each]
         texts = [self.sources[owner].text[a:b] for owner, (a, b) in zip(self._owners, self._spans, strict=True)]
         self._tokens: list[int] = []
         for first in range(0, len(texts), _CHUNK):
@@ -82,7 +82,7 @@ class Pool:
 
     def document_of(self, example: Labelled) -> int:
         """The number of an example's context, which must be one of the documents."""
-        return self._numbers[Source(example.context, example.title, example.section)]
+        return self._numbers[PoolDocument(example.context, example.title, example.section)]
 
     def rank(self, question: str, count: int) -> list[int]:
         """The numbers of the best sentences, best first."""

@@ -74,7 +74,7 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DocumentChoice:
     """Which documents of a collection: those whose ids begin with `prefix` and that the filter admits.
 
     It is false if it has all of them, as the default does.
@@ -91,7 +91,7 @@ class Choice:
         filters: Mapping[str, Any] | None = None,
         filter: str | Iterable[str] = (),
         collection: str = DEFAULT_COLLECTION,
-    ) -> Choice:
+    ) -> DocumentChoice:
         """From options as clients give them; InvalidInput or InputTooLong says what is wrong."""
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
         return cls(prefix, chosen, check_collection(collection))
@@ -106,7 +106,7 @@ class Choice:
         return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical, *own))
 
 
-EVERYTHING = Choice()
+EVERYTHING = DocumentChoice()
 
 
 class ChoiceArguments(TypedDict, total=False):
@@ -118,7 +118,7 @@ class ChoiceArguments(TypedDict, total=False):
     collection: str | None
 
 
-def choice_of(arguments: ChoiceArguments) -> Choice:
+def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
     """The choice that a client was given.
 
     >>> choice_of({"prefix": "news/", "filter": None}).prefix
@@ -127,7 +127,7 @@ def choice_of(arguments: ChoiceArguments) -> Choice:
     if unknown := sorted(set(arguments) - set(ChoiceArguments.__annotations__)):
         raise InvalidInput(f"unknown option {unknown[0]!r} of a choice of documents")
     collection = arguments.get("collection")
-    return Choice.of(
+    return DocumentChoice.of(
         arguments.get("prefix") or "",
         arguments.get("filters"),
         arguments.get("filter") or (),
@@ -143,13 +143,13 @@ class _Place:
     partition: int = 0
     position: int = 0
 
-    def cursor(self, choice: Choice) -> str:
+    def cursor(self, choice: DocumentChoice) -> str:
         """The place as opaque text, valid for listings of the same choice only."""
         packed = _PLACE.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
-    def of(cls, cursor: str, choice: Choice, partitions: int) -> _Place:
+    def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Place:
         """The place that a cursor names; an empty one names the beginning. InvalidInput if we did not make it."""
         if not cursor:
             return cls(partitions)
@@ -177,7 +177,7 @@ class _Place:
         return _Place(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
 
 
-def _check(packed: bytes, choice: Choice) -> bytes:
+def _check(packed: bytes, choice: DocumentChoice) -> bytes:
     return blake2b(packed, digest_size=_CHECK_BYTES, key=blake2b(choice.name, digest_size=16).digest()).digest()
 
 
@@ -202,7 +202,9 @@ class DocumentList:
         self.partitions = partitions
         self._collections = collections
 
-    async def page(self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: Choice = EVERYTHING) -> DocumentPage:
+    async def page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: DocumentChoice = EVERYTHING
+    ) -> DocumentPage:
         """Up to `limit` documents of the choice, from `cursor` on; a short page may not be the last."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
@@ -227,11 +229,11 @@ class DocumentList:
         entries = await self._entries(found, choice.collection)
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
-    def all(self, choice: Choice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
+    def all(self, choice: DocumentChoice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
         """Every document of the choice, page by page."""
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
-    async def count(self, *, waiting: bool = False, choice: Choice = EVERYTHING) -> DocumentCounts:
+    async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
         """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
 
         To count the latter, it reads the record of every document; to count those of a choice, it lists them. Of
@@ -250,7 +252,7 @@ class DocumentList:
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
         return DocumentCounts(*index_sums(replies), await self._waiting(choice.collection) if waiting else None)
 
-    async def _count(self, tag: str, choice: Choice) -> tuple[int, int]:
+    async def _count(self, tag: str, choice: DocumentChoice) -> tuple[int, int]:
         documents = sentences = position = 0
         while True:
             position, rows = await self._rows(tag, position, MAX_PAGE, choice)
@@ -259,7 +261,9 @@ class DocumentList:
             if not position:
                 return documents, sentences
 
-    async def _rows(self, tag: str, position: int, count: int, choice: Choice) -> tuple[int, list[tuple[str, int]]]:
+    async def _rows(
+        self, tag: str, position: int, count: int, choice: DocumentChoice
+    ) -> tuple[int, list[tuple[str, int]]]:
         """The next cursor; ids of documents that the filter admits, with the number of their sentences."""
         key = index_key(tag, choice.collection)
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)

@@ -30,7 +30,7 @@ from qa_cluster.topology import Shard, Topology
 from qa_cluster.types import DocumentEntry, Removal
 
 from .collections import Collections
-from .document_list import MAX_PAGE, Choice, DocumentList
+from .document_list import MAX_PAGE, DocumentChoice, DocumentList
 from .document_store import DocumentStore, VersionConflict
 
 # Each removal is a script on a shard; questions share the shards with them.
@@ -38,7 +38,7 @@ AT_A_TIME = 16
 SCAN_KEYS = 1000
 
 
-async def remove_all(listing: DocumentList, store: DocumentStore, choice: Choice, *, seconds: float) -> Removal:
+async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
     """Remove what the choice has, for `seconds` at most; InvalidInput for a choice that has all documents.
 
     Each document is removed only at the version that was listed: one that is written meanwhile may no longer be what

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qa_cluster.corpus import read_documents
-from qa_cluster.sentences import Span, split_sentences
+from qa_cluster.sentences import SentenceSpan, split_sentences
 from qa_cluster.types import Document
 
 from .examples import Example, load_examples, spread
@@ -56,7 +56,7 @@ def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 
     return QuestionSet(chosen, documents, sentences, gold)
 
 
-def gold_sentences(example: Example, spans: Sequence[Span]) -> frozenset[str]:
+def gold_sentences(example: Example, spans: Sequence[SentenceSpan]) -> frozenset[str]:
     """The sentences of the context, at `spans`, that hold an answer or a part of one.
 
     If an answer is not where the file says, its first occurrence in the context counts.

@@ -37,7 +37,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankedPartition:
     """The index of a partition when it was ranked: its sentences, those with each term, and how far it went."""
 
     sentences: int
@@ -64,7 +64,7 @@ class Ranking:
     sentences: int
     terms: tuple[str, ...] = ()
     frequencies: tuple[int, ...] = ()
-    parts: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, RankedPartition] = field(default_factory=dict)
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -105,7 +105,7 @@ def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
     in the order of `written_order`.
     """
     epochs: dict[str, int] = {}
-    parts: dict[str, Part] = {}
+    parts: dict[str, RankedPartition] = {}
     found: list[tuple[str, list[float], int]] = []
     sentences = 0
     terms: list[str] = []
@@ -117,7 +117,7 @@ def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
             epochs.update(reply["epochs"])
             frequencies = [a + b for a, b in zip(frequencies or [0] * len(terms), reply["df"], strict=True)]
             for tag, (own, of_terms, identity, next_id) in reply["parts"].items():
-                parts[tag] = Part(own, tuple(of_terms), identity, next_id)
+                parts[tag] = RankedPartition(own, tuple(of_terms), identity, next_id)
             found += [(key, weights, place) for key, weights, place in reply["candidates"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ClusterError(f"a shard's reply to qa.rank cannot be read: {error!r}") from error

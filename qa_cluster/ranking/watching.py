@@ -16,7 +16,7 @@ from math import expm1, floor, log
 
 from qa_cluster.keys import DEFAULT_COLLECTION, encode_id, index_key, parse_sentence
 
-from .bm25 import Part, Ranking
+from .bm25 import RankedPartition, Ranking
 from .filters import Filter
 from .shard_ranking import Command
 
@@ -86,7 +86,7 @@ def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
     return max(0, number - share[0]), min(MOST, number + share[1])
 
 
-def _terms(ranking: Ranking, part: Part, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
+def _terms(ranking: Ranking, part: RankedPartition, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
     """What is said of each term; one that is too long for an index is in none."""
     rows = zip(ranking.terms, ranking.frequencies, part.frequencies, shares, strict=True)
     return [

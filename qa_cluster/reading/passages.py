@@ -22,7 +22,7 @@ MAX_GAP = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PassageSentence:
     """One sentence: its text, its first code point in the document, and its tokens."""
 
     text: str
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ReadingPassage:
     """A part of a document as the model reads it.
 
     Attributes:
@@ -60,7 +60,9 @@ class Passage:
         return self.first + bisect_right(self.begins, position) - 1
 
 
-def around(own: Part, left: Sequence[Part], right: Sequence[Part], *, index: int, budget: int) -> Passage:
+def around(
+    own: PassageSentence, left: Sequence[PassageSentence], right: Sequence[PassageSentence], *, index: int, budget: int
+) -> ReadingPassage:
     """The passage that is read for a sentence.
 
     Args:
@@ -103,7 +105,7 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
     return taken[0], taken[1]
 
 
-def _adjacent(own: Part, side: Sequence[Part], step: int) -> int:
+def _adjacent(own: PassageSentence, side: Sequence[PassageSentence], step: int) -> int:
     """How many sentences of a side follow each other without an overlap or a gap longer than `MAX_GAP`."""
     near = own
     for count, far in enumerate(side):
@@ -114,10 +116,10 @@ def _adjacent(own: Part, side: Sequence[Part], step: int) -> int:
     return len(side)
 
 
-def _join(parts: Sequence[Part], first: int) -> Passage:
+def _join(parts: Sequence[PassageSentence], first: int) -> ReadingPassage:
     start = parts[0].start
     if len(parts) == 1:
-        return Passage(parts[0].text, start, parts[0].tokens, first)
+        return ReadingPassage(parts[0].text, start, parts[0].tokens, first)
     pieces: list[str] = []
     end = start
     for part in parts:
@@ -130,4 +132,4 @@ def _join(parts: Sequence[Part], first: int) -> Passage:
         np.concatenate([part.tokens.ends + begin for part, begin in zip(parts, begins, strict=True)]),
     )
     breaks = np.cumsum([len(part.tokens.ids) for part in parts[:-1]]).tolist()
-    return Passage("".join(pieces), start, tokens, first, tuple(begins), tuple(breaks))
+    return ReadingPassage("".join(pieces), start, tokens, first, tuple(begins), tuple(breaks))

@@ -18,7 +18,7 @@ from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import ClusterError, NotFound, ReplyError, from_reply
 from qa_cluster.keys import SentenceRef, parse_sentence
 
-from .passages import MAX_NEIGHBOURS, Passage
+from .passages import MAX_NEIGHBOURS, ReadingPassage
 from .spans import Reading
 
 _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
@@ -78,7 +78,7 @@ class ReadSentence:
 
     sentence: SentenceRef
     record: SentenceRecord
-    passage: Passage
+    passage: ReadingPassage
     decoded: Reading
     windows: int
     truncated: bool

@@ -31,7 +31,7 @@ MAX_REFUSED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AnswerSpan:
     """A possible answer: code points ``start`` to ``end`` of a passage.
 
     Attributes:
@@ -49,7 +49,7 @@ class Span:
 class Reading:
     """The best spans of one passage, best first, and the logit of the null answer, the lowest of all windows."""
 
-    spans: list[Span]
+    spans: list[AnswerSpan]
     null_logit: float
 
 
@@ -79,7 +79,7 @@ def best_spans(
     Raises:
         InferenceFailed: logits that are not numbers, or infinite.
     """
-    found: list[Span] = []
+    found: list[AnswerSpan] = []
     nulls = []
     edges = [int(tokens.starts[number]) for number in breaks if number < len(tokens.starts)]
     for window, (start_logits, end_logits) in zip(windows, logits, strict=True):
@@ -94,9 +94,9 @@ def best_spans(
     return Reading(found, min(nulls, default=0.0))
 
 
-def _of_all_windows(spans: list[Span], n_best: int, overlapping: bool) -> list[Span]:
+def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> list[AnswerSpan]:
     """The best spans of several windows: a span found in two of them counts once, with its better score."""
-    kept: list[Span] = []
+    kept: list[AnswerSpan] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
         if overlapping:
             fits = all((span.start, span.end) != (other.start, other.end) for other in kept)
@@ -151,9 +151,9 @@ class _WindowScores:
         with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses what is not a number
             self.scores: FloatArray = begin[:, None] + ends_of
 
-    def spans_apart(self, passage: str, n_best: int) -> list[Span]:
+    def spans_apart(self, passage: str, n_best: int) -> list[AnswerSpan]:
         """Up to `n_best` spans without a word in common that can be answers, best first."""
-        found: list[Span] = []
+        found: list[AnswerSpan] = []
         for _ in range(self.tokens + MAX_REFUSED):
             position = int(self.scores.argmax())
             logit = self._logit(position)
@@ -165,7 +165,7 @@ class _WindowScores:
                 self.scores[row, extra] = -inf  # a longer span around it may be one
                 continue
             if start < end and all(end <= other.start or other.end <= start for other in found):
-                found.append(Span(start, end, logit - self.null_logit, logit))
+                found.append(AnswerSpan(start, end, logit - self.null_logit, logit))
                 if len(found) == n_best:
                     break
             self._take_out(row, row + extra, start, end)
@@ -200,9 +200,9 @@ class _WindowScores:
             reaching = _reaching(self.width)[self.width - 1 - rows :]
             np.copyto(self.scores[token - rows : token], -inf, where=reaching)
 
-    def spans(self, passage: str, n_best: int) -> list[Span]:
+    def spans(self, passage: str, n_best: int) -> list[AnswerSpan]:
         """Up to `n_best` different spans, best first."""
-        found: dict[tuple[int, int], Span] = {}
+        found: dict[tuple[int, int], AnswerSpan] = {}
         for position in self._best_first(n_best):
             logit = self._logit(position)
             if logit == -inf:
@@ -210,7 +210,7 @@ class _WindowScores:
             row, extra = divmod(position, self.width)
             start, end = self._words(passage, row, row + extra)
             if start < end and (start, end) not in found:
-                found[start, end] = Span(start, end, logit - self.null_logit, logit)
+                found[start, end] = AnswerSpan(start, end, logit - self.null_logit, logit)
                 if len(found) == n_best:
                     break
         return list(found.values())

@@ -12,7 +12,7 @@ from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.shard_functions import NOT_REGISTERED, RANK_TRIGGER, READ_TRIGGER
 from qa_cluster.topology import Shard
-from qa_cluster.tracing import Fact, ShardTimes, Step, step
+from qa_cluster.tracing import Fact, ShardTimes, TracedStep, step
 
 from .shards import Shards
 
@@ -100,7 +100,7 @@ def shard_facts(shard: Shard) -> dict[str, Fact]:
     return {"server.address": shard.address.host, "server.port": shard.address.port, "qa.shard": shard.name}
 
 
-def _put(call: Step, reported: object) -> None:
+def _put(call: TracedStep, reported: object) -> None:
     """Add what the shard reports to a call that has just ended."""
     times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
     if times is not None:

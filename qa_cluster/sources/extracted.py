@@ -40,7 +40,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ParagraphPlace:
     """Where a paragraph begins: in the text, in code points, and in the source, as a line or page counted from 1."""
 
     start: int
@@ -61,7 +61,7 @@ class Extracted:
     title: str
     text: str
     sections: tuple[Section, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[ParagraphPlace, ...] = ()
     unit: str = ""
 
 
@@ -96,7 +96,7 @@ class TextBuilder:
         self._last = ""
         self._headings: list[tuple[int, str]] = []
         self._sections: list[tuple[int, tuple[str, ...]]] = []
-        self._places: list[Place] = []
+        self._places: list[ParagraphPlace] = []
 
     @property
     def is_empty(self) -> bool:
@@ -188,7 +188,7 @@ class TextBuilder:
         if path != (self._sections[-1][1] if self._sections else ()):
             self._sections.append((start, path))
         if at > 0:
-            self._places.append(Place(start, at))
+            self._places.append(ParagraphPlace(start, at))
         self._parts.append(text)
         self._length += len(text)
         self._last = kind

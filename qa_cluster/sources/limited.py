@@ -20,7 +20,7 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.passwords import without_passwords
 
-from .extracted import Extracted, Place, Section
+from .extracted import Extracted, ParagraphPlace, Section
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_REPLY_BYTES = 64 * 1024 * 1024
@@ -169,6 +169,6 @@ def _extracted(reply: dict[str, Any]) -> Extracted:
         reply["title"],
         reply["text"],
         tuple(Section(start, end, tuple(path)) for start, end, path in reply["sections"]),
-        tuple(Place(start, number) for start, number in reply["places"]),
+        tuple(ParagraphPlace(start, number) for start, number in reply["places"]),
         reply["unit"],
     )

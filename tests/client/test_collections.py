@@ -11,7 +11,7 @@ import pytest
 
 from qa_cluster import keys
 from qa_cluster.asking.collections import DELETING, READY, CollectionBusy
-from qa_cluster.asking.document_list import Choice
+from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.client import AsyncClusterClient, ClusterClient, CollectionEntry, DocumentCounts
@@ -64,9 +64,9 @@ async def test_nothing_of_one_collection_is_seen_in_another(
     }
     assert (await search(engine, "programs")).sentences == 2
     assert await engine.listing.count(waiting=True) == DocumentCounts(1, 2, 0)
-    assert await engine.listing.count(waiting=True, choice=Choice(collection=books)) == DocumentCounts(2, 2, 0)
+    assert await engine.listing.count(waiting=True, choice=DocumentChoice(collection=books)) == DocumentCounts(2, 2, 0)
     assert [entry.id async for entry in engine.listing.all()] == ["ada"]
-    assert sorted([entry.id async for entry in engine.listing.all(Choice(collection=books))]) == ["ada", "eve"]
+    assert sorted([entry.id async for entry in engine.listing.all(DocumentChoice(collection=books))]) == ["ada", "eve"]
     assert (await engine.documents.get("ada")).text == "Ada wrote programs. It is good."
     assert (await engine.documents.get("ada", books)).text == "Bob wrote programs."
     with pytest.raises(NotFound, match=r"no such document: 'eve'$"):
@@ -74,7 +74,7 @@ async def test_nothing_of_one_collection_is_seen_in_another(
     cluster.tokenizing = False
     await engine.documents.put("late", "Not ready.", collection=books, wait=False)
     assert (await engine.listing.count(waiting=True)).waiting == 0
-    assert (await engine.listing.count(waiting=True, choice=Choice(collection=books))).waiting == 1
+    assert (await engine.listing.count(waiting=True, choice=DocumentChoice(collection=books))).waiting == 1
     await engine.documents.delete("ada", collection=books)
     with pytest.raises(NotFound, match="no such document: 'ada' in collection 'books'"):
         await engine.documents.get("ada", books)
@@ -144,8 +144,8 @@ async def test_a_collection_that_is_not_there_is_an_error_that_says_what_to_do(e
         ask(engine, QUESTION, collection="papers"),
         ask(engine, QUESTION, collection="papers", cache="only"),
         search(engine, "programs", collection="papers"),
-        engine.listing.page(choice=Choice(collection="papers")),
-        engine.listing.count(choice=Choice(collection="papers")),
+        engine.listing.page(choice=DocumentChoice(collection="papers")),
+        engine.listing.count(choice=DocumentChoice(collection="papers")),
         engine.collections.entry("papers"),
     ]
     for work in works:
@@ -171,7 +171,7 @@ async def test_names_are_checked_at_every_door(engine: Engine, name: str) -> Non
         with pytest.raises(InvalidInput, match="collection must be 1 to 64 characters of a-z"):
             await work
     with pytest.raises(InvalidInput, match="collection must be 1 to 64 characters"):
-        Choice.of(collection=name)
+        DocumentChoice.of(collection=name)
 
 
 async def test_collections_are_made_once_listed_and_counted(engine: Engine, second_engine: Engine) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from qa_cluster import keys
-from qa_cluster.asking.document_list import MAX_PAGE, Choice
+from qa_cluster.asking.document_list import MAX_PAGE, DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
 from qa_cluster.client import AsyncClusterClient, ClusterClient, DocumentCounts, DocumentEntry, InvalidInput
@@ -38,7 +38,7 @@ async def listed(engine: Engine, limit: int, prefix: str = "") -> list[str]:
     found: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
-        page = await engine.listing.page(cursor, limit=limit, choice=Choice(prefix))
+        page = await engine.listing.page(cursor, limit=limit, choice=DocumentChoice(prefix))
         assert len(page.documents) <= limit
         found += [entry.id for entry in page.documents]
         cursor = page.next_cursor
@@ -120,7 +120,7 @@ async def test_a_document_that_is_removed_while_its_page_is_made_is_left_out(
     await ready(engine, 2)
     rows = engine.listing._rows
 
-    async def late(tag: str, position: int, count: int, choice: Choice) -> tuple[int, list[tuple[str, int]]]:
+    async def late(tag: str, position: int, count: int, choice: DocumentChoice) -> tuple[int, list[tuple[str, int]]]:
         following, found = await rows(tag, position, count, choice)
         if ("a", 2) in found:
             await engine.documents.delete("a")
@@ -140,31 +140,31 @@ async def fill_years(engine: Engine) -> None:
 
 async def test_a_filter_chooses_documents_to_list_and_to_count(engine: Engine) -> None:
     await fill_years(engine)
-    late = Choice.of(filter=["year>=2010", "year<2015"])
+    late = DocumentChoice.of(filter=["year>=2010", "year<2015"])
     assert sorted([entry.id async for entry in engine.listing.all(late)]) == [
         *(f"n/{n}" for n in range(10, 15)),
         "other",
     ]
-    long = Choice.of("n/", {"field": "meta.year", "operator": "in", "value": [2003, 2004, 2010]})
+    long = DocumentChoice.of("n/", {"field": "meta.year", "operator": "in", "value": [2003, 2004, 2010]})
     assert await engine.listing.count(choice=long) == DocumentCounts(3, 6, None)
-    assert await engine.listing.count(choice=Choice("other")) == DocumentCounts(1, 3, None)
+    assert await engine.listing.count(choice=DocumentChoice("other")) == DocumentCounts(1, 3, None)
     with pytest.raises(InvalidInput, match="without prefix and filter"):
         await engine.listing.count(choice=late, waiting=True)
     page = await engine.listing.page(limit=2, choice=late)
     with pytest.raises(InvalidInput, match="next_cursor"):
-        await engine.listing.page(page.next_cursor or "", choice=Choice.of(filter="year>=2010"))
+        await engine.listing.page(page.next_cursor or "", choice=DocumentChoice.of(filter="year>=2010"))
     with pytest.raises(InvalidInput, match="must look like"):
-        Choice.of(filter="year")
+        DocumentChoice.of(filter="year")
 
 
 async def test_what_is_chosen_is_removed_and_nothing_else(engine: Engine) -> None:
     await fill_years(engine)
     remove = partial(remove_all, engine.listing, engine.documents)
     with pytest.raises(InvalidInput, match="all would go"):
-        await remove(Choice(), seconds=10)
-    assert await remove(Choice.of("n/", filter="year<2010"), seconds=10) == Removal(10, True)
-    assert await remove(Choice.of("n/", filter="year<2010"), seconds=10) == Removal(0, True)
-    assert await remove(Choice.of("none/"), seconds=10) == Removal(0, True)
+        await remove(DocumentChoice(), seconds=10)
+    assert await remove(DocumentChoice.of("n/", filter="year<2010"), seconds=10) == Removal(10, True)
+    assert await remove(DocumentChoice.of("n/", filter="year<2010"), seconds=10) == Removal(0, True)
+    assert await remove(DocumentChoice.of("none/"), seconds=10) == Removal(0, True)
     assert sorted([entry.id async for entry in engine.listing.all()]) == sorted(
         [*(f"n/{n}" for n in range(10, 30)), "other"]
     )
@@ -180,7 +180,7 @@ async def test_what_is_written_while_others_are_removed_stays(engine: Engine, mo
         return await delete(document_id, **options)
 
     monkeypatch.setattr(engine.documents, "delete", delete_after_a_write)
-    choice = Choice.of(filter="year<2005")
+    choice = DocumentChoice.of(filter="year<2005")
     assert await remove_all(engine.listing, engine.documents, choice, seconds=30) == Removal(4, False)
     assert (await engine.documents.get("n/3")).metadata == {"year": 2020}
     assert await remove_all(engine.listing, engine.documents, choice, seconds=30) == Removal(0, True)
@@ -188,7 +188,7 @@ async def test_what_is_written_while_others_are_removed_stays(engine: Engine, mo
 
 async def test_removing_ends_when_its_time_is_up(engine: Engine) -> None:
     await fill_years(engine)
-    assert await remove_all(engine.listing, engine.documents, Choice("n/"), seconds=0) == Removal(0, False)
+    assert await remove_all(engine.listing, engine.documents, DocumentChoice("n/"), seconds=0) == Removal(0, False)
 
 
 async def test_wrong_cursors_are_refused(engine: Engine) -> None:
@@ -202,7 +202,7 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
         with pytest.raises(InvalidInput, match="next_cursor"):
             await engine.listing.page(wrong)
     with pytest.raises(InvalidInput, match="next_cursor"):  # the cursor belongs to another listing
-        await engine.listing.page(cursor, choice=Choice("n/"))
+        await engine.listing.page(cursor, choice=DocumentChoice("n/"))
     engine.listing.partitions = 24
     with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, this one has 24"):
         await engine.listing.page(cursor)

@@ -15,7 +15,7 @@ from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.errors import InvalidInput, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import partition_of, whole_answer_key
-from qa_cluster.ranking.bm25 import Part, Ranking
+from qa_cluster.ranking.bm25 import RankedPartition, Ranking
 from qa_cluster.reading.manifest import Calibration, Manifest
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
@@ -119,7 +119,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(ser
             body = b'{"model":{"id":"scripted"},"answerable":true}'
             question = check_question(QUESTION, AskOptions(), AskLimits())
             digest = engine.asker._digest(question, manifest("a"))
-            nothing = {tag: Part(0, (), 0, 0) for tag in keys.partition_tags(4)}
+            nothing = {tag: RankedPartition(0, (), 0, 0) for tag in keys.partition_tags(4)}
             ranking = Ranking([], dict.fromkeys(nothing, 0), 0, parts=nothing)
             tokens = await engine._answers.watches.watch(digest, ranking, 8)
             assert tokens is not None

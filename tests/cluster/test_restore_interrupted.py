@@ -17,7 +17,7 @@ import typer
 from qa_cluster import keys
 from qa_cluster.cluster.backup import document_saving, restore_lock
 from qa_cluster.cluster.backup.manifest import BackupManifest
-from qa_cluster.cluster.backup.restoring import Conflict, Outcome
+from qa_cluster.cluster.backup.restoring import Conflict, RestoreOutcome
 from qa_cluster.cluster.commands.backups.restore import _run
 from qa_cluster.cluster.nodes.connect import cluster_client, shards_of
 from qa_cluster.cluster.nodes.node import command
@@ -199,11 +199,11 @@ class _Ends:
     """A restore that writes some keys and documents, and then ends like this."""
 
     def __init__(self, error: BaseException | None, failed: dict[str, str], *, begins: bool = True) -> None:
-        self.outcome = Outcome(failed=failed, api_keys=2)
+        self.outcome = RestoreOutcome(failed=failed, api_keys=2)
         self.error = error
         self._begins = begins
 
-    def run(self, on_begin: Callable[[], None]) -> Outcome:
+    def run(self, on_begin: Callable[[], None]) -> RestoreOutcome:
         if self._begins:
             on_begin()
             self.outcome.documents.new = 5

@@ -11,6 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.harness.programs import ROOT
+
+# The points of the star, which know the core and not each other.
+POINTS = ("gears", "models", "api", "cluster")
+FOLDERS = ("qa_cluster", *POINTS)
+
 
 @functools.cache
 def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
@@ -65,6 +71,11 @@ class Tree:
         while name and name not in self.sources:
             name = name.rpartition(".")[0]
         return name
+
+
+def tree_of(folder: str) -> Tree:
+    """The tree of one of `FOLDERS`."""
+    return Tree.read(ROOT / folder, folder if folder == "qa_cluster" else f"qa_cluster.{folder}")
 
 
 def room_of(module: str, rooms: Mapping[str, object]) -> str | None:

@@ -9,15 +9,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-from tests.contract.rooms import Tree, circle, in_order, room_of, wrong_directions
+from tests.contract.rooms import FOLDERS, POINTS, Tree, circle, in_order, room_of, tree_of, wrong_directions
+from tests.harness.programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-POINTS = ("gears", "models", "api", "cluster")
-FOLDERS = ("qa_cluster", *POINTS)
 MAX_FILES = 16
 GEARS = "qa_cluster.gears"
 FUNCTIONS = f"{GEARS}.functions"
@@ -72,10 +69,6 @@ API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "
 
 # In a checkout, qa_cluster also finds what is beside its folder: itself again, and files that no installed package has.
 SECOND_COPIES = {f"qa_cluster.{name}": frozenset[str]() for name in ("qa_cluster", "tests", "setup")}
-
-
-def tree_of(folder: str) -> Tree:
-    return Tree.read(ROOT / folder, folder if folder == "qa_cluster" else f"qa_cluster.{folder}")
 
 
 def outside(folder: str, tree: Tree) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.gears.calling.queues import TurnQueue
-from qa_cluster.gears.calling.sections import Aborted, Section, shielded
+from qa_cluster.gears.calling.sections import Aborted, CodeSection, shielded
 from qa_cluster.gears.calling.strands import Strand
 from qa_cluster.gears.calling.threads import FunctionThreads, Lane
 
@@ -144,11 +144,11 @@ async def test_work_that_is_ended_before_its_first_step_leaves_no_warning(
             section.interrupt()  # as another thread does it, just before the work begins
             super()._begin(work)
 
-        def _turn(self, section: Section) -> None:
+        def _turn(self, section: CodeSection) -> None:
             sections.append(section)
             super()._turn(section)
 
-    sections: list[Section] = []
+    sections: list[CodeSection] = []
     work = asyncio.ensure_future(Unready(threads_of(1), Lane.RUNS, "x").run(never()))
     with pytest.raises(asyncio.CancelledError):
         await work
@@ -180,7 +180,7 @@ async def test_too_many_stuck_calls_make_the_worker_give_up() -> None:
 
 
 async def test_a_shielded_piece_of_code_ends_before_the_interruption() -> None:
-    section, done = Section(), []
+    section, done = CodeSection(), []
     inside, go = threading.Event(), threading.Event()
 
     def work() -> None:
@@ -208,11 +208,11 @@ async def test_an_interruption_never_hits_what_comes_after() -> None:
     """Sections end while they are being interrupted, again and again."""
     late: list[str] = []
     stop = threading.Event()
-    current = [Section()]
+    current = [CodeSection()]
 
     def work() -> None:
         for _ in range(3000):
-            section = current[0] = Section()
+            section = current[0] = CodeSection()
             try:
                 with section:
                     sum(range(50))

@@ -13,7 +13,7 @@ from qa_cluster.evaluation.examples import Example
 from qa_cluster.models.evaluation.evaluate import ContextReader, silent
 from qa_cluster.reading.manifest import MODEL_FILE, Manifest
 from qa_cluster.reading.runtimes import RUNTIMES, Runner, open_runner
-from qa_cluster.reading.spans import Span, best_spans
+from qa_cluster.reading.spans import AnswerSpan, best_spans
 from qa_cluster.reading.windows import TextPairEncoder
 
 EASY = [
@@ -55,7 +55,7 @@ class Batches:
         self._encoder = encoder
         self._windows = [(encoder.windows(question, context)[0], context) for question, context in pairs]
 
-    def read(self, indices: list[int]) -> list[tuple[Span, np.ndarray]]:
+    def read(self, indices: list[int]) -> list[tuple[AnswerSpan, np.ndarray]]:
         """The best span and the start logits of each pair."""
         starts, ends = self._runner(self._encoder.pairs.batch([self._windows[index][0] for index in indices]))
         found = []

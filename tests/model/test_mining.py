@@ -14,7 +14,7 @@ from qa_cluster.evaluation.scoring import normalise
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.examples.data import load_dataset
 from qa_cluster.models.mining import mine as mining
-from qa_cluster.models.mining.mine import Answers, MiningSettings, mine
+from qa_cluster.models.mining.mine import KnownAnswers, MiningSettings, mine
 from tests.harness.programs import ROOT
 
 WRITTEN = ROOT / "models" / "training" / "written" / "law.jsonl.gz"
@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
     ],
 )
 def test_answers_are_found_as_exact_match_compares_and_as_they_stand(text: str, held: bool) -> None:
-    assert Answers(["1990", "the Old Town Hall", "%"]).stand_in(text) is held
+    assert KnownAnswers(["1990", "the Old Town Hall", "%"]).stand_in(text) is held
 
 
 def test_a_question_without_an_answer_has_negatives_of_other_titles_only(tmp_path: Path) -> None:

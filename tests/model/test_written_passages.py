@@ -14,23 +14,23 @@ import pytest
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.models.examples.data import load_dataset
-from qa_cluster.models.examples.passages import DOMAINS, Passage, Question, faults, folded, passage_of
+from qa_cluster.models.examples.passages import DOMAINS, WrittenPassage, WrittenQuestion, faults, folded, passage_of
 from tests.harness.programs import ROOT
 
 WRITTEN = ROOT / "models" / "training" / "written"
 YARDSTICK = ROOT / "tests" / "yardstick"
 NGRAM = 8
-GOOD = Passage(
+GOOD = WrittenPassage(
     "software",
     "tarsplit",
     "OPTIONS",
     "The option -s gives the size of a part in bytes. Its default is 4096 and its maximum is 1048576 bytes.",
-    (Question("What is the default part size of tarsplit?", "4096", "default", "full"),),
+    (WrittenQuestion("What is the default part size of tarsplit?", "4096", "default", "full"),),
 )
 
 
 @pytest.fixture(scope="module")
-def passages() -> list[Passage]:
+def passages() -> list[WrittenPassage]:
     files = sorted(WRITTEN.glob("*.jsonl.gz"))
     assert {path.name.removesuffix(".jsonl.gz") for path in files} == DOMAINS
     return [passage_of(json.loads(line), str(path)) for path in files for line in lines(path)]
@@ -40,11 +40,11 @@ def lines(path: Path) -> list[str]:
     return gzip.decompress(path.read_bytes()).decode().splitlines()
 
 
-def test_nothing_is_wrong_with_them(passages: list[Passage]) -> None:
+def test_nothing_is_wrong_with_them(passages: list[WrittenPassage]) -> None:
     assert faults(passages) == []
 
 
-def test_the_card_counts_what_is_there(passages: list[Passage]) -> None:
+def test_the_card_counts_what_is_there(passages: list[WrittenPassage]) -> None:
     card = (WRITTEN / "README.md").read_text()
     for domain in DOMAINS:
         here = [passage for passage in passages if passage.domain == domain]
@@ -58,7 +58,7 @@ def ngrams(text: str) -> Iterator[str]:
     return (" ".join(words[at : at + NGRAM]) for at in range(len(words) - NGRAM + 1))
 
 
-def test_they_share_no_eight_words_with_questions_of_the_yardstick(passages: list[Passage]) -> None:
+def test_they_share_no_eight_words_with_questions_of_the_yardstick(passages: list[WrittenPassage]) -> None:
     rows = [json.loads(row) for path in sorted(YARDSTICK.glob("*.jsonl")) for row in path.read_text().splitlines()]
     assert len(rows) > 500
     known = {gram for row in rows for gram in ngrams(row["question"])}

@@ -13,7 +13,7 @@ from qa_cluster.corpus import read_documents
 from qa_cluster.documents import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 from qa_cluster.source_map import read_map
-from qa_cluster.sources.extracted import Extracted, Place, Section
+from qa_cluster.sources.extracted import Extracted, ParagraphPlace, Section
 from qa_cluster.types import Document
 
 
@@ -249,7 +249,7 @@ class Upper:
         if name.startswith("bad"):
             raise InvalidInput("is no text")
         sections = (Section(0, 5, ("A",)), Section(9, 12, ("A", "B")))
-        return "text", Extracted("T" * 1000, data.decode().upper(), sections, (Place(0, 3),), "line")
+        return "text", Extracted("T" * 1000, data.decode().upper(), sections, (ParagraphPlace(0, 3),), "line")
 
 
 def test_an_extractor_reads_all_files_but_json_and_says_where_its_text_is_from(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from qa_cluster.errors import InvalidInput
 from ...backup.document_restoring import FAIL, POLICIES
 from ...backup.folder import reading
 from ...backup.manifest import DamagedBackup, NoBackup
-from ...backup.restoring import Outcome, Restoring
+from ...backup.restoring import RestoreOutcome, Restoring
 from ...terminal import console
 from ..shared_options import Audit, Json, audit_of, collection_name, load_settings
 
@@ -99,7 +99,7 @@ def restore(  # noqa: PLR0917 - one parameter is one option
         raise typer.Exit(_FAILED)
 
 
-def _run(restoring: Restoring, audit: Audit, what: dict[str, object]) -> Outcome:
+def _run(restoring: Restoring, audit: Audit, what: dict[str, object]) -> RestoreOutcome:
     """Restore, with a line in the audit log before the first write and one about all that was written."""
     begun = complete = False
 
@@ -136,11 +136,11 @@ def _report_check(restoring: Restoring, json: bool) -> None:
     )
 
 
-def _summary(outcome: Outcome) -> dict[str, Any]:
+def _summary(outcome: RestoreOutcome) -> dict[str, Any]:
     return asdict(outcome) | {"complete": outcome.complete}
 
 
-def _report(outcome: Outcome) -> None:
+def _report(outcome: RestoreOutcome) -> None:
     documents = outcome.documents
     console.say(
         f"{console.counted(documents.new + documents.replaced, 'document')} restored ({documents.new} new,"

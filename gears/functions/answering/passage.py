@@ -22,7 +22,7 @@ from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef
-from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around
 from qa_cluster.reading.places import Placed
 from qa_cluster.reading.prefix import SEPARATOR
 from qa_cluster.reading.spans import Reading, best_spans
@@ -68,7 +68,7 @@ class _Maps:
     known: OrderedDict[tuple[str, str, str], SourceMap] = field(default_factory=OrderedDict)
 
 
-def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
+def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are made anew."""
     stored = _Stored(record, reader)
     own = Placed(record.index, record.text, record.start)
@@ -76,7 +76,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
     budget = reader.manifest.context_tokens
     room = budget - len(tokens.ids)
     sides = (_within(record.left, room), _within(record.right, room))
-    parts: tuple[list[Part], list[Part]] = ([], [])
+    parts: tuple[list[PassageSentence], list[PassageSentence]] = ([], [])
     # The nearest first, as few as may be needed: whether there is room for the next ones, only their tokens tell.
     while near := [
         each
@@ -86,8 +86,8 @@ def passage_of(record: SentenceRecord, reader: Reader) -> Passage:
     ]:
         found = reader.sentences([each.text for each in near], stored.among(near))
         for each, made_tokens in zip(near, found, strict=True):
-            parts[each.index > own.index].append(Part(each.text, each.start, made_tokens))
-    return around(Part(own.text, own.start, tokens), *parts, index=own.index, budget=budget)
+            parts[each.index > own.index].append(PassageSentence(each.text, each.start, made_tokens))
+    return around(PassageSentence(own.text, own.start, tokens), *parts, index=own.index, budget=budget)
 
 
 def _within(side: Sequence[Placed], room: int) -> Sequence[Placed]:
@@ -126,7 +126,7 @@ class _Stored:
 
 
 async def read_passage(
-    sentence: SentenceRef, record: SentenceRecord, passage: Passage, question: str, reader: Reader
+    sentence: SentenceRef, record: SentenceRecord, passage: ReadingPassage, question: str, reader: Reader
 ) -> PassageReading:
     """Have a passage read, or get the reading that serves it."""
     section = _section(sentence, record) if reader.manifest.passage_prefix else ""
@@ -173,7 +173,7 @@ def _section(sentence: SentenceRef, record: SentenceRecord) -> str:
     return SEPARATOR.join(found.section_at(record.start))
 
 
-async def _read(passage: Passage, question: str, reader: Reader, prefix: Sequence[int]) -> PassageReading:
+async def _read(passage: ReadingPassage, question: str, reader: Reader, prefix: Sequence[int]) -> PassageReading:
     windows = reader.pairs.windows(reader.question(question), passage.tokens, prefix)
     outputs = await asyncio.gather(*(run_window(reader, window) for window in windows))
     reading = best_spans(

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 from qa_cluster.errors import QAError
 from qa_cluster.gears.functions.readers import exchange, loaded, stored, warming
-from qa_cluster.gears.functions.readers.exchange import Offer
+from qa_cluster.gears.functions.readers.exchange import ReaderOffer
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard import slots
 from qa_cluster.gears.functions.shard.slots import View
@@ -47,7 +47,7 @@ class _Origin:
 
     tag: str
     node: str
-    offer: Offer
+    offer: ReaderOffer
 
 
 @dataclass

@@ -23,7 +23,7 @@ KEEP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ReaderOffer:
     """A whole reader in keys of some tag. `key_name` is empty if it is the default one there."""
 
     name: str
@@ -43,13 +43,13 @@ class _Served:
     parts: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
 
-def under(tag: str) -> list[Offer]:
+def under(tag: str) -> list[ReaderOffer]:
     """The whole readers under a tag on this server."""
     offers = []
     for item in stored.readers(tag) or []:
         try:
             if item.ref is not None:
-                offers.append(Offer(Manifest.from_json(item.manifest).name, item.name, item.manifest))
+                offers.append(ReaderOffer(Manifest.from_json(item.manifest).name, item.name, item.manifest))
         except ModelError:  # `loaded` reports it if these keys are the shard's own
             continue
     return offers
@@ -66,13 +66,13 @@ def dump(tag: str, name: str) -> bytes | None:
     return None if value is None else as_bytes(value)
 
 
-async def offered(node: str) -> list[Offer]:
+async def offered(node: str) -> list[ReaderOffer]:
     """The readers of another shard."""
     reply = await rg.ask_shard(node, REQUEST, None, ANSWER_SECONDS)
-    return [Offer(name, key_name, manifest) for name, key_name, manifest in reply]
+    return [ReaderOffer(name, key_name, manifest) for name, key_name, manifest in reply]
 
 
-async def fetch(node: str, offer: Offer, part: str) -> bytes:
+async def fetch(node: str, offer: ReaderOffer, part: str) -> bytes:
     """A part of a reader of another shard: ``tokenizer``, ``dump`` (of its model's key) or ``model`` (the file)."""
     pieces: list[bytes] = []
     size = 0
@@ -105,7 +105,7 @@ async def answer(_sender: str, asked: tuple[bytes, str, int] | None) -> Any:
     return None
 
 
-async def _part(tag: str, offer: Offer, part: str) -> bytes | None:
+async def _part(tag: str, offer: ReaderOffer, part: str) -> bytes | None:
     """A part of a reader here; it is kept for a while, because its pieces are asked for one after the other."""
     name = (f"{offer.name} {offer.key_name}", part)
     served = state.of(_Served).parts

@@ -14,7 +14,7 @@ import pytest
 from qa_cluster.errors import ClusterError
 from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
-from qa_cluster.ranking.bm25 import Part, merge
+from qa_cluster.ranking.bm25 import RankedPartition, merge
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
 from qa_cluster.sentences import split_sentences
@@ -91,7 +91,7 @@ def test_what_the_partitions_hold_is_kept_apart() -> None:
     ]
     found = merge(shards, 2)
     assert (found.sentences, found.terms, found.frequencies, found.epochs) == (6, ("x",), (3,), {"t": 1, "u": 4})
-    assert found.parts == {"t": Part(3, (2,), 11, 20), "u": Part(3, (1,), 12, 30)}
+    assert found.parts == {"t": RankedPartition(3, (2,), 11, 20), "u": RankedPartition(3, (1,), 12, 30)}
 
 
 def test_no_terms_and_no_candidates() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qa_cluster.ranking.bm25 import Candidate, Part, Ranking
+from qa_cluster.ranking.bm25 import Candidate, RankedPartition, Ranking
 from qa_cluster.ranking.watching import watch_commands
 
 TAGS = ("06S", "0Wq")
@@ -18,8 +18,10 @@ TAGS = ("06S", "0Wq")
 def ranking(sentences: int, frequencies: tuple[int, ...]) -> Ranking:
     """Of two partitions, the first of which holds a third of everything."""
     parts = {
-        TAGS[0]: Part(sentences // 3, tuple(number // 3 for number in frequencies), 5, 50),
-        TAGS[1]: Part(sentences - sentences // 3, tuple(number - number // 3 for number in frequencies), 6, 60),
+        TAGS[0]: RankedPartition(sentences // 3, tuple(number // 3 for number in frequencies), 5, 50),
+        TAGS[1]: RankedPartition(
+            sentences - sentences // 3, tuple(number - number // 3 for number in frequencies), 6, 60
+        ),
     }
     terms = tuple(f"t{number}" for number in range(len(frequencies)))
     return Ranking([], dict.fromkeys(TAGS, 1), sentences, terms, frequencies, parts)
@@ -62,7 +64,7 @@ def test_without_terms_nothing_can_move_it() -> None:
 
 
 def test_terms_that_no_index_holds_are_not_sent() -> None:
-    found = Ranking([], dict.fromkeys(TAGS, 1), 9, ("x" * 257, "ok"), (0, 1), {"06S": Part(9, (0, 1), 1, 2)})
+    found = Ranking([], dict.fromkeys(TAGS, 1), 9, ("x" * 257, "ok"), (0, 1), {"06S": RankedPartition(9, (0, 1), 1, 2)})
     words = watch_commands(found, 8, name="n", ttl_ms=1, drift=0.0)["06S"]
     assert words[10:] == ("TERMS", 1, "ok", 1, 1, 1, "DOCUMENTS", 0)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_cluster.reading.passages import MAX_GAP, MAX_NEIGHBOURS, Part, around, reach
+from qa_cluster.reading.passages import MAX_GAP, MAX_NEIGHBOURS, PassageSentence, around, reach
 from qa_cluster.reading.spans import best_spans
 from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.reading.windows import Window
@@ -49,9 +49,9 @@ def test_the_budget_holds_and_is_used(own: int, left: list[int], right: list[int
             assert taken in (len(side), MAX_NEIGHBOURS) or used + side[taken] > budget
 
 
-def parts_of(document: str) -> list[Part]:
+def parts_of(document: str) -> list[PassageSentence]:
     return [
-        Part(document[start:end], start, small_tokenizer().encode_text(document[start:end]))
+        PassageSentence(document[start:end], start, small_tokenizer().encode_text(document[start:end]))
         for start, end in split_sentences(document)
     ]
 
@@ -123,9 +123,9 @@ def test_alone_nothing_is_copied() -> None:
     assert (passage.text, passage.start, passage.first, passage.breaks) == (part.text, 0, 3, ())
 
 
-def made(start: int, length: int = 4) -> Part:
+def made(start: int, length: int = 4) -> PassageSentence:
     one = np.zeros(1, dtype=np.int32)
-    return Part("x" * length, start, TextTokens(one, one, one + length))
+    return PassageSentence("x" * length, start, TextTokens(one, one, one + length))
 
 
 @pytest.mark.parametrize(("start", "joined"), [(14 + MAX_GAP, True), (15 + MAX_GAP, False), (13, False), (0, False)])

@@ -19,7 +19,7 @@ from qa_cluster.gears.inference.served import RunTimes
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around
 from qa_cluster.reading.windows import PairEncoder
 from qa_cluster.source_map import write_map
 from tests.unit.small_tokenizer import small_tokenizer
@@ -68,9 +68,12 @@ def nothing_kept() -> Iterator[None]:
     state.forget()
 
 
-def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> Passage:
+def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> ReadingPassage:
     starts = [sum(len(text) + 1 for text in texts[:i]) for i in range(len(texts))]
-    parts = [Part(text, start, small_tokenizer().encode_text(text)) for text, start in zip(texts, starts, strict=True)]
+    parts = [
+        PassageSentence(text, start, small_tokenizer().encode_text(text))
+        for text, start in zip(texts, starts, strict=True)
+    ]
     return around(parts[index], parts[:index][::-1], parts[index + 1 :], index=index, budget=64)
 
 

@@ -12,7 +12,7 @@ import pytest
 from qa_cluster.documents import SentenceRecord
 from qa_cluster.errors import ClusterError, QueueFull, ReplyError
 from qa_cluster.keys import SentenceRef
-from qa_cluster.reading.passages import Part, Passage, around
+from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around
 from qa_cluster.reading.readings import (
     FoundSpan,
     ReadSentence,
@@ -22,7 +22,7 @@ from qa_cluster.reading.readings import (
     sentence_answer,
     valid_answer,
 )
-from qa_cluster.reading.spans import Reading, Span
+from qa_cluster.reading.spans import AnswerSpan, Reading
 from qa_cluster.reading.tokenization import TextTokens
 
 DOCUMENT = "Zoë sang.\n\nShe wrote 😀 programs. Then she left."
@@ -30,17 +30,17 @@ PLACES = [(0, 9), (11, 32), (33, 47)]
 NAME = "do_c:{t}:1"
 
 
-def part(number: int) -> Part:
+def part(number: int) -> PassageSentence:
     start, end = PLACES[number]
     tokens = np.arange(2, dtype=np.int32)
-    return Part(DOCUMENT[start:end], start, TextTokens(tokens, tokens, tokens + 1))
+    return PassageSentence(DOCUMENT[start:end], start, TextTokens(tokens, tokens, tokens + 1))
 
 
-def passage(budget: int) -> Passage:
+def passage(budget: int) -> ReadingPassage:
     return around(part(1), [part(0)], [part(2)], index=1, budget=budget)
 
 
-def value(budget: int = 0, spans: list[Span] | None = None, **changes: Any) -> bytes:
+def value(budget: int = 0, spans: list[AnswerSpan] | None = None, **changes: Any) -> bytes:
     record = SentenceRecord(1, part(1).text, part(1).start, "v1", "do_c", "Title", "")
     read = ReadSentence(SentenceRef("do_c", "t", 1), record, passage(budget), Reading(spans or [], 1.25), 2, True)
     found = sentence_answer(read, model_id="m", revision="r", reading_revision="r+64", created=1.0)
@@ -53,7 +53,7 @@ def parsed(reply: bytes, cache: str = "miss") -> Any:
 
 
 def test_a_sentence_alone() -> None:
-    reply = value(0, [Span(0, 3, 5.12346, 6.0), Span(12, 20, -1.0, 0.0)])
+    reply = value(0, [AnswerSpan(0, 3, 5.12346, 6.0), AnswerSpan(12, 20, -1.0, 0.0)])
     answer = json.loads(reply)
     assert (answer["answer"], answer["start"], answer["end"], answer["score"]) == ("She", 11, 14, 5.1235)
     assert (answer["sentence"], answer["sentence_start"], answer["sentence_end"]) == (DOCUMENT[11:32], 11, 32)
@@ -69,7 +69,7 @@ def test_a_sentence_alone() -> None:
 
 
 def test_a_sentence_with_neighbours() -> None:
-    reply = value(64, [Span(0, 3, 5.0, 6.0), Span(11, 14, 4.0, 0.0), Span(33, 37, 3.0, 0.0)])
+    reply = value(64, [AnswerSpan(0, 3, 5.0, 6.0), AnswerSpan(11, 14, 4.0, 0.0), AnswerSpan(33, 37, 3.0, 0.0)])
     answer = json.loads(reply)
     assert (answer["answer"], answer["start"], answer["end"]) == ("Zoë", 0, 3)
     assert (answer["sentence_start"], answer["sentence_end"], answer["sentence_index"]) == (11, 32, 1)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_cluster.errors import InferenceFailed
-from qa_cluster.reading.spans import Reading, Span, best_spans
+from qa_cluster.reading.spans import AnswerSpan, Reading, best_spans
 from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.reading.windows import Window
 from qa_cluster.sentences import split_sentences
@@ -178,7 +178,7 @@ def test_what_two_windows_see_is_one_span_with_its_better_score(overlapping: boo
     windows = [window(0, 8), window(6, 8)]
     logits = [with_span(8, 0, (6, 7), 3), with_span(8, 1, (0, 1), 6)]
     spans = best_spans(windows, logits, tokens, text, max_answer_tokens=2, n_best=2, overlapping=overlapping).spans
-    assert spans[0] == Span(24, 31, 5.0, 6.0)
+    assert spans[0] == AnswerSpan(24, 31, 5.0, 6.0)
     assert (spans[1].start, spans[1].end) != (24, 31)
 
 
