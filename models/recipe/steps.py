@@ -30,7 +30,7 @@ from ..training.state import STATE_FILE
 from ..training.train import Lessons, train
 from . import tiny
 from .fetch import fetch
-from .plan import Data, EncoderSource, Plan, Training
+from .plan import Data, Encoder, Plan, Training
 
 HELD_OUT = "held-out"
 
@@ -110,7 +110,7 @@ class Recipe:
     def encoders(self) -> dict[str, str]:
         """Fetch or make both encoders."""
 
-        def work(name: str, encoder: EncoderSource) -> str:
+        def work(name: str, encoder: Encoder) -> str:
             folder = self.folder / "encoders" / name
             if encoder.tiny:
                 tiny.save(folder, encoder.tiny, self.plan.seed)

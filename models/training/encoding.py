@@ -63,7 +63,7 @@ class _Row:
     spans: NDArray[np.int32]
 
 
-class Encoder:
+class WindowEncoder:
     """Turns questions and contexts into windows with a Hugging Face fast tokenizer, whatever its pair layout.
 
     About `title_share` of the questions have their contexts' prefixes in every window; `seed` chooses which ones.

@@ -9,7 +9,7 @@ from qa_cluster.evaluation.scoring import exact_match, f1
 
 from ..examples.labelled import Labelled
 from .base import Base
-from .encoding import Encoder, Windows
+from .encoding import WindowEncoder, Windows
 from .padding import pad
 
 MAX_ANSWER_TOKENS = 30
@@ -63,10 +63,10 @@ def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArr
     return float(pairs.flat[best]) - float(start[0] + end[0]), int(spans[first, 0]), int(spans[last, 1])
 
 
-def reading_encoder(base: Base, *, titles: bool) -> Encoder:
+def reading_encoder(base: Base, *, titles: bool) -> WindowEncoder:
     """Return an encoder with the windows of serving, and with prefixes if the network knows `titles`."""
     length = min(base.max_tokens, WINDOW_TOKENS)
-    return Encoder(
+    return WindowEncoder(
         base.tokenizer,
         max_tokens=length,
         doc_stride=min(DOC_STRIDE, length // 3),

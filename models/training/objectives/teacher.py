@@ -21,7 +21,7 @@ from qa_cluster.errors import InvalidInput, ModelError
 from ...checkpoints.record import knows_titles
 from ...examples.labelled import Labelled
 from ..base import Base, Machine, load_base
-from ..encoding import Encoder, Windows
+from ..encoding import WindowEncoder, Windows
 from ..padding import pad
 from ..settings import TrainingSettings
 from .outputs import TOP, Outputs, compressed, key_of
@@ -151,7 +151,7 @@ def _same(path: Path, identity: dict[str, Any]) -> Outputs:
 def _read(
     base: Base, examples: Sequence[Labelled], settings: TrainingSettings, machine: Machine, titles: bool
 ) -> Outputs:
-    encoder = Encoder(
+    encoder = WindowEncoder(
         base.tokenizer,
         max_tokens=settings.max_tokens,
         doc_stride=settings.doc_stride,
