@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +23,6 @@ from qa_cluster.cluster.nodes.connect import shards_of
 from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.readers import reader_loading, shard_readers
 from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
-from qa_cluster.cluster.servers.signals import until_signal
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, sha256_hex
 from tests.functions.running_shards import SECONDS
@@ -142,31 +142,46 @@ def test_a_default_of_some_shards_is_listed_as_such(shards: TinyShards, listed: 
         shards.unload("last")
 
 
-def test_a_load_that_is_interrupted_waits_for_what_is_under_way_and_takes_it_back(
-    shards: TinyShards, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taking = threading.Event()
-    stored = threading.Event()
-    store = shard_readers.store_model
+INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+from qa_cluster.cluster.nodes.all_shards import Place
+from qa_cluster.cluster.readers import reader_loading, shard_readers
+from qa_cluster.cluster.readers.reader_files import read_reader
+from qa_cluster.cluster.servers.signals import until_signal
+from qa_cluster.config import Settings
 
-    def slowly(node: Node, client: redis.Redis, *rest: object) -> None:
-        if node.port == shards.nodes[1].port:
-            stored.wait(SECONDS)
-            taking.wait(1.0)  # a key that is removed before this ends comes back
-        store(node, client, *rest)  # type: ignore[arg-type]
+url, folder, port = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+taking, stored = threading.Event(), threading.Event()
+store = shard_readers.store_model
 
-    def step(text: str) -> None:
-        if "is compiled and stored" in text and not stored.is_set():
-            # before the other shard goes on, and to the thread that waits for both
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
-            stored.set()
-        if "again: the previous readers" in text:
-            taking.set()
+def slowly(node, client, *rest):
+    if node.port == port:
+        stored.wait(60)
+        taking.wait(1.0)  # a key that is removed before this ends comes back
+    store(node, client, *rest)
 
-    monkeypatch.setattr(shard_readers, "store_model", slowly)
-    with pytest.raises(KeyboardInterrupt), until_signal():
-        reader_loading.load(replace(shards.place(), on_step=step), read_reader(shards.folder / "last"))
-    assert taking.is_set()
+def step(text):
+    if "is compiled and stored" in text and not stored.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+        stored.set()
+    if "again: the previous readers" in text:
+        taking.set()
+
+shard_readers.store_model = slowly
+try:
+    with until_signal():
+        reader_loading.load(Place.of(Settings(), url, 60.0, step), read_reader(folder))
+except KeyboardInterrupt:
+    print("interrupted; taken back:", taking.is_set())
+"""
+
+
+def test_a_load_that_is_interrupted_waits_for_what_is_under_way_and_takes_it_back(shards: TinyShards) -> None:
+    words = [shards.url, str(shards.folder / "last"), str(shards.nodes[1].port)]
+    program = [sys.executable, "-c", INTERRUPTED, *words]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False)
+    assert (done.returncode, done.stdout) == (0, "interrupted; taken back: True\n"), done.stderr
 
 
 def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it_back(
