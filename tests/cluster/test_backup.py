@@ -462,18 +462,25 @@ def test_beside_a_writer_the_documents_of_a_shard_are_of_one_moment_or_it_says_s
     assert exact != ("was written to all the time" in told.stderr)
 
 
+def wait_begun(running: subprocess.Popen[str], folder: Path, pattern: str) -> None:
+    """Waits until the folder has what a backup makes first, or the backup is over."""
+    while running.poll() is None and not list(folder.glob(pattern)):
+        time.sleep(0.001)
+
+
 def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source: Site, tmp_path: Path) -> None:
     target = tmp_path / "backup"
 
     def caught() -> bool:
         """Whether a backup was killed in the act: one may be over before this process has looked again."""
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
-            while running.poll() is None and not list(tmp_path.glob(".backup.unfinished-*/*")):
-                time.sleep(0.001)
+            wait_begun(running, tmp_path, ".backup.unfinished-*/*")
             running.kill()
-        if target.exists():
-            shutil.rmtree(target)
-        return bool(list(tmp_path.iterdir()))
+        if list(tmp_path.glob(".backup.unfinished-*")):
+            assert not target.exists()
+            return True
+        shutil.rmtree(target)
+        return False
 
     eventually(caught)
     (left,) = tmp_path.iterdir()
@@ -520,8 +527,7 @@ def test_an_interrupted_backup_leaves_nothing(source: Site, tmp_path: Path) -> N
     def caught() -> str:
         """What a backup says that was interrupted in the act; one may be over before this process has looked again."""
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
-            while running.poll() is None and not list(tmp_path.iterdir()):
-                time.sleep(0.001)
+            wait_begun(running, tmp_path, "*")
             running.send_signal(signal.SIGINT)
             _, told = running.communicate(timeout=120)
         if running.returncode == 0:

@@ -157,7 +157,7 @@ store = shard_readers.store_model
 
 def slowly(node, client, *rest):
     if node.port == port:
-        stored.wait(60)
+        stored.wait(30)
         taking.wait(1.0)  # a key that is removed before this ends comes back
     store(node, client, *rest)
 
