@@ -92,7 +92,10 @@ async def check_keys(options: ServiceOptions, host: str) -> None:
 def connection_limits(settings: Settings) -> ConnectionLimits:
     """The limits of the service's connections, from the settings."""
     return ConnectionLimits(
-        settings.http_max_connections, settings.http_head_timeout_ms / 1000, settings.body_timeout_ms / 1000
+        connections=settings.http_max_connections,
+        head_seconds=settings.http_head_timeout_ms / 1000,
+        stall_seconds=settings.body_timeout_ms / 1000,
+        idle_seconds=settings.http_idle_timeout_ms / 1000,
     )
 
 

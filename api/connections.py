@@ -1,6 +1,6 @@
 """Bounds what a connection may cost, and takes nothing for a request that is none.
 
-uvicorn ends a connection that is quiet after an answer, and no other: one that sends nothing, one whose head never ends
+uvicorn ends a connection that is idle after an answer, and no other: one that sends nothing, one whose head never ends
 and one that does not read its answer would stay for ever, and so many of them as there are file descriptors. Here each
 has a time, a head has a size, and the process has a number of connections. Bodies have their own time (`http.py`).
 
@@ -35,14 +35,16 @@ class ConnectionLimits:
     """The limits of connections.
 
     Attributes:
-        connections: most at once; more are answered 503.
+        connections: most at once; one more takes the place of the one that has been idle longest, or is answered 503.
         head_seconds: longest time for the head of a request, from the connection or its first byte on.
         stall_seconds: longest time in which a client takes nothing of its answer.
+        idle_seconds: longest time between an answer and the next request.
     """
 
     connections: int
     head_seconds: float
     stall_seconds: float
+    idle_seconds: float
 
 
 def bounded(limits: ConnectionLimits) -> type[asyncio.Protocol]:
@@ -64,15 +66,33 @@ class BoundedProtocol(HttpToolsProtocol):
         self._held = b""  # what has come and was not read
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
+        self.timeout_keep_alive = self.limits.idle_seconds  # type: ignore[assignment]  # uvicorn's are whole seconds
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin, or refuse one connection too many."""
+        """Begin; one connection too many ends an idle one, or is refused."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections:
+        if len(self.connections) > self.limits.connections and not self._end_an_idle_one():
             most = self.limits.connections
             self._refuse(QueueFull(f"{most} connections are open, the limit (http_max_connections)"))
         else:
             self._arm_head()
+
+    def _end_an_idle_one(self) -> bool:
+        """Close the connection that has waited longest for its next request; whether there is one."""
+        idle = [
+            (other.timeout_keep_alive_task.when(), index, other)
+            for index, other in enumerate(self.connections)
+            if isinstance(other, BoundedProtocol) and other.timeout_keep_alive_task is not None and other._is_unused()
+        ]
+        if not idle:
+            return False
+        # At once: a close waits for what the client does, and another could come in its place meanwhile.
+        min(idle)[2].transport.abort()
+        return True
+
+    def _is_unused(self) -> bool:
+        """Whether the client has all of its answer, and nothing of the connection ends yet."""
+        return not self.transport.is_closing() and self.transport.get_write_buffer_size() == 0
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""

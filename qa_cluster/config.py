@@ -197,7 +197,20 @@ class Settings:
         maximum=100_000,
     )
     http_max_connections: int = _of(
-        1024, "connections the REST service has at once; more are answered 503", minimum=1, maximum=1_000_000
+        1024,
+        "connections the REST service has at once: one more takes the place of the one that has been idle longest, or"
+        " is answered 503",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    # Clients and proxies keep connections for 5 to 60 s: who closes first must be them, or a request meets the close.
+    http_idle_timeout_ms: int = _of(
+        75_000,
+        "how long the REST service keeps a connection after an answer, for the next request; longer than its clients,"
+        " or a proxy before it, would keep one",
+        unit="ms",
+        minimum=1,
+        maximum=3_600_000,
     )
     http_head_timeout_ms: int = _of(
         10_000,

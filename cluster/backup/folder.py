@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -94,8 +94,8 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
     if place.parent.is_dir():
         _tidy(place)
     check_target(place, force=force)
-    path = Path(tempfile.mkdtemp(prefix=_hidden(place, _UNFINISHED), dir=place.parent))
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # The name is known before the folder is there: an interrupt may come between its making and the next line.
+    path = _beside(place, _UNFINISHED)
     folder = BackupFolder(path)
 
     def finish(manifest: BackupManifest) -> Path:
@@ -107,11 +107,13 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
         return place
 
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield folder, finish
+        path.mkdir(_FOLDER_MODE)
+        with _locked(path, fcntl.LOCK_EX) as free:
+            if not free:  # another command's `_tidy` came between the two lines
+                raise ConfigError(f"another backup to {str(place)!r} began at the same moment: repeat the command")
+            yield folder, finish
     finally:
         folder.abandon()
-        os.close(lock)
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -179,12 +181,13 @@ def _take_place(path: Path, place: Path) -> None:
     with _locked(place, fcntl.LOCK_EX) as free:
         if not free:
             raise ConfigError(_IN_USE.format(str(place)))
-        former = Path(tempfile.mkdtemp(prefix=_hidden(place, _REPLACED), dir=place.parent))
-        place.rename(former)
+        former = _beside(place, _REPLACED)
         try:
+            place.rename(former)
             path.rename(place)
         except BaseException:
-            former.rename(place)
+            if former.exists() and not place.exists():
+                former.rename(place)
             raise
         _sync(place.parent)
         shutil.rmtree(former, ignore_errors=True)
@@ -192,6 +195,10 @@ def _take_place(path: Path, place: Path) -> None:
 
 def _hidden(place: Path, what: str) -> str:
     return f".{place.name}.{what}-"
+
+
+def _beside(place: Path, what: str) -> Path:
+    return place.parent / f"{_hidden(place, what)}{secrets.token_hex(8)}"
 
 
 def _tidy(place: Path) -> None:

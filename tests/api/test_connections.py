@@ -23,6 +23,7 @@ from tests.harness.ports import free_port
 pytestmark = pytest.mark.hostile
 SECONDS = 30.0
 POST = b"POST /qa HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+ASK = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 @asynccontextmanager
@@ -85,7 +86,7 @@ async def test_a_connection_that_has_no_whole_request_is_ended(cluster: Scripted
 async def test_what_follows_an_answer_is_no_reason_to_stay(cluster: ScriptedCluster) -> None:
     """uvicorn's own timer ends at the first byte of anything."""
     async with running(cluster, http_head_timeout_ms=300) as (port, _):
-        answered = await said(port, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n", *[b"\r\n"] * 400)
+        answered = await said(port, ASK, *[b"\r\n"] * 400)
         assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
 
 
@@ -107,6 +108,31 @@ async def test_there_are_so_many_connections_and_no_more(cluster: ScriptedCluste
             return (await client.get("/livez")).is_success
 
         await eventually_async(free, SECONDS)
+
+
+async def test_a_connection_stays_after_an_answer_for_a_while(cluster: ScriptedCluster) -> None:
+    async with running(cluster, http_idle_timeout_ms=300) as (port, _):
+        assert (await said(port, ASK)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(cluster: ScriptedCluster) -> None:
+    async with running(cluster, http_max_connections=3) as (port, _):
+
+        async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+            writer.write(ASK)
+            return await reader.readuntil(b"}")
+
+        async with asyncio.timeout(SECONDS):
+            silent, longest, idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            for each in (longest, idle):
+                assert (await answered(*each)).startswith(b"HTTP/1.1 200 ")
+            another = await asyncio.open_connection("127.0.0.1", port)
+            assert (await answered(*another)).startswith(b"HTTP/1.1 200 ")
+            assert await longest[0].read() == b""
+            for each in (silent, idle):
+                assert (await answered(*each)).startswith(b"HTTP/1.1 200 ")
+        for _, writer in (silent, longest, idle, another):
+            writer.close()
 
 
 async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: ScriptedCluster) -> None:

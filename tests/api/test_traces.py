@@ -338,6 +338,7 @@ async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
         assert collector.spans == [], "all were answered while it held the first request"
         collector.held = False
         collector.release.set()
+        await eventually_async(lambda: collector.requests == 2)  # what waited has left the queue
         await ask(client, HEADERS, cache="off")
         await spans_of(collector)
     assert len([record for record in caplog.records if "are lost" in record.getMessage()]) == 1

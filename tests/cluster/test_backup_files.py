@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +98,38 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
         folder.lines(DOCUMENTS).add(line("ada"))
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
+
+
+def interrupt_after(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The next call of this function of `os` does its work, and then the interrupt arrives."""
+    function = getattr(os, name)
+
+    def interrupted(*arguments: Any, **named: Any) -> None:
+        monkeypatch.setattr(os, name, function)
+        function(*arguments, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, name, interrupted)
+
+
+def test_an_interrupt_leaves_nothing_even_as_the_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_after(monkeypatch, "mkdir")
+    with pytest.raises(KeyboardInterrupt), new_backup(tmp_path / "backup"):
+        raise AssertionError("the interrupt comes before")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_between_two_backups_leaves_the_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backup = made(tmp_path / "backup")
+    with pytest.raises(KeyboardInterrupt), new_backup(backup, force=True) as (folder, finish):
+        interrupt_after(monkeypatch, "rename")
+        finish(manifest(folder, 0))
+    assert BackupManifest.load(backup).counts["documents"] == 3
+    assert list(tmp_path.iterdir()) == [backup]
 
 
 def test_what_a_killed_backup_has_left_is_no_backup_and_goes_with_the_next(tmp_path: Path) -> None:
