@@ -57,9 +57,15 @@ def raise_on_error(reply: Reply) -> Reply:
 
 
 class BlockingLink:
-    """One connection, used by one thread."""
+    """One connection, used by one thread.
+
+    Attributes:
+        owed: a command was sent, and its reply is not read yet. If that was interrupted, the link is of no use: what
+            comes next would be taken for the reply to another command.
+    """
 
     def __init__(self, start: Start) -> None:
+        self.owed = False
         self._socket = start.connect()
         self._socket.settimeout(REPLY_TIMEOUT_SECONDS)
         self._reader = hiredis.Reader()
@@ -71,17 +77,24 @@ class BlockingLink:
 
     def execute(self, *arguments: Argument) -> Reply:
         """Send one command and wait for its reply; an error reply is raised as GearsError."""
-        self.send(*arguments)
-        return raise_on_error(self.read())
+        data = encode(arguments)
+        self.owed = True  # a function can be interrupted between any two of these lines
+        self._transmit(data)
+        reply = self.read()
+        self.owed = False
+        return raise_on_error(reply)
 
     def execute_many(self, commands: Iterable[Sequence[Argument]]) -> list[Reply]:
         """Send all commands at once, then read all replies; errors stay in the list as objects."""
         packed = [encode(command) for command in commands]
         if not packed:
             return []
-        self._transmit(b"".join(packed))
         gets, read = self._reader.gets, self.read
-        return [read() if (reply := gets()) is False else reply for _ in packed]
+        self.owed = True
+        self._transmit(b"".join(packed))
+        replies = [read() if (reply := gets()) is False else reply for _ in packed]
+        self.owed = False
+        return replies
 
     def send(self, *arguments: Argument) -> None:
         """Send one command without reading its reply."""
@@ -131,7 +144,7 @@ class BlockingLink:
 
 
 class LinkPool:
-    """A blocking link for each thread that asks for one; a broken one is replaced."""
+    """A blocking link for each thread that asks for one; a broken one, and one that is owed a reply, is replaced."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -140,7 +153,8 @@ class LinkPool:
     def link(self) -> BlockingLink:
         """The calling thread's link."""
         link: BlockingLink | None = getattr(self._local, "link", None)
-        if link is None or link.closed:
+        if link is None or link.closed or link.owed:
+            # One that is owed a reply is not closed here: a finalizer may run a command in the middle of another one.
             link = self._local.link = BlockingLink(self._start)
         return link
 

@@ -96,6 +96,9 @@ class Shards:
 
     def rank(self, question: str, count: int = 8) -> Ranking:
         replies = [self.on(node, "RG.TRIGGER", RANK_TRIGGER, count, question) for node in self.nodes]
+        for reply in replies:
+            if isinstance(reply[0], redis.RedisError):
+                raise reply[0]
         return merge([json.loads(reply[0]) for reply in replies], count)
 
     def ranked_documents(self, question: str) -> list[str]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import hiredis
 import pytest
 
 from qa_cluster.errors import WorkerLost, from_reply
+from qa_cluster.gears.calling.sections import Aborted
 from qa_cluster.gears.shard import link as link_module
 from qa_cluster.gears.shard.failures import GearsError, error_line
-from qa_cluster.gears.shard.link import AsyncLink, BlockingLink, encode
+from qa_cluster.gears.shard.link import AsyncLink, BlockingLink, LinkPool, encode
 from qa_cluster.gears.shard.shard import Start
 
 HELLO = b"*6\r\n$6\r\nworker\r\n:1\r\n$8\r\nshard_id\r\n$1\r\n0\r\n$7\r\ncluster\r\n:0\r\n"
@@ -49,6 +54,75 @@ def test_a_reply_that_memory_does_not_suffice_for_ends_the_link(ends: tuple[Bloc
     with pytest.raises(MemoryError):
         link.execute("GET", "big")
     assert link.closed
+
+
+def echo(theirs: socket.socket) -> None:
+    """Answers every command with its last argument, in two pieces."""
+    reader = hiredis.Reader()
+    theirs.sendall(HELLO)
+    with theirs, suppress(OSError):
+        while data := theirs.recv(1 << 16):
+            reader.feed(data)
+            while (command := reader.gets()) is not False:
+                if command[0] != b"QA.HELLO":
+                    head, tail = b"$%d\r\n" % len(command[-1]), b"%b\r\n" % command[-1]
+                    theirs.sendall(head)
+                    theirs.sendall(tail)
+
+
+def interrupted_at(step: int, call: Callable[[], object]) -> bool:
+    """Whether the call was interrupted before this step of the bytecode that the link runs for it."""
+    left = step
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        nonlocal left
+        if frame.f_code.co_filename != link_module.__file__:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                raise Aborted
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except Aborted:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_interrupted_function_leaves_no_reply_to_the_next_one(monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
+    """Wherever the interruption comes: the next command on the thread has its own reply."""
+
+    opened: list[socket.socket] = []
+
+    def connect(_: Start) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        opened.append(ours)
+        threading.Thread(target=echo, args=(theirs,), daemon=True).start()
+        return ours
+
+    monkeypatch.setattr(Start, "connect", connect)
+    pool, step = LinkPool(Start(1, "token", "", "", 0)), 0
+
+    def call() -> None:
+        if many:
+            pool.link().execute_many([("ECHO", "interrupted"), ("ECHO", "too")])
+        else:
+            pool.link().execute("ECHO", "interrupted")
+
+    pool.link()
+    while interrupted_at(step, call):
+        step += 1
+        assert pool.link().execute("ECHO", str(step)) == str(step).encode()
+    assert step > 50
+    for each in opened:
+        each.close()
 
 
 def test_a_broken_link_is_told_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
