@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import select
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -186,6 +187,30 @@ def test_a_reader_that_leaves_cancels_its_function(shard: Server) -> None:
         tracker.send("GET ask")
         begun(shard, 1)
     eventually(lambda: execute(shard, "GET", "cancelled") == "1")
+
+
+BUSY = """
+async def busy(record):
+    while True:
+        for _ in range(20):
+            execute('ECHO', 'left behind')
+        await asyncio.sleep(0)
+GB('KeysReader').map(busy).register(prefix='ask*', commands=['get'], eventTypes=['keymiss'], mode='async_local')
+async def look(record):
+    override_reply(' '.join(execute('ECHO', 'n%d' % number) for number in range(3)))
+GB('KeysReader').map(look).register(prefix='look*', commands=['get'], eventTypes=['keymiss'], mode='async_local')
+"""
+
+
+def test_readers_that_leave_mix_up_no_replies(shard: Server) -> None:
+    """Their functions are interrupted at any place, also between a command and its reply."""
+    execute(shard, "RG.PYEXECUTE", BUSY)
+    for number in range(100):
+        with closing(Tracker(shard, "")) as leaves:
+            leaves.send(f"GET ask:{number}")
+            time.sleep(0.003)
+        with closing(Tracker(shard, "")) as stays:
+            assert b"n0 n1 n2" in stays.run(f"GET look:{number}")
 
 
 def test_a_reader_that_another_client_unblocks_has_the_reply_of_its_read(shard: Server) -> None:
