@@ -12,6 +12,7 @@ what follows its head for that protocol, so its body would be lost, and what is 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -79,20 +80,20 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _end_an_idle_one(self) -> bool:
         """Close the connection that has waited longest for its next request; whether there is one."""
-        idle = [
-            (other.timeout_keep_alive_task.when(), index, other)
-            for index, other in enumerate(self.connections)
-            if isinstance(other, BoundedProtocol) and other.timeout_keep_alive_task is not None and other._is_unused()
-        ]
-        if not idle:
+        connections = [each for each in self.connections if isinstance(each, BoundedProtocol)]
+        longest = min(connections, key=BoundedProtocol._idle_until)
+        if longest._idle_until() == math.inf:
             return False
         # At once: a close waits for what the client does, and another could come in its place meanwhile.
-        min(idle)[2].transport.abort()
+        longest.transport.abort()
         return True
 
-    def _is_unused(self) -> bool:
-        """Whether the client has all of its answer, and nothing of the connection ends yet."""
-        return not self.transport.is_closing() and self.transport.get_write_buffer_size() == 0
+    def _idle_until(self) -> float:
+        """When the loop's clock ends this idle connection; infinity if it is not idle, or has not sent its answer."""
+        timer = self.timeout_keep_alive_task
+        if timer is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
+            return math.inf
+        return timer.when()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers."""

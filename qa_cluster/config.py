@@ -203,7 +203,7 @@ class Settings:
         minimum=1,
         maximum=1_000_000,
     )
-    # Clients and proxies keep connections for 5 to 60 s: who closes first must be them, or a request meets the close.
+    # Clients and proxies keep connections for 5 to 60 s: they must close first, or a request meets the close.
     http_idle_timeout_ms: int = _of(
         75_000,
         "how long the REST service keeps a connection after an answer, for the next request; longer than its clients,"
