@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -144,8 +143,5 @@ def _data_folder(loaded: Loaded) -> Iterator[Path]:
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return
-    folder = Path(tempfile.mkdtemp(prefix="qa-demo-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="qa-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
