@@ -11,8 +11,12 @@ import asyncio
 import contextlib
 import ctypes
 import threading
-from collections.abc import Generator
-from types import TracebackType
+import time
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+SETTLE_SECONDS = 0.0001
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -22,36 +26,50 @@ class Aborted(asyncio.CancelledError):
 
 
 class CodeSection:
-    """A context manager around the code, which is entered and left on one thread, and not twice at once."""
+    """Runs code that another thread may interrupt; on one thread, and one piece of code at a time.
 
-    __slots__ = ("_lock", "_shielded", "_thread", "interrupted")
+    The thread that runs the code takes no lock: the exception may come at any call, so also between a lock's
+    acquisition and the `try` that would release it. It only writes single attributes, and then waits until no other
+    thread is inside `interrupt`.
+    """
+
+    __slots__ = ("_interrupting", "_shielded", "_thread", "interrupted")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._interrupting = threading.Lock()
         self._thread: int | None = None
         self._shielded = False
         self.interrupted = False
 
-    def __enter__(self) -> None:
-        try:
-            with self._lock:
-                self._thread = threading.get_ident()
-            _here.section = self
-        except Aborted:
-            self.__exit__(None, None, None)
-            raise
+    def run(self, function: Callable[..., T], *arguments: Any) -> T:
+        """The function's result, or the exception that it raised; after that no interruption comes any more.
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        while True:
-            # the exception may come at any place; once it is known that none comes any more, it must not stay pending
+        Raises:
+            Aborted: it was interrupted.
+        """
+        try:
+            self._thread = threading.get_ident()
+            _here.section = self
+            return function(*arguments)
+        finally:
+            # The interpreter raises in calls and jumps back only, so nothing can come between the end of the code and
+            # these assignments. Two exceptions can come after them: one that is pending already, and one of a thread
+            # that is inside `interrupt` now.
+            self._thread = None
+            _here.section = None
             try:
-                with self._lock:
-                    self._thread = None
-                _drop_pending()
-                _here.section = None
-                return
+                self._settle()
             except Aborted:
-                continue
+                self._settle()
+
+    def _settle(self) -> None:
+        """Let what is pending come, here; called when the code is over, so that nothing comes after it.
+
+        The interpreter raises what is pending after a call into C, so also after the last look at the lock. (To clear
+        it with a null exception would leave CPython 3.11 looking for one, slowly, after every call from then on.)
+        """
+        while self._interrupting.locked():
+            time.sleep(SETTLE_SECONDS)
 
     @property
     def running(self) -> bool:
@@ -59,27 +77,25 @@ class CodeSection:
         return self._thread is not None
 
     def interrupt(self) -> None:
-        """Raise `Aborted` in the code if it runs; may be called again, from any thread but its own."""
-        with self._lock:
-            if self._thread is None:
+        """Raise `Aborted` in the code if it runs; may be called again, from any thread that is not in a section."""
+        with self._interrupting:
+            thread = self._thread
+            if thread is None:
                 return
-            self.interrupted = True
+            self.interrupted = True  # before the look at the shield: `shield` does it the other way round
             if not self._shielded:
-                _set_async_exc(ctypes.c_ulong(self._thread), ctypes.py_object(Aborted))
+                _set_async_exc(ctypes.c_ulong(thread), ctypes.py_object(Aborted))
 
     def shield(self) -> None:
         """Put interruptions off until `unshield`; raises `Aborted` if one has come already."""
-        with self._lock:
-            self._shielded = True
-        _drop_pending()
+        self._shielded = True
         if self.interrupted:
             self._shielded = False
             raise Aborted
 
     def unshield(self) -> None:
         """Allow interruptions; raises `Aborted` if one has come."""
-        with self._lock:
-            self._shielded = False
+        self._shielded = False
         if self.interrupted:
             raise Aborted
 
@@ -89,10 +105,6 @@ class _Here(threading.local):
 
 
 _here = _Here()
-
-
-def _drop_pending() -> None:
-    _set_async_exc(ctypes.c_ulong(threading.get_ident()), None)
 
 
 @contextlib.contextmanager

@@ -140,9 +140,8 @@ class Strand(asyncio.AbstractEventLoop):
                     break
                 handle = self._ready.popleft()
             try:
-                with section:
-                    if not handle.cancelled():
-                        handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                if not handle.cancelled():
+                    section.run(handle._context.run, handle._callback, *handle._args)  # type: ignore[attr-defined]
             except Aborted:
                 # it came when a task's turn had not begun or was over already: the task may wait for ever, so the
                 # work is given up; what else it has begun is cancelled

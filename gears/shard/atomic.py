@@ -163,6 +163,10 @@ class AtomicBlock:
         return reply
 
 
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
 @types.coroutine
 def guarded(
     coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: CodeSection | None = None
@@ -171,13 +175,12 @@ def guarded(
 
     Its code runs in `section`, if one is given.
     """
-    code: contextlib.AbstractContextManager[None] = section if section is not None else contextlib.nullcontext()
+    run = section.run if section is not None else _call
     value: Any = None
     error: BaseException | None = None
     while True:
         try:
-            with code:
-                awaited = coroutine.send(value) if error is None else coroutine.throw(error)
+            awaited = run(coroutine.send, value) if error is None else run(coroutine.throw, error)
         except StopIteration as stop:
             return stop.value
         value = error = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 import time
@@ -184,18 +185,20 @@ async def test_a_shielded_piece_of_code_ends_before_the_interruption() -> None:
     inside, go = threading.Event(), threading.Event()
 
     def work() -> None:
+        with shielded():
+            inside.set()
+            while not go.is_set():
+                time.sleep(0.005)
+            done.append("shielded")
+        done.append("after")
+
+    def run() -> None:
         try:
-            with section:
-                with shielded():
-                    inside.set()
-                    while not go.is_set():
-                        time.sleep(0.005)
-                    done.append("shielded")
-                done.append("after")
+            section.run(work)
         except Aborted:
             done.append("aborted")
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=run)
     thread.start()
     await until(inside.is_set)
     section.interrupt()
@@ -213,11 +216,8 @@ async def test_an_interruption_never_hits_what_comes_after() -> None:
     def work() -> None:
         for _ in range(3000):
             section = current[0] = CodeSection()
-            try:
-                with section:
-                    sum(range(50))
-            except Aborted:
-                pass
+            with contextlib.suppress(Aborted):
+                section.run(sum, range(50))
             try:
                 sum(range(50))
             except Aborted:
