@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from qa_cluster.gears.inference.workers import models, pool, process
 from qa_cluster.gears.inference.workers.pool import InferenceWorkers, WorkerOptions
 from tests.gears.onnx_file import add_model, double_model
 from tests.gears.test_inference_workers import children, load, workers
-from tests.harness.polling import eventually
+from tests.harness.polling import SECONDS, eventually
 
 
 def doubled(model: CompiledModel) -> Any:
@@ -166,6 +167,7 @@ def test_where_none_can_be_started_only_the_first_model_waits(monkeypatch: pytes
             with pytest.raises(WorkerLost, match="no inference worker of 2 is up"):
                 load(found, double_model())
         monkeypatch.undo()
+        found._options = replace(found._options, start_seconds=SECONDS)  # a real one takes longer than a second
         eventually(lambda: found.counts.ready == 2)
         assert doubled(load(found, double_model())) == [[6]]
     finally:

@@ -159,7 +159,7 @@ def test_a_run_of_which_two_die_fails_and_the_worker_stays(shard: Server) -> Non
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_one_that_hangs_is_replaced_and_requests_are_answered(server_binary: Path) -> None:
-    settings = {**SETTINGS, "qa.worker-silence-ms": 2000}
+    settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself has it, too, and is to keep it
     with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:
         all_up(server)
         store(server, "double", double_model())
