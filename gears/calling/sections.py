@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-SETTLE_SECONDS = 0.0001
+LOOK_SECONDS = 0.0001
 
 _set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
@@ -28,9 +28,9 @@ class Aborted(asyncio.CancelledError):
 class CodeSection:
     """Runs code that another thread may interrupt; on one thread, and one piece of code at a time.
 
-    The thread that runs the code takes no lock: the exception may come at any call, so also between a lock's
-    acquisition and the `try` that would release it. It only writes single attributes, and then waits until no other
-    thread is inside `interrupt`.
+    The thread that runs the code does not take this object's lock: the exception may come at any call, so also between
+    a lock's acquisition and the `try` that would release it. It only reads and writes single attributes, and then
+    waits until no other thread is inside `interrupt`.
     """
 
     __slots__ = ("_interrupting", "_shielded", "_thread", "interrupted")
@@ -47,29 +47,33 @@ class CodeSection:
         Raises:
             Aborted: it was interrupted.
         """
+        outer = _here.section  # a finalizer may run a section of its own in the middle of this one
         try:
             self._thread = threading.get_ident()
             _here.section = self
             return function(*arguments)
         finally:
-            # The interpreter raises in calls and jumps back only, so nothing can come between the end of the code and
-            # these assignments. Two exceptions can come after them: one that is pending already, and one of a thread
-            # that is inside `interrupt` now.
+            # The interpreter raises at the beginning of a Python function, after a call into C and in jumps back, so
+            # nothing can come between the end of the code and these assignments. Two exceptions can come after them:
+            # one that is pending already, and one of a thread that is inside `interrupt` now.
             self._thread = None
-            _here.section = None
+            _here.section = outer
             try:
-                self._settle()
+                self._await_pending()
             except Aborted:
-                self._settle()
+                try:  # noqa: SIM105  to make a `suppress` is a call, too, in which one can come
+                    self._await_pending()
+                except Aborted:
+                    pass
 
-    def _settle(self) -> None:
+    def _await_pending(self) -> None:
         """Let what is pending come, here; called when the code is over, so that nothing comes after it.
 
         The interpreter raises what is pending after a call into C, so also after the last look at the lock. (To clear
         it with a null exception would leave CPython 3.11 looking for one, slowly, after every call from then on.)
         """
         while self._interrupting.locked():
-            time.sleep(SETTLE_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     @property
     def running(self) -> bool:
@@ -77,7 +81,10 @@ class CodeSection:
         return self._thread is not None
 
     def interrupt(self) -> None:
-        """Raise `Aborted` in the code if it runs; may be called again, from any thread that is not in a section."""
+        """Raise `Aborted` in the code if it runs; may be called again, from any thread that is not in a section.
+
+        It may come twice: where a shielded piece begins or ends, and once more as the exception that is under way.
+        """
         with self._interrupting:
             thread = self._thread
             if thread is None:
@@ -107,9 +114,17 @@ class _Here(threading.local):
 _here = _Here()
 
 
+def current_section() -> CodeSection | None:
+    """The section whose code runs on this thread."""
+    return _here.section
+
+
 @contextlib.contextmanager
 def shielded() -> Generator[None]:
-    """Code that must not be interrupted half-way, such as the beginning of an atomic block; it must be short."""
+    """Code that must not be interrupted half-way, such as the beginning of an atomic block; it must end by itself.
+
+    If an interruption has come already, it raises `Aborted` and the code does not run.
+    """
     section = _here.section
     if section is None:
         yield

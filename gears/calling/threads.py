@@ -66,7 +66,10 @@ class Call:
 
 
 class FunctionThreads:
-    """All function threads of the worker; `give_up` is called when too many of them are stuck."""
+    """All function threads of the worker; `give_up` is called when too many of them are stuck.
+
+    Each thread calls `prepare` when it begins, and `ended` after each call, with the section of its code.
+    """
 
     def __init__(
         self,
@@ -74,13 +77,16 @@ class FunctionThreads:
         limit: int,
         grace_seconds: float,
         give_up: Callable[[str], None],
+        *,
         prepare: Callable[[], None] = lambda: None,
+        ended: Callable[[CodeSection], None] = lambda section: None,
     ) -> None:
         self.loop = loop
         self._limit = limit
         self._grace_seconds = grace_seconds
         self.give_up = give_up
         self._prepare = prepare
+        self._ended = ended
         self._queues: dict[Lane, TurnQueue[Call]] = {lane: TurnQueue((limit + 1) // 2) for lane in Lane}
         self._busy = dict.fromkeys(Lane, 0)
         self._idle: list[_Thread] = []
@@ -147,7 +153,7 @@ class FunctionThreads:
 
     def _start(self) -> _Thread:
         self.count += 1
-        thread = _Thread(self.loop, self._prepare, self._over)
+        thread = _Thread(self.loop, self._prepare, self._ended, self._over)
         # not in the context of the function that happens to need it first
         contextvars.Context().run(thread.start)
         return thread
@@ -184,11 +190,13 @@ class _Thread(threading.Thread):
         self,
         loop: asyncio.AbstractEventLoop,
         prepare: Callable[[], None],
+        ended: Callable[[CodeSection], None],
         over: Callable[[_Thread, Call], None],
     ) -> None:
         super().__init__(name="function", daemon=True)
         self._loop = loop
         self._prepare = prepare
+        self._ended = ended
         self._report = over
         self.calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
 
@@ -196,7 +204,10 @@ class _Thread(threading.Thread):
         self._prepare()
         while (call := self.calls.get()) is not None:
             try:
-                call.function(call.section)
+                try:
+                    call.function(call.section)
+                finally:
+                    self._ended(call.section)
             except BaseException:  # a fault of this package: the thread is still good
                 logger.exception("a function thread failed")
             try:

@@ -144,7 +144,8 @@ class WorkerService:
             info.number("qa.function-threads", 32),
             info.number("qa.cancel-grace-ms", 2000) / 1000,
             give_up,
-            partial(asyncio.set_event_loop, coroutines.loop),
+            prepare=partial(asyncio.set_event_loop, coroutines.loop),
+            ended=self._atomic.abandon,
         )
         ids, watch = IdSource(info.shard_id), _watch(self._loop, info)
         host = Host(self._loop, info, links, self._atomic, ids, watch, threads, coroutines)

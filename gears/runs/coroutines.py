@@ -109,11 +109,14 @@ class _Coroutine:
         return value
 
     def _end(self, waited: float) -> None:
-        """Cancel it where it waits and interrupt it where it does not, again until it has ended."""
+        """Cancel it where it waits and interrupt it where it does not, again until it has ended.
+
+        Between the first cancellation and the next it has time for what it awaits at its end.
+        """
         if self._ended:
             return
         self._section.interrupt()
-        if not waited:
+        if not waited or waited >= STUCK_SECONDS:
             self._there.call_soon_threadsafe(self._cancel)
         if waited >= STUCK_SECONDS and self._section.running:
             self._host.threads.give_up("a coroutine that was aborted does not end and blocks all others")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import select
 import socket
 import threading
@@ -20,16 +21,18 @@ from typing import Any
 
 import hiredis
 
-from ..calling.sections import CodeSection, shielded
+from ..calling.sections import CodeSection, current_section, shielded
 from .failures import GearsError
 from .link import Argument, BlockingLink, LinkPool, Reply, encode, raise_on_error
 
+logger = logging.getLogger(__name__)
 _MARGIN_SECONDS = 5.0
 _END_SECONDS = 0.5
 
 
 class _Here(threading.local):
     inside = False
+    section: CodeSection | None = None
 
 
 class AtomicBlock:
@@ -68,7 +71,8 @@ class AtomicBlock:
             except BaseException:
                 self._give_turn()
                 raise
-            self._since, self._granted, self._here.inside = time.monotonic(), True, True
+            self._since, self._granted = time.monotonic(), True
+            self._here.inside, self._here.section = True, current_section()
 
     def _take_turn(self) -> None:
         """Wait until no other thread has the block, or its lease has ended."""
@@ -138,13 +142,24 @@ class AtomicBlock:
                     self._control.sendall(encode(("END",)))
                 raise_on_error(link.read())
             finally:
-                self._here.inside = False
+                self._here.inside, self._here.section = False, None
                 self._give_turn()
 
     def leave(self) -> None:
         """`end` the block, if the calling thread is inside it."""
         if self._here.inside:
             self.end()
+
+    def abandon(self, section: CodeSection) -> None:
+        """`end` the block that the code of `section` has left open, on its thread, when that code is over.
+
+        An interrupted function does not end its block: the interruption comes before it could.
+        """
+        if self._here.inside and self._here.section is section:
+            try:
+                self.end()
+            except (GearsError, OSError) as error:  # its lease has ended, for one
+                logger.warning("the atomic block of a function that has ended: %s", error)
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
@@ -173,14 +188,19 @@ def guarded(
 ) -> Generator[Any, Any, Any]:
     """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead.
 
-    Its code runs in `section`, if one is given.
+    Its code runs in `section`, if one is given, and has no block open when it is over.
     """
     run = section.run if section is not None else _call
     value: Any = None
     error: BaseException | None = None
     while True:
         try:
-            awaited = run(coroutine.send, value) if error is None else run(coroutine.throw, error)
+            try:
+                awaited = run(coroutine.send, value) if error is None else run(coroutine.throw, error)
+            except BaseException:
+                if section is not None:
+                    block.abandon(section)
+                raise
         except StopIteration as stop:
             return stop.value
         value = error = None

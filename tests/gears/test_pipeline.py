@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import ClusterError
-from qa_cluster.gears.runs import pipeline
+from qa_cluster.gears.calling.coroutines import CoroutineLoop
+from qa_cluster.gears.runs import coroutines, pipeline
 from qa_cluster.gears.runs.distributed import Distributor
 from qa_cluster.gears.runs.pipeline import Chain, key_text, run_local
 from qa_cluster.gears.runs.plan import ExecutionPlan, Step, StepKind, split_stages
@@ -335,6 +337,30 @@ async def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
         return "waited"
 
     assert await guarded(waits(), block) == "await is not allow inside atomic block"
+
+
+async def test_a_coroutine_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coroutines, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(coroutines, "STUCK_SECONDS", 0.02)
+    loop = CoroutineLoop()
+    loop.begin()
+    host: Any = SimpleNamespace(loop=asyncio.get_running_loop(), coroutines=loop, atomic=NO_BLOCK)
+    begun: list[str] = []
+
+    async def waits() -> None:
+        begun.append("first")
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(3600)
+        begun.append("second")
+        await asyncio.sleep(3600)
+
+    task = asyncio.create_task(coroutines._Coroutine(host, waits()).result())
+    await eventually_async(lambda: begun == ["first"])
+    task.cancel()
+    await eventually_async(task.done)
+    assert task.cancelled()
+    assert begun == ["first", "second"]
+    loop.loop.call_soon_threadsafe(loop.loop.stop)
 
 
 async def test_bulk_runs_give_others_their_turn(clock: SimpleNamespace) -> None:

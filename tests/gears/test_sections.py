@@ -20,7 +20,7 @@ raise_later = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sections, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(sections, "LOOK_SECONDS", 0)
 
 
 class Interrupter:
