@@ -80,25 +80,47 @@ class CodeSection:
         """Whether its code is on a thread now."""
         return self._thread is not None
 
-    def interrupt(self) -> None:
+    def interrupt(self) -> bool:
         """Raise `Aborted` in the code if it runs; may be called again, from any thread that is not in a section.
 
         It may come twice: where a shielded piece begins or ends, and once more as the exception that is under way.
+
+        Returns:
+            Whether the code ran. Then the exception comes, at once or at the end of a shielded piece, unless the code
+            ends before.
         """
         with self._interrupting:
             thread = self._thread
             if thread is None:
-                return
+                return False
             self.interrupted = True  # before the look at the shield: `shield` does it the other way round
             if not self._shielded:
                 _set_async_exc(ctypes.c_ulong(thread), ctypes.py_object(Aborted))
+            return True
 
-    def shield(self) -> None:
-        """Put interruptions off until `unshield`; raises `Aborted` if one has come already."""
+    @property
+    def is_shielded(self) -> bool:
+        """Whether interruptions are put off."""
+        return self._shielded
+
+    def shield(self, *, late: bool = False) -> None:
+        """Put interruptions off until `unshield`.
+
+        If one has come already, it raises `Aborted`, unless `late`: then what is pending comes here, and is dropped,
+        because `unshield` raises it again.
+        """
         self._shielded = True
-        if self.interrupted:
+        if self.interrupted and not late:
             self._shielded = False
             raise Aborted
+        if self.interrupted:
+            try:
+                self._await_pending()
+            except Aborted:
+                try:  # noqa: SIM105  as in `run`
+                    self._await_pending()
+                except Aborted:
+                    pass
 
     def unshield(self) -> None:
         """Allow interruptions; raises `Aborted` if one has come."""
@@ -120,16 +142,17 @@ def current_section() -> CodeSection | None:
 
 
 @contextlib.contextmanager
-def shielded() -> Generator[None]:
+def shielded(*, late: bool = False) -> Generator[None]:
     """Code that must not be interrupted half-way, such as the beginning of an atomic block; it must end by itself.
 
-    If an interruption has come already, it raises `Aborted` and the code does not run.
+    If an interruption has come already, it raises `Aborted` and the code does not run. With `late` the code runs even
+    then, and `Aborted` comes at its end: for what has to be done after an interruption, too.
     """
     section = _here.section
-    if section is None:
+    if section is None or section.is_shielded:  # the outer shield ends it: a finalizer may come in the middle of one
         yield
         return
-    section.shield()
+    section.shield(late=late)
     try:
         yield
     finally:

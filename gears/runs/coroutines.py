@@ -66,7 +66,7 @@ class _Coroutine:
         self._here = asyncio.get_running_loop()
         self._section = CodeSection()
         self._outcome: asyncio.Future[tuple[Any, BaseException | None]] = self._here.create_future()
-        self._ended = False
+        self._ended = self._cancelled = False
         self._task: asyncio.Task[tuple[Any, BaseException | None]] | None = None
         self._there.call_soon_threadsafe(self._start, self._drive(value))
 
@@ -111,12 +111,13 @@ class _Coroutine:
     def _end(self, waited: float) -> None:
         """Cancel it where it waits and interrupt it where it does not, again until it has ended.
 
-        Between the first cancellation and the next it has time for what it awaits at its end.
+        It has time for what it awaits at its end: a second after an interruption, `STUCK_SECONDS` after a cancellation.
         """
         if self._ended:
             return
-        self._section.interrupt()
-        if not waited or waited >= STUCK_SECONDS:
+        interrupted = self._section.interrupt()
+        if not (interrupted or self._cancelled) or waited >= STUCK_SECONDS:
+            self._cancelled = True
             self._there.call_soon_threadsafe(self._cancel)
         if waited >= STUCK_SECONDS and self._section.running:
             self._host.threads.give_up("a coroutine that was aborted does not end and blocks all others")

@@ -86,10 +86,14 @@ class HeldModel:
 def with_references(commands: Sequence[Sequence[Argument]], keys: Sequence[str]) -> tuple[list[Any], list[int | None]]:
     """Replies to commands that only read, and the references of the models at keys; None for a key without a model.
 
-    All of it takes one round trip, and works on a replica too. An error reply to a command is raised.
+    All of it takes one round trip, and works on a replica too. An error reply to a command is raised. It can not be
+    called inside an atomic block (GearsError): the link that it uses waits for the end of that.
     """
     references = [("QA.MODELREF", key) for key in keys]
-    link = current_host().links.link()
+    host = current_host()
+    if host.atomic.entered_here:
+        raise GearsError("ERR references of models can not be read inside an atomic block: read them before it")
+    link = host.links.link()
     # the caller's last command repeats its first (a scan of the models), so that it notices keys renamed in between
     *others, last = commands
     replies = link.execute_many([("READONLY",), *others, *references, last, ("READWRITE",)])

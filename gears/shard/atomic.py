@@ -30,9 +30,18 @@ _MARGIN_SECONDS = 5.0
 _END_SECONDS = 0.5
 
 
+class Entry:
+    """One `with atomic():` of a function: the section whose code it is in, and the link that waits for its end."""
+
+    __slots__ = ("link", "section")
+
+    def __init__(self) -> None:
+        self.section = current_section()
+        self.link: BlockingLink | None = None
+
+
 class _Here(threading.local):
-    inside = False
-    section: CodeSection | None = None
+    entry: Entry | None = None
 
 
 class AtomicBlock:
@@ -60,19 +69,23 @@ class AtomicBlock:
         """Whether some thread uses the control socket."""
         return self._holder is not None
 
-    def begin(self) -> None:
-        """Wait until the server serves this worker only."""
+    def begin(self, entry: Entry) -> None:
+        """Wait until the server serves this worker only; `leave` ends the block.
+
+        Raises:
+            GearsError: the thread is inside a block, or the server grants none.
+        """
         if self.entered_here:
             raise GearsError("Already inside an atomic block")
         with shielded():
             self._take_turn()
             try:
-                self._begin()
+                entry.link = self._begin()
             except BaseException:
                 self._give_turn()
                 raise
             self._since, self._granted = time.monotonic(), True
-            self._here.inside, self._here.section = True, current_section()
+            self._here.entry = entry
 
     def _take_turn(self) -> None:
         """Wait until no other thread has the block, or its lease has ended."""
@@ -98,15 +111,22 @@ class AtomicBlock:
             self._turn.notify()
         self._ended()
 
-    def _begin(self) -> None:
+    def _begin(self) -> BlockingLink:
         link = self._links.link()
         link.send("QA.ATOMIC", self._lease_ms)
+        try:
+            self._await_grant(link)
+        except BaseException:  # its reply is still to come, and must not be read as that of another command
+            link.close()
+            raise
+        return link
+
+    def _await_grant(self, link: BlockingLink) -> None:
         watched: list[socket.socket | BlockingLink] = [self._control, link]
         readable, _, _ = select.select(watched, [], [], self._lease_ms / 1000 + _MARGIN_SECONDS)
         if self._control not in readable:
             if link in readable:
                 raise_on_error(link.read())
-            link.close()
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while self._read() != b"GO":
@@ -116,7 +136,7 @@ class AtomicBlock:
     @property
     def entered_here(self) -> bool:
         """Whether the calling thread is inside the block. Other threads' commands wait, on their own links."""
-        return self._here.inside
+        return self._here.entry is not None
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command inside the block."""
@@ -133,33 +153,40 @@ class AtomicBlock:
                 replies.append(self._read())
         return replies
 
-    def end(self) -> None:
-        """End the block; GearsError if the lease had already ended."""
-        with shielded():
-            link = self._links.link()
-            try:
-                if self._holder == threading.get_ident() and not self._lease_ended(link):
-                    self._control.sendall(encode(("END",)))
-                raise_on_error(link.read())
-            finally:
-                self._here.inside, self._here.section = False, None
-                self._give_turn()
+    def leave(self, entry: Entry) -> None:
+        """End the block that began with this entry, unless it has ended; also in a function that was interrupted.
 
-    def leave(self) -> None:
-        """`end` the block, if the calling thread is inside it."""
-        if self._here.inside:
-            self.end()
+        Raises:
+            Aborted: the function was interrupted; the block has ended all the same.
+            GearsError: the lease had already ended.
+        """
+        with shielded(late=True):
+            if self._here.entry is entry:  # a finalizer may come late, when the thread is in the next block
+                self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
-        """`end` the block that the code of `section` has left open, on its thread, when that code is over.
+        """End the block that the code of `section` has left open, on its thread, when that code is over.
 
-        An interrupted function does not end its block: the interruption comes before it could.
+        The exception of an interruption may have come just before the code could `leave` it.
         """
-        if self._here.inside and self._here.section is section:
+        entry = self._here.entry
+        if entry is not None and entry.section is section:
             try:
-                self.end()
+                self._end(entry)
             except (GearsError, OSError) as error:  # its lease has ended, for one
                 logger.warning("the atomic block of a function that has ended: %s", error)
+
+    def _end(self, entry: Entry) -> None:
+        link = entry.link
+        try:
+            if link is None:
+                return
+            if self._holder == threading.get_ident() and not self._lease_ended(link):
+                self._control.sendall(encode(("END",)))
+            raise_on_error(link.read())
+        finally:
+            self._here.entry = None
+            self._give_turn()
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
@@ -218,10 +245,9 @@ def guarded(
 @contextlib.contextmanager
 def atomic_block(block: AtomicBlock) -> Generator[None]:
     """The context manager of a function's `with atomic():`."""
-    if block.entered_here:
-        raise GearsError("Already inside an atomic block")
+    entry = Entry()
     try:
-        block.begin()
+        block.begin(entry)
         yield
     finally:
-        block.leave()
+        block.leave(entry)
