@@ -66,9 +66,9 @@ def test_what_was_started_ends_in_any_case(tmp_path: Path) -> None:
 
 
 def test_a_round_that_is_ended_leaves_no_server(tmp_path: Path) -> None:
-    """A server has a session of its own, and outlives the test run that a signal ends."""
+    """A server has a session of its own and no environment to know it by, and outlives the tests that a signal ends."""
     sleep = "import time; time.sleep(600)"
-    start = f"subprocess.Popen([sys.executable, '-S', '-c', '{sleep}'], start_new_session=True)"
+    start = f"subprocess.Popen([sys.executable, '-S', '-c', '{sleep}'], start_new_session=True, env={{}})"
     script = tmp_path / "round.py"
     script.write_text(f"import subprocess, sys\n{start}\n{sleep}\n")
     command = [sys.executable, "-m", "tests.harness.rounds", "--log", str(tmp_path / "log.txt"), "--busy", "0"]

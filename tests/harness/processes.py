@@ -56,16 +56,3 @@ def _named(pids: list[int]) -> dict[int, str]:
             command = Path("/proc", str(pid), "cmdline").read_bytes()
             named[pid] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return named
-
-
-def started_with(variable: str) -> list[int]:
-    """The live processes with this ``NAME=value`` in the environment they were started with, except this one."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has just ended, or is another user's
-        if variable.encode() in environment and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
-    return found

@@ -10,9 +10,9 @@ round is beside the log. The exit status is 1 if any round of the log failed. CO
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import re
-import secrets
 import signal
 import subprocess
 import sys
@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.harness.processes import started_with
+from tests.harness.processes import descendants
 
 # The process ends when its parent is gone, however that ended.
 BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent:\n    sum(range(100_000))"
@@ -31,8 +31,7 @@ FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
 LINE = re.compile(r"^round (\d+): .*?(\d+) failed")
 GRACE_SECONDS = 60
 LOOK_SECONDS = 0.2
-# Each process of a round has it in its environment, also a server, which has a session of its own.
-MARK = "QA_TEST_ROUND"
+PR_SET_CHILD_SUBREAPER = 36
 MAKES_OWN = ("MAKEFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "MFLAGS", "ARGS")
 
 
@@ -87,15 +86,24 @@ def _end_of(process: subprocess.Popen[bytes]) -> int:
             continue
 
 
-def _end(process: subprocess.Popen[bytes], mark: str) -> None:
-    """End a command, and then whatever it started and left."""
+def adopt_orphans() -> None:
+    """Become the parent of what the processes below leave (Linux): servers, which have sessions of their own.
+
+    Their environment does not tell them: a server overwrites it with its title.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end(process: subprocess.Popen[bytes], others: set[int]) -> None:
+    """End a command, and then whatever it started and left; `others` were there before it."""
     os.killpg(process.pid, signal.SIGINT)  # pytest ends its servers then
     try:
         process.wait(GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    while left := started_with(f"{MARK}={mark}"):
+    while left := descendants(os.getpid()).keys() - others:
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -104,9 +112,9 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
 
 def run(command: list[str], output: Path) -> int:
     """The exit status of a command whose output goes to a file; its processes end with this one."""
-    mark = secrets.token_hex(16)
+    others = set(descendants(os.getpid()))
     # A `make` that has started this passes its own variables, ARGS among them, to every `make` below it.
-    environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN} | {MARK: mark}
+    environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
     with output.open("wb") as file:
         process = subprocess.Popen(
             command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=environment
@@ -114,7 +122,7 @@ def run(command: list[str], output: Path) -> int:
         try:
             return _end_of(process)
         except BaseException:
-            _end(process, mark)
+            _end(process, others)
             raise
 
 
@@ -154,6 +162,7 @@ def main() -> None:
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: _asked.append(received))
+    adopt_orphans()
     if options.fresh:
         options.log.unlink(missing_ok=True)
     bad = rounds(options.command or ["make", "test"], options.rounds, options.busy, options.log)
