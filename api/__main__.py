@@ -22,7 +22,7 @@ from qa_cluster.asking.connecting import target_of
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
-from qa_cluster.passwords import hide_typed_passwords
+from qa_cluster.security.passwords import hide_typed_passwords
 
 from .admin import AdminApplication, AdminListener
 from .admission.hosts import Hosts, is_loopback

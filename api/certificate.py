@@ -14,7 +14,7 @@ import ssl
 from types import FrameType
 
 from qa_cluster.errors import ConfigError
-from qa_cluster.tls import service_context
+from qa_cluster.security.tls import service_context
 
 _log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import typer
 
 from qa_cluster import __version__
 from qa_cluster.errors import CannotWrite, CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
-from qa_cluster.passwords import hide_typed_passwords
+from qa_cluster.security.passwords import hide_typed_passwords
 
 from .commands.shared_options import SharedOptions
 from .terminal import console

@@ -9,7 +9,8 @@ from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskOptions, SearchOptions
 
-from .cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
+from .clients.cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
+from .clients.rest_client import AsyncClient, Client
 from .errors import (
     AccessDenied,
     ClusterError,
@@ -25,7 +26,6 @@ from .errors import (
     QueueFull,
     WorkerLost,
 )
-from .rest_client import AsyncClient, Client
 from .types import (
     Answer,
     AskResult,

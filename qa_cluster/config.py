@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .local_password import PASSWORD_FILE, password_at, stored_password
-from .ownership import objection
+from .security.local_password import PASSWORD_FILE, password_at, stored_password
+from .security.ownership import objection
 from .shard_functions import (
     DIGEST,
     MAX_PIPELINE_REQUESTS,

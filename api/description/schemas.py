@@ -27,10 +27,10 @@ from qa_cluster.asking.questions import (
     SearchOptions,
 )
 from qa_cluster.config import COVERAGES, PARTIAL
-from qa_cluster.documents import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_TITLE_BYTES
+from qa_cluster.documents.metadata_limits import check_integer, may_hold_long_number
+from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
-from qa_cluster.metadata_limits import check_integer, may_hold_long_number
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from qa_cluster.access.limits import CONCURRENT, REQUESTS, SENTENCES, Count, KeyUse, Reserved, Use
 from qa_cluster.access.records import ApiKey
-from qa_cluster.sentence_limit import most_sentences
+from qa_cluster.documents.sentence_limit import most_sentences
 
 from .error_map import HttpProblem, RawHeaders
 from .messages import Scope

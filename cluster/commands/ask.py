@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import PARTIAL, Settings
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION

@@ -15,7 +15,7 @@ import typer
 
 from qa_cluster.config import Loaded
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.local_password import PASSWORD_FILE
+from qa_cluster.security.local_password import PASSWORD_FILE
 
 from ..provision import demo_corpus
 from ..provision.inspection import inspect_cluster

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.config import Settings
-from qa_cluster.corpus import RepeatedId, read_from
+from qa_cluster.documents.corpus import RepeatedId, read_from
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.sources.formats import FORMATS

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.errors import ConfigError
-from qa_cluster.tls import service_context
+from qa_cluster.security.tls import service_context
 
 from ..servers import ports, service
 from ..servers.local import cluster_url

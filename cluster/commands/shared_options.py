@@ -16,7 +16,7 @@ from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import check_collection
 
 if TYPE_CHECKING:
-    from qa_cluster.cluster_client import ClusterClient
+    from qa_cluster.clients.cluster_client import ClusterClient
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 FilterOption = Annotated[
@@ -105,7 +105,7 @@ def _user() -> str:
 def client_of(context: typer.Context) -> ClusterClient:
     """A client of the cluster, to be used in a `with` block."""
     # most commands do without, and would take longer to start
-    from qa_cluster.cluster_client import ClusterClient
+    from qa_cluster.clients.cluster_client import ClusterClient
 
     from ..servers.local import with_cluster
 

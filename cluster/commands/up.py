@@ -8,7 +8,7 @@ import typer
 
 from qa_cluster.config import TLS_FOLDER, Settings
 from qa_cluster.errors import ConfigError
-from qa_cluster.local_password import PASSWORD_FILE
+from qa_cluster.security.local_password import PASSWORD_FILE
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers

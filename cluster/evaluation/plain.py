@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster import __version__
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
-from qa_cluster.corpus import read_from
+from qa_cluster.documents.corpus import read_from
 from qa_cluster.errors import ConfigError, InvalidInput, RequestError
 from qa_cluster.evaluation.choice_fit import fit_choice
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES

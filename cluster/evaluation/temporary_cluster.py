@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
 

@@ -16,7 +16,7 @@ from redis.retry import Retry
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.routing.cluster_place import ClusterPlace, place_of
-from qa_cluster.tls import hung_up, meaning
+from qa_cluster.security.tls import hung_up, meaning
 from qa_cluster.topology import Address
 
 from .node import Node, nodes_of, primaries

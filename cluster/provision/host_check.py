@@ -22,8 +22,8 @@ import redis
 from qa_cluster import __version__
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, QAError
-from qa_cluster.passwords import without_passwords
 from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.security.passwords import without_passwords
 from qa_cluster.topology import Address
 
 from ..nodes.connect import server_client, unreached

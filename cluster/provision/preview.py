@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_cluster.corpus import FileExtractor, read_documents
-from qa_cluster.source_map import read_map
+from qa_cluster.documents.corpus import FileExtractor, read_documents
+from qa_cluster.documents.source_map import read_map
 from qa_cluster.types import Document
 
 from ..terminal import console

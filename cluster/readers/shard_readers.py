@@ -13,7 +13,7 @@ import redis
 from qa_cluster import keys
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS, missing_functions
 
 from ..nodes.node import Node, command

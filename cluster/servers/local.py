@@ -18,7 +18,7 @@ import redis
 
 from qa_cluster.config import Settings, client_tls_files
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.local_password import PASSWORD_FILE, stored_password
+from qa_cluster.security.local_password import PASSWORD_FILE, stored_password
 
 from ..nodes import formation
 from ..nodes.all_shards import OnStep

@@ -22,7 +22,7 @@ import redis
 
 from qa_cluster.config import REQUIRED
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.passwords import without_passwords
+from qa_cluster.security.passwords import without_passwords
 
 from ..nodes.polling import POLL_SECONDS
 from . import ports

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
-from qa_cluster.passwords import without_passwords
-from qa_cluster.tls import judge
+from qa_cluster.security.passwords import without_passwords
+from qa_cluster.security.tls import judge
 
 from . import ports
 from .module_options import model_cache_default, module_options, server_options

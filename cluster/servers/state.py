@@ -13,8 +13,8 @@ from pathlib import Path
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.local_password import PASSWORD_FILE, STATE_FILE
-from qa_cluster.ownership import objection
+from qa_cluster.security.local_password import PASSWORD_FILE, STATE_FILE
+from qa_cluster.security.ownership import objection
 
 LOCK_FILE = "lock"
 BUS_KEY_FILE = "bus.key"

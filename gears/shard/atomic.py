@@ -30,7 +30,7 @@ _MARGIN_SECONDS = 5.0
 _END_SECONDS = 0.5
 
 
-class Entry:
+class AtomicEntry:
     """One `with atomic():` of a function: the section whose code it is in, and the link that waits for its end."""
 
     __slots__ = ("link", "section")
@@ -41,7 +41,7 @@ class Entry:
 
 
 class _Here(threading.local):
-    entry: Entry | None = None
+    entry: AtomicEntry | None = None
 
 
 class AtomicBlock:
@@ -69,7 +69,7 @@ class AtomicBlock:
         """Whether some thread uses the control socket."""
         return self._holder is not None
 
-    def begin(self, entry: Entry) -> None:
+    def begin(self, entry: AtomicEntry) -> None:
         """Wait until the server serves this worker only; `leave` ends the block.
 
         Raises:
@@ -153,7 +153,7 @@ class AtomicBlock:
                 replies.append(self._read())
         return replies
 
-    def leave(self, entry: Entry) -> None:
+    def leave(self, entry: AtomicEntry) -> None:
         """End the block that began with this entry, unless it has ended; also in a function that was interrupted.
 
         Raises:
@@ -176,7 +176,7 @@ class AtomicBlock:
             except (GearsError, OSError) as error:  # its lease has ended, for one
                 logger.warning("the atomic block of a function that has ended: %s", error)
 
-    def _end(self, entry: Entry) -> None:
+    def _end(self, entry: AtomicEntry) -> None:
         link = entry.link
         try:
             if link is None:
@@ -245,7 +245,7 @@ def guarded(
 @contextlib.contextmanager
 def atomic_block(block: AtomicBlock) -> Generator[None]:
     """The context manager of a function's `with atomic():`."""
-    entry = Entry()
+    entry = AtomicEntry()
     try:
         block.begin(entry)
         yield

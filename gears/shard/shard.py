@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.errors import ConfigError, ProtocolError
-from qa_cluster.tls import OwnServer, meaning
+from qa_cluster.security.tls import OwnServer, meaning
 
 PROTOCOL_VERSION = 6
 STANDALONE_ID = "0" * 40

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import Example, spread
 from qa_cluster.evaluation.intervals import resampled_means
 from qa_cluster.evaluation.scoring import f1
 from qa_cluster.reading.manifest import WaveFit
-from qa_cluster.sentences import split_sentences
 from qa_cluster.waves import WAVES, certainty, is_sure, wave_ends
 
 from .evaluate import Prediction

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InvalidInput
-from qa_cluster.reading.tokenization import is_unicode
 
 from .labelled import ALONE, NO_ANSWER, UNLABELLED, Labelled
 from .passages import passage_of

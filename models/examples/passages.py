@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InvalidInput
-from qa_cluster.reading.tokenization import is_unicode
 
 from .labelled import NO_ANSWER, Labelled
 

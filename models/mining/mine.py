@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qa_cluster.corpus import read_documents
+from qa_cluster.documents.corpus import read_documents
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.scoring import normalise
 from qa_cluster.reading.bundled import bundled_reader

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from qa_cluster.documents.sentences import SentenceSpan, split_sentences
 from qa_cluster.reading.passages import MAX_GAP, reach
 from qa_cluster.reading.tokenization import ReaderTokenizer
-from qa_cluster.sentences import SentenceSpan, split_sentences
 
 from ..evaluation.sentence_index import SentenceIndex
 from ..examples.labelled import Labelled

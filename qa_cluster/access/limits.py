@@ -20,7 +20,7 @@ from qa_cluster.errors import ClusterError, DeadlineExceeded, QAError, ReplyErro
 from qa_cluster.keys import api_running_key, api_use_key
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 
 from .records import ApiKey
 

@@ -32,7 +32,7 @@ from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.shard_ranking import Command
 from qa_cluster.ranking.watching import watch_commands
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0

@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
+from qa_cluster.documents.source_map import read_map, shown_metadata
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.choosing import Choice, Chosen, Scored
 from qa_cluster.reading.manifest import Manifest
-from qa_cluster.source_map import read_map, shown_metadata
 from qa_cluster.types import Answer, Mention
 
 from .questions import AskOptions

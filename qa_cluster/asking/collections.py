@@ -23,7 +23,7 @@ from qa_cluster.keys import (
     partition_tags,
 )
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.topology import Shard
 from qa_cluster.types import CollectionEntry
 

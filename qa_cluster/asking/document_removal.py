@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
-from qa_cluster.documents import drop_answers
+from qa_cluster.documents.stored import drop_answers
 from qa_cluster.errors import InvalidInput, NotFound, QAError
 from qa_cluster.keys import (
     COLLECTION_END,

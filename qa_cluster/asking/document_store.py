@@ -13,8 +13,8 @@ from math import inf
 from time import monotonic
 from typing import Any
 
-from qa_cluster import documents
-from qa_cluster.documents import ANY_VERSION, DocumentRecord, check_document_id
+from qa_cluster.documents import stored
+from qa_cluster.documents.stored import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
@@ -28,7 +28,7 @@ from qa_cluster.keys import (
 )
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.types import Document, WriteResult
 
 from .collections import Collections, missing
@@ -91,7 +91,7 @@ class DocumentStore:
         await self._collections.check(collection)
         tag = self.tag_of(document_id)
         condition = ANY_VERSION if if_version is None else if_version
-        call = documents.put_document(document, tag, condition, documents.check_source(source))
+        call = stored.put_document(document, tag, condition, stored.check_source(source))
         begun = monotonic()
         try:
             async with asyncio.timeout(timeout):
@@ -100,7 +100,7 @@ class DocumentStore:
             raise DeadlineExceeded(
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
             ) from error
-        done = documents.parse_put(reply)
+        done = stored.parse_put(reply)
         if done.status == "homeless":
             raise missing(collection)
         self._pending[tag] = done.pending_bytes
@@ -122,13 +122,13 @@ class DocumentStore:
     ) -> str:
         """Remove a document and return the version it had; NotFound when there is none."""
         name, tag = await self._place(document_id, collection)
-        call = documents.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
+        call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
             async with asyncio.timeout(timeout):
                 reply, attempts = await self._run(call, timeout)
         except TimeoutError as error:
             raise DeadlineExceeded(f"document {document_id[:100]!r} was not deleted in {timeout:g} s") from error
-        done = documents.parse_delete(reply)
+        done = stored.parse_delete(reply)
         if done.status == "conflict":
             raise _conflict(document_id, done.version, if_version)
         if done.status == "missing" and attempts == 1:
@@ -140,8 +140,8 @@ class DocumentStore:
 
         It returns whether there was a document. The caller has a deadline.
         """
-        reply, _ = await self._run(documents.delete_document(document, tag), inf)
-        return documents.parse_delete(reply).status == "deleted"
+        reply, _ = await self._run(stored.delete_document(document, tag), inf)
+        return stored.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
         """The stored document; NotFound when there is none."""
@@ -150,12 +150,12 @@ class DocumentStore:
         for _ in range(READ_ATTEMPTS):
             record_reply, text, after = await self._shards.execute_many(
                 [
-                    (key, documents.read_record(name, tag)),
+                    (key, stored.read_record(name, tag)),
                     (text_key, ("GET", text_key)),
                     (key, ("HGET", key, "version")),
                 ]
             )
-            record = documents.parse_record(record_reply)
+            record = stored.parse_record(record_reply)
             if not isinstance(text, bytes):
                 if record is None:
                     raise _missing_document(document_id, collection)
@@ -268,8 +268,8 @@ def _conflict(document_id: str, stands: str, wanted: str | None) -> VersionConfl
 
 async def _checked(
     document_id: str, text: str, title: str, metadata: Mapping[str, Any] | None, collection: str
-) -> documents.DocumentInput:
+) -> stored.DocumentInput:
     """The document, if it is within all limits."""
     if isinstance(text, str) and len(text) > LOOP_CHARS:
-        return await asyncio.to_thread(documents.check_document, document_id, text, title, metadata, collection)
-    return documents.check_document(document_id, text, title, metadata, collection)
+        return await asyncio.to_thread(stored.check_document, document_id, text, title, metadata, collection)
+    return stored.check_document(document_id, text, title, metadata, collection)

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import orjson
 
 from qa_cluster.config import COVERAGES, FULL, Settings
-from qa_cluster.documents import MAX_ID_BYTES
+from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import Filter, chosen_by

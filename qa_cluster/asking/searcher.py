@@ -22,7 +22,8 @@ from typing import Any
 import orjson
 
 from qa_cluster.config import PARTIAL
-from qa_cluster.documents import FoundDocument, parse_hits, read_hits
+from qa_cluster.documents.places import Placed
+from qa_cluster.documents.stored import FoundDocument, parse_hits, read_hits
 from qa_cluster.errors import CannotWrite, ClusterError, DeadlineExceeded, ReplyError
 from qa_cluster.keys import DEFAULT_COLLECTION, SentenceRef, epoch_key, parse_sentence, partition_tags, slot
 from qa_cluster.ranking.bm25 import Candidate, Ranking, merge
@@ -38,7 +39,6 @@ from qa_cluster.ranking.shard_ranking import (
     statistics_commands,
 )
 from qa_cluster.ranking.terms import ANALYZER_VERSION, question_terms
-from qa_cluster.reading.places import Placed
 from qa_cluster.routing.shard_calls import rank_on
 from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, passes
 from qa_cluster.shard_functions import RANK_TRIGGER

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InvalidInput
-from qa_cluster.reading.tokenization import is_unicode
 
 _Question = TypeVar("_Question")
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InvalidInput
-from qa_cluster.reading.tokenization import is_unicode
 
 from .scoring import normalise
 

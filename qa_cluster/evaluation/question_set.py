@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qa_cluster.corpus import read_documents
-from qa_cluster.sentences import SentenceSpan, split_sentences
+from qa_cluster.documents.corpus import read_documents
+from qa_cluster.documents.sentences import SentenceSpan, split_sentences
 from qa_cluster.types import Document
 
 from .examples import Example, load_examples, spread

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.reading.tokenization import is_unicode
 
 from .inputs import Sample
 from .parameters import Parameters, check_padding

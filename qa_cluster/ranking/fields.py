@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from qa_cluster.source_map import read_map
+from qa_cluster.documents.source_map import read_map
 
 from .terms import question_terms
 

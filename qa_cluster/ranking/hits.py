@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from qa_cluster.documents import FoundDocument
+from qa_cluster.documents.places import Placed
+from qa_cluster.documents.source_map import read_map, shown_metadata
+from qa_cluster.documents.stored import FoundDocument
 from qa_cluster.errors import ClusterError
 from qa_cluster.keys import parse_sentence
 from qa_cluster.reading.passages import MAX_GAP
-from qa_cluster.reading.places import Placed
-from qa_cluster.source_map import read_map, shown_metadata
 from qa_cluster.types import Hit, Passage, Span
 
 from .bm25 import Candidate

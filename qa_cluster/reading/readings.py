@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.documents import SentenceRecord
+from qa_cluster.documents.stored import SentenceRecord
 from qa_cluster.errors import ClusterError, NotFound, ReplyError, from_reply
 from qa_cluster.keys import SentenceRef, parse_sentence
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer
 
+from qa_cluster.documents.unicode import is_unicode
 from qa_cluster.errors import InvalidInput, ModelError
 
 IntArray = npt.NDArray[np.int32]
@@ -99,15 +100,6 @@ def _text_tokens(encoding: Encoding) -> TextTokens:
 
 def _not_unicode(text: str | None) -> InvalidInput:
     return InvalidInput(f"text is not valid Unicode: {ascii(text)[:100]}")
-
-
-def is_unicode(text: str) -> bool:
-    """Whether a string can be encoded, that is, holds no lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _BLOCK = Struct("<IBHI")

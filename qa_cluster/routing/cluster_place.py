@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput
-from qa_cluster.tls import TlsFiles
+from qa_cluster.security.tls import TlsFiles
 from qa_cluster.topology import Address
 
 from .connection import Login

@@ -17,7 +17,7 @@ from typing import Any
 import hiredis
 
 from qa_cluster.errors import ClusterError, ReplyError
-from qa_cluster.tls import ALERT, SPEAKS_TLS, hung_up, meaning
+from qa_cluster.security.tls import ALERT, SPEAKS_TLS, hung_up, meaning
 
 from .on_behalf import CLIENT_NAME
 

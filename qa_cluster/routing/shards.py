@@ -22,7 +22,7 @@ from typing import Any
 
 from qa_cluster.errors import CannotWrite, ClusterError, QueueFull, ReplyError, from_reply, remedy
 from qa_cluster.keys import slot as slot_of
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
 from qa_cluster.tracing import current, step
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.passwords import without_passwords
+from qa_cluster.security.passwords import without_passwords
 
 from .extracted import Extracted, ParagraphPlace, Section
 

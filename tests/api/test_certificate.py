@@ -20,7 +20,7 @@ import pytest
 
 from qa_cluster.client import AsyncClient, Client
 from qa_cluster.errors import ClusterError
-from qa_cluster.tls import trusted
+from qa_cluster.security.tls import trusted
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.certificates import Authority, Pair
 from tests.harness.polling import eventually_async

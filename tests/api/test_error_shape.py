@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qa_cluster.documents import MAX_TITLE_BYTES, check_document
+from qa_cluster.documents.stored import MAX_TITLE_BYTES, check_document
 from qa_cluster.errors import InputTooLong
 from tests.api.service_under_test import assert_problem, serving
 from tests.client.scripted_cluster import ScriptedCluster

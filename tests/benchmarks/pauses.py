@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.provision import demo_corpus
-from qa_cluster.cluster_client import ClusterClient
 from tests.gears.onnx_file import double_model, table_model
 from tests.harness.clusters import ready_shards
 from tests.harness.polling import eventually

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.ranking.bm25 import EDGE_WEIGHT, idf
 from qa_cluster.ranking.postings import counts_of, weight
 from qa_cluster.ranking.terms import question_terms
-from qa_cluster.sentences import split_sentences
 from tests.harness.system import System
 
 from .ingest import some_of

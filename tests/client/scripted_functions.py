@@ -13,7 +13,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from qa_cluster import documents, keys
+from qa_cluster import keys
+from qa_cluster.documents import stored
+from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.source_map import filter_metadata
 from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
 from qa_cluster.ranking.fields import fields_of
@@ -22,9 +25,7 @@ from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
-from qa_cluster.reading.places import pack_places
 from qa_cluster.routing.connection import Connection
-from qa_cluster.source_map import filter_metadata
 from qa_cluster.tracing import ShardRun, ShardTimes, is_traceparent
 
 PARTITIONS = 12
@@ -59,16 +60,16 @@ async def split(shard: Connection) -> None:
         version, tokenized, metadata, title = record
         if parsed is None or version == tokenized:
             continue
-        stored = await shard.execute("GET", keys.paragraphs_key(*parsed))
-        if stored is None:
+        paragraphs = await shard.execute("GET", keys.paragraphs_key(*parsed))
+        if paragraphs is None:
             continue  # removed meanwhile
-        text = stored.decode()
+        text = paragraphs.decode()
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
         about = json.loads(metadata)
         sentences = [text[start:end] for start, end in spans]
         packed = pack_sentences(sentences, fields_of(title.decode(), about, [start for start, _ in spans]))
-        made = documents.IndexedText("", "", len(spans), pack_places(text, spans), packed)
-        call = documents.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
+        made = stored.IndexedText("", "", len(spans), pack_places(text, spans), packed)
+        call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
         await shard.execute(*call.command())
 
 
@@ -104,8 +105,8 @@ async def read(shard: Connection, model: Manifest, question: str, names: list[st
 
 async def _read_one(shard: Connection, model: Manifest, question: str, name: str) -> bytes:
     sentence = keys.parse_sentence(name)
-    reply = await shard.execute(*documents.read_sentence(sentence, question).command())
-    record = documents.parse_sentence_record(sentence.index, reply)
+    reply = await shard.execute(*stored.read_sentence(sentence, question).command())
+    record = stored.parse_sentence_record(sentence.index, reply)
     if record is None:
         return b"-NOTFOUND no such sentence: " + name.encode()
     text, start = record.text, record.start

@@ -8,8 +8,8 @@ import pytest
 
 from qa_cluster.asking.assembly import MAX_PLACES, Assembled, CitedDocument, assemble, cited
 from qa_cluster.asking.questions import AskOptions
+from qa_cluster.documents.source_map import FIELD, write_map
 from qa_cluster.reading.choosing import Chosen, choose, orders
-from qa_cluster.source_map import FIELD, write_map
 from qa_cluster.types import Answer, Source
 from tests.client.scripted_functions import manifest
 from tests.harness.readings import reading

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from qa_cluster import client as public
-from qa_cluster import cluster_client
 from qa_cluster.asking.document_store import MAX_PENDING_BYTES
 from qa_cluster.client import AsyncClusterClient, ClusterClient, Document, InvalidInput, NotFound, VersionConflict
+from qa_cluster.clients import cluster_client
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded
 from qa_cluster.keys import partition_of, pending_key
 from tests.client.scripted_cluster import ScriptedCluster

@@ -7,7 +7,7 @@ from typing import Any
 
 import redis
 
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from tests.harness.servers import Server
 
 KEYS = ("api-use:{a}", "api-running:{a}")

@@ -8,11 +8,11 @@ import httpx
 import orjson
 import pytest
 
-from qa_cluster import rest_client
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
+from qa_cluster.clients import rest_client
+from qa_cluster.clients.rest_client import CONNECT_SECONDS
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
-from qa_cluster.rest_client import CONNECT_SECONDS
 from tests.api.service_under_test import service
 from tests.client.scripted_cluster import ScriptedCluster
 

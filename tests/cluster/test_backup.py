@@ -22,13 +22,13 @@ import httpx
 import pytest
 
 from qa_cluster import keys
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.nodes.connect import cluster_client, shards_of
 from qa_cluster.cluster.nodes.node import command
 from qa_cluster.cluster.servers.local import with_cluster
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
-from qa_cluster.documents import RECORD_FIELDS
+from qa_cluster.documents.stored import RECORD_FIELDS
 from qa_cluster.errors import NotFound
 from tests.cluster.test_commands import Qa
 from tests.harness.polling import eventually

@@ -17,7 +17,7 @@ from qa_cluster.cluster.backup.document_saving import DocumentSaving
 from qa_cluster.cluster.backup.folder import BackupFolder, _locked, _take_place, new_backup, reading, verify
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.backup.manifest import FORMAT, MANIFEST_FILE, BackupManifest, NoBackup
-from qa_cluster.documents import MAX_TEXT_LENGTH, check_document
+from qa_cluster.documents.stored import MAX_TEXT_LENGTH, check_document
 from qa_cluster.errors import ConfigError
 from tests.harness.commands import run_here
 

@@ -19,9 +19,9 @@ import redis
 
 from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.keys import layout_key
-from qa_cluster.local_password import PASSWORD_FILE
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
+from qa_cluster.security.local_password import PASSWORD_FILE
 from qa_cluster.shard_functions import missing_functions
 from tests.harness.commands import run_here
 from tests.harness.polling import eventually

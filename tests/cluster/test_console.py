@@ -14,7 +14,7 @@ from qa_cluster.cluster.commands import ask
 from qa_cluster.cluster.commands.documents.show import _file
 from qa_cluster.cluster.terminal import console, tables
 from qa_cluster.cluster.terminal.help_text import help_of
-from qa_cluster.source_map import write_map
+from qa_cluster.documents.source_map import write_map
 from qa_cluster.types import Answer, AskResult, CacheUse, Index, Model, Timings, Usage
 
 ROWS = [

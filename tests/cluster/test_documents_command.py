@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from qa_cluster import documents as limits
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.provision import storing
-from qa_cluster.cluster_client import ClusterClient
-from qa_cluster.corpus import MAX_JSON_BYTES
+from qa_cluster.documents import stored
+from qa_cluster.documents.corpus import MAX_JSON_BYTES
+from qa_cluster.documents.sentence_limit import MAX_SENTENCES
 from qa_cluster.errors import ClusterError
-from qa_cluster.sentence_limit import MAX_SENTENCES
 from qa_cluster.sources.limited import MAX_FILE_BYTES
 from tests.cluster.test_commands import TEXT, Qa, needs_reader
 
@@ -108,8 +108,8 @@ def test_ingest_says_what_became_of_each(up: Qa) -> None:
 def test_what_the_cluster_refuses_is_one_skipped_document(up: Qa, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b", "c"):
         write(up, f"refused/{name}.txt", TEXT)
-    monkeypatch.setattr("qa_cluster.corpus.check_document", lambda *_: None)
-    monkeypatch.setattr(limits, "MAX_TITLE_BYTES", 0)
+    monkeypatch.setattr("qa_cluster.documents.corpus.check_document", lambda *_: None)
+    monkeypatch.setattr(stored, "MAX_TITLE_BYTES", 0)
     write(up, "refused.jsonl", "\n".join(json.dumps({"id": i, "text": "t", "title": i.strip("x")}) for i in ("1", "x")))
     done = up("ingest", "refused.jsonl", "--prefix", "refused/", code=1)
     assert "1 document stored, 1 skipped" in done.stdout
@@ -285,10 +285,10 @@ def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     shown = " ".join(Qa(tmp_path)("ingest", "--help").stdout.replace("│", " ").split())
     assert "ingest [OPTIONS] [PATH]..." in shown
     assert "'qa-cluster[sources]'" in shown
-    assert f"{limits.MAX_TEXT_LENGTH:,} characters" in shown
+    assert f"{stored.MAX_TEXT_LENGTH:,} characters" in shown
     assert f"{MAX_SENTENCES:,} sentences" in shown
     assert "body_max_bytes" in shown and "8 MiB" in shown
-    assert f"id {limits.MAX_ID_BYTES} bytes" in shown
-    assert f"title {limits.MAX_TITLE_BYTES:,} bytes" in shown
-    assert f"metadata {limits.MAX_METADATA_BYTES:,} bytes" in shown
+    assert f"id {stored.MAX_ID_BYTES} bytes" in shown
+    assert f"title {stored.MAX_TITLE_BYTES:,} bytes" in shown
+    assert f"metadata {stored.MAX_METADATA_BYTES:,} bytes" in shown
     assert f"file {MAX_FILE_BYTES >> 20} MiB (.json: {MAX_JSON_BYTES >> 20} MiB" in shown

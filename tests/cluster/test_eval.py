@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes.connect import shards_of
 from qa_cluster.cluster.nodes.node import command
 from qa_cluster.cluster.servers import model_program
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
 from qa_cluster.ranking.bm25 import merge

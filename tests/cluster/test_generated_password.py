@@ -19,8 +19,8 @@ from qa_cluster.cluster.servers.local import LocalCluster, with_password, with_u
 from qa_cluster.cluster.servers.state import ClusterState, write_state
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.local_password import PASSWORD_FILE
 from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.security.local_password import PASSWORD_FILE
 from tests.harness.commands import run_here
 from tests.harness.polling import eventually
 from tests.harness.programs import MODULE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.system import UNHURRIED, System
 
 pytestmark = pytest.mark.one_server("test_local_cluster starts both again and again")

@@ -15,13 +15,13 @@ import pytest
 import typer
 
 from qa_cluster import keys
+from qa_cluster.clients.cluster_client import AsyncClusterClient
 from qa_cluster.cluster.backup import document_saving, restore_lock
 from qa_cluster.cluster.backup.manifest import BackupManifest
 from qa_cluster.cluster.backup.restoring import Conflict, RestoreOutcome
 from qa_cluster.cluster.commands.backups.restore import _run
 from qa_cluster.cluster.nodes.connect import cluster_client, shards_of
 from qa_cluster.cluster.nodes.node import command
-from qa_cluster.cluster_client import AsyncClusterClient
 from tests.cluster.test_backup import Site, backup, pairs, same, site, source
 from tests.harness.polling import eventually
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.nodes.connect import TlsRefused, cluster_client, seed_client, unreached
 from qa_cluster.cluster.servers.certificates import make_certificates
 from qa_cluster.cluster.servers.local import LocalCluster, with_tls
 from qa_cluster.cluster.servers.single import server_tls_of
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings, client_tls_files, load
 from qa_cluster.errors import ClusterError, ConfigError
 from tests.cluster.conftest import MakeCluster

@@ -10,8 +10,9 @@ from typing import Any
 
 import redis
 
-from qa_cluster import documents, keys
-from qa_cluster.documents import DocumentRecord, PutResult
+from qa_cluster import keys
+from qa_cluster.documents import stored
+from qa_cluster.documents.stored import DocumentRecord, PutResult
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.ranking.bm25 import Ranking, merge
@@ -70,17 +71,15 @@ class Shards:
         return [(hashtag_for_slot(index * step), node) for index, node in enumerate(self.nodes)]
 
     def put(self, document_id: str, text: str, title: str = "", metadata: Mapping[str, Any] | None = None) -> PutResult:
-        call = documents.put_document(documents.check_document(document_id, text, title, metadata), tag(document_id))
-        return documents.parse_put(self.client.execute_command(*call.command()))
+        call = stored.put_document(stored.check_document(document_id, text, title, metadata), tag(document_id))
+        return stored.parse_put(self.client.execute_command(*call.command()))
 
     def delete(self, document_id: str) -> str:
-        call = documents.delete_document(document_id, tag(document_id))
-        return documents.parse_delete(self.client.execute_command(*call.command())).status
+        call = stored.delete_document(document_id, tag(document_id))
+        return stored.parse_delete(self.client.execute_command(*call.command())).status
 
     def record(self, document_id: str) -> DocumentRecord | None:
-        return documents.parse_record(
-            self.client.execute_command(*documents.read_record(document_id, tag(document_id)))
-        )
+        return stored.parse_record(self.client.execute_command(*stored.read_record(document_id, tag(document_id))))
 
     def wait_tokenized(self, *document_ids: str) -> None:
         def tokenized() -> bool:

@@ -6,12 +6,13 @@ from typing import Any
 
 import redis
 
-from qa_cluster import documents, keys
-from qa_cluster.documents import IndexedText
+from qa_cluster import keys
+from qa_cluster.documents import stored
+from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentences import split_sentences
+from qa_cluster.documents.stored import IndexedText
 from qa_cluster.ranking.postings import pack_sentences
-from qa_cluster.reading.places import pack_places
-from qa_cluster.scripts import ScriptCall
-from qa_cluster.sentences import split_sentences
+from qa_cluster.scripts.calls import ScriptCall
 
 TAG = "06S"
 
@@ -30,19 +31,17 @@ def run_binary(client: redis.Redis, call: ScriptCall) -> Any:
     return command(client, *call.command(), NEVER_DECODE=True)
 
 
-def put(
-    client: redis.Redis, document_id: str, text: str, if_version: str = documents.ANY_VERSION
-) -> documents.PutResult:
-    call = documents.put_document(documents.check_document(document_id, text), TAG, if_version)
-    return documents.parse_put(run(client, call))
+def put(client: redis.Redis, document_id: str, text: str, if_version: str = stored.ANY_VERSION) -> stored.PutResult:
+    call = stored.put_document(stored.check_document(document_id, text), TAG, if_version)
+    return stored.parse_put(run(client, call))
 
 
-def delete(client: redis.Redis, document_id: str, if_version: str = documents.ANY_VERSION) -> documents.DeleteResult:
-    return documents.parse_delete(run(client, documents.delete_document(document_id, TAG, if_version)))
+def delete(client: redis.Redis, document_id: str, if_version: str = stored.ANY_VERSION) -> stored.DeleteResult:
+    return stored.parse_delete(run(client, stored.delete_document(document_id, TAG, if_version)))
 
 
-def record(client: redis.Redis, document_id: str) -> documents.DocumentRecord | None:
-    return documents.parse_record(command(client, *documents.read_record(document_id, TAG)))
+def record(client: redis.Redis, document_id: str) -> stored.DocumentRecord | None:
+    return stored.parse_record(command(client, *stored.read_record(document_id, TAG)))
 
 
 def spans_of(text: str, splitter: str) -> list[tuple[int, int]]:
@@ -55,13 +54,13 @@ def index(client: redis.Redis, document_id: str, version: str, text: str, splitt
     spans = spans_of(text, splitter)
     packed = pack_sentences([text[a:b] for a, b in spans])
     made = IndexedText(splitter, "1", len(spans), pack_places(text, spans), packed)
-    return str(run(client, documents.index_document(document_id, TAG, version, made, b""))[0])
+    return str(run(client, stored.index_document(document_id, TAG, version, made, b""))[0])
 
 
-def read(client: redis.Redis, document_id: str, i: int, *, around: int = 0) -> documents.SentenceRecord | None:
+def read(client: redis.Redis, document_id: str, i: int, *, around: int = 0) -> stored.SentenceRecord | None:
     """What a worker reads of a sentence."""
-    call = documents.read_sentence(keys.SentenceRef(document_id, TAG, i), "Other?", around=around)
-    return documents.parse_sentence_record(i, run_binary(client, call))
+    call = stored.read_sentence(keys.SentenceRef(document_id, TAG, i), "Other?", around=around)
+    return stored.parse_sentence_record(i, run_binary(client, call))
 
 
 def store_answer(
@@ -70,5 +69,5 @@ def store_answer(
     """Store the answer read from ``source``: number, version and text of a sentence."""
     i, version, text = source
     sentence = keys.SentenceRef(document_id, TAG, i)
-    call = documents.store_answer(sentence, question, version=version, text=text, answer=value, ttl_seconds=60)
+    call = stored.store_answer(sentence, question, version=version, text=text, answer=value, ttl_seconds=60)
     return bool(run(client, call))

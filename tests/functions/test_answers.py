@@ -17,7 +17,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.config import SETTINGS
-from qa_cluster.sentences import split_sentences
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.shard_functions import missing_functions
 from tests.harness.polling import eventually
 from tests.harness.servers import Server

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from qa_cluster import documents, keys
-from qa_cluster.cluster_client import AsyncClusterClient, ClusterClient
+from qa_cluster import keys
+from qa_cluster.clients.cluster_client import AsyncClusterClient, ClusterClient
+from qa_cluster.documents import stored
 from qa_cluster.keys import DocumentName, SentenceRef
 from qa_cluster.types import Removal
 from tests.harness.polling import eventually
@@ -186,8 +187,8 @@ def test_who_may_write_one_collection_changes_nothing_of_another(
     shards: Shards, client: ClusterClient, books: str, users: Users
 ) -> None:
     def put(name: DocumentName) -> tuple[Any, ...]:
-        checked = documents.check_document(name.id, TEXT, collection=name.collection)
-        return documents.put_document(checked, tag(name.id)).command()
+        checked = stored.check_document(name.id, TEXT, collection=name.collection)
+        return stored.put_document(checked, tag(name.id)).command()
 
     client.put_document("secret", TEXT)
     own, other = name_of("moby"), DocumentName.of("secret")
@@ -195,14 +196,14 @@ def test_who_may_write_one_collection_changes_nothing_of_another(
     assert users.run("writes", text, *put(own))[0] == "stored"
     eventually(lambda: client.collection(books).documents == 1, SECONDS)
     assert shards.client.get(key_of("moby")) is not None
-    changed = documents.check_document("moby", TEXT + " It is big.", collection=books)
-    assert users.run("writes", text, *documents.put_document(changed, tag("moby")).command())[0] == "stored"
+    changed = stored.check_document("moby", TEXT + " It is big.", collection=books)
+    assert users.run("writes", text, *stored.put_document(changed, tag("moby")).command())[0] == "stored"
     assert users.run("writes", text, "SET", text, TEXT)
-    assert users.run("writes", text, *documents.delete_document(own, tag("moby")).command())[0] == "deleted"
+    assert users.run("writes", text, *stored.delete_document(own, tag("moby")).command())[0] == "deleted"
     place = keys.paragraphs_key(other, tag("secret"))
     assert users.refused("writes", place, *put(other))
     assert users.refused("writes", place, *put(DocumentName.of("secret", "book")))
-    assert users.refused("writes", place, *documents.delete_document(other, tag("secret")).command())
+    assert users.refused("writes", place, *stored.delete_document(other, tag("secret")).command())
     assert users.refused("writes", place, "SET", place, "x")
     listed = keys.collections_key(tag("moby"))
     assert users.refused("writes", listed, "HSET", listed, "more", "ready")

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import redis
 
-from qa_cluster import documents, keys
-from qa_cluster.documents import IndexedText
+from qa_cluster import keys
+from qa_cluster.documents import stored
+from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentences import split_sentences
+from qa_cluster.documents.stored import IndexedText
 from qa_cluster.ranking.postings import pack_sentences
-from qa_cluster.reading.places import pack_places
-from qa_cluster.sentences import split_sentences
 from tests.harness.polling import eventually
 
 from . import shard_model as shard
@@ -80,7 +81,7 @@ def test_of_what_a_commit_refuses_only_what_has_gone_is_taken_for_stale(client: 
     made = IndexedText("1", "1", len(spans), pack_places(TEXT, spans), b"")
     place = str(shard.command(client, "QA.INDEX.BEGIN", index, "d", b""))
     before = contents(client)
-    commit = partial(documents.index_document, "d", TAG, version, made, b"")
+    commit = partial(stored.index_document, "d", TAG, version, made, b"")
     assert shard.run(client, commit(place=str(int(place) + 1))) == ["stale"]
     with pytest.raises(redis.ResponseError, match="the document has 0 sentences so far, not 3"):
         shard.run(client, commit(place=place))
@@ -95,19 +96,19 @@ def test_the_same_version_again_changes_nothing(client: redis.Redis) -> None:
     assert contents(client) == before
 
 
-@pytest.mark.parametrize("condition", ["0" * 16, documents.NO_VERSION])
+@pytest.mark.parametrize("condition", ["0" * 16, stored.NO_VERSION])
 def test_a_condition_that_does_not_hold_changes_nothing(client: redis.Redis, condition: str) -> None:
     version = ingest(client, "d", TEXT)
     before = contents(client)
     result = shard.put(client, "d", "Other.", condition)
     assert (result.status, result.version) == ("conflict", version)
     if condition:
-        assert shard.delete(client, "d", condition) == documents.DeleteResult("conflict", version)
+        assert shard.delete(client, "d", condition) == stored.DeleteResult("conflict", version)
     assert contents(client) == before
 
 
 def test_a_condition_that_holds(client: redis.Redis) -> None:
-    first = shard.put(client, "d", TEXT, documents.NO_VERSION)
+    first = shard.put(client, "d", TEXT, stored.NO_VERSION)
     assert (first.status, first.created) == ("stored", True)
     second = shard.put(client, "d", "Other.", first.version)
     assert (second.status, second.created) == ("stored", False)
@@ -118,7 +119,7 @@ def test_nothing_of_a_deleted_document_is_left(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     assert shard.delete(client, "d").status == "deleted"
-    assert shard.delete(client, "d") == documents.DeleteResult("missing", "")
+    assert shard.delete(client, "d") == stored.DeleteResult("missing", "")
     assert set(client.scan_iter()) == {keys.epoch_key(TAG)}
 
 
@@ -186,28 +187,28 @@ def test_a_document_is_pending_until_it_is_indexed_or_gone(client: redis.Redis) 
 
 def test_a_text_that_a_client_wrote_is_pending_until_it_is_indexed_or_gone(client: redis.Redis) -> None:
     client.set(keys.paragraphs_key("d", TAG), "First.")
-    call = documents.adopt_document(documents.check_document("d", "First."), TAG, "")
-    assert documents.parse_put(shard.run(client, call)).pending_bytes == 6
+    call = stored.adopt_document(stored.check_document("d", "First."), TAG, "")
+    assert stored.parse_put(shard.run(client, call)).pending_bytes == 6
     client.delete(keys.paragraphs_key("d", TAG))
-    shard.run(client, documents.forget_document("d", TAG))
+    shard.run(client, stored.forget_document("d", TAG))
     assert not client.exists(keys.pending_key(TAG))
 
 
 def test_a_change_that_a_worker_has_not_read_goes_on_to_wait(client: redis.Redis) -> None:
     """The note tells it from those that the text has which it indexes."""
-    stored = shard.put(client, "d", TEXT)
+    put = shard.put(client, "d", TEXT)
     spans = shard.spans_of(TEXT, "1")
     packed = pack_sentences([TEXT[a:b] for a, b in spans])
     made = IndexedText("1", "1", len(spans), pack_places(TEXT, spans), packed)
     noted = waiting(client)["d"]
     for amount in (noted, 1):
         client.hset(keys.pending_key(TAG), mapping={"d": amount + 1, "": amount + 1})
-        call = documents.index_document("d", TAG, stored.version, made, b"", note=str(amount))
+        call = stored.index_document("d", TAG, put.version, made, b"", note=str(amount))
         assert shard.run(client, call) == ["stored"]
         assert waiting(client) == {"d": amount + 1, "": amount + 1}
-    shard.run(client, documents.forget_version("d", TAG, stored.version, "1"))
+    shard.run(client, stored.forget_version("d", TAG, put.version, "1"))
     assert waiting(client) == {"d": 2, "": 2}
-    shard.run(client, documents.settle_note("d", TAG, documents.NO_VERSION, "2"))
+    shard.run(client, stored.settle_note("d", TAG, stored.NO_VERSION, "2"))
     assert not client.exists(keys.pending_key(TAG))
 
 
@@ -225,7 +226,7 @@ def test_a_sentence_of_a_text_that_has_just_changed_is_not_read(client: redis.Re
     around = shard.read(client, "d", 2, around=5)
     assert around is not None
     assert (around.left, around.right) == ((), ())
-    found = documents.parse_hits(shard.run_binary(client, documents.read_hits("d", TAG, [0, 1, 7], 1)))
+    found = stored.parse_hits(shard.run_binary(client, stored.read_hits("d", TAG, [0, 1, 7], 1)))
     assert found is not None
     assert [[placed.index for placed in passage] for passage in found.passages] == [[0], [0, 2], []]
     client.set(keys.paragraphs_key("d", TAG), "Short.")
@@ -270,7 +271,7 @@ def test_tokens_are_stored_for_what_stands_only(client: redis.Redis) -> None:
     blocks = {1: b"\xff", 0: b"ab"}
 
     def store(version: str, splitter: str) -> str:
-        return str(shard.run(client, documents.store_tokens("d", TAG, version, splitter, blocks))[0])
+        return str(shard.run(client, stored.store_tokens("d", TAG, version, splitter, blocks))[0])
 
     assert store(version, "1") == "stale"
     shard.index(client, "d", version, TEXT)
@@ -286,7 +287,7 @@ def test_tokens_are_stored_for_what_stands_only(client: redis.Redis) -> None:
 
 def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them go in one step when it changes."""
-    monkeypatch.setattr(documents, "MAX_ANSWERS", 10)
+    monkeypatch.setattr(stored, "MAX_ANSWERS", 10)
     version = ingest(client, "d", TEXT)
     for number in range(50):
         assert shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
@@ -298,7 +299,7 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
 
 def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """They take as long to go as more short ones."""
-    monkeypatch.setattr(documents, "MAX_ANSWER_NAMES_BYTES", 10_000)
+    monkeypatch.setattr(stored, "MAX_ANSWER_NAMES_BYTES", 10_000)
     version = ingest(client, "d", TEXT)
     for length in (10, 400):
         for number in range(150):
@@ -316,7 +317,7 @@ def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
 ) -> None:
     """Of all documents of a partition together: the oldest give way, whatever their sizes, and nothing else does."""
     limit = 200_000
-    monkeypatch.setattr(documents, "store_answer", partial(documents.store_answer, most_bytes=limit))
+    monkeypatch.setattr(stored, "store_answer", partial(stored.store_answer, most_bytes=limit))
     versions = {name: ingest(client, name, TEXT) for name in ("d", "e {x}", "f_g:h")}
     sizes = []
     for number in range(1500):
@@ -366,7 +367,7 @@ def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client
 def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
-    shard.run(client, documents.store_tokens("d", TAG, version, "1", {0: b"ab"}))
+    shard.run(client, stored.store_tokens("d", TAG, version, "1", {0: b"ab"}))
     assert shard.index(client, "d", version, TEXT, "2") == "stored"
     record = shard.record(client, "d")
     assert record is not None
@@ -377,19 +378,19 @@ def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Re
 
 def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:
     client.set(keys.paragraphs_key("d", TAG), "First.")
-    stale = documents.adopt_document(documents.check_document("d", "Older."), TAG, "")
-    assert documents.parse_put(shard.run(client, stale)).status == "stale"
-    call = documents.adopt_document(documents.check_document("d", "First."), TAG, "")
-    assert documents.parse_put(shard.run(client, call)).status == "stored"
-    assert documents.parse_put(shard.run(client, call)).status == "conflict"
+    stale = stored.adopt_document(stored.check_document("d", "Older."), TAG, "")
+    assert stored.parse_put(shard.run(client, stale)).status == "stale"
+    call = stored.adopt_document(stored.check_document("d", "First."), TAG, "")
+    assert stored.parse_put(shard.run(client, call)).status == "stored"
+    assert stored.parse_put(shard.run(client, call)).status == "conflict"
     assert client.get(keys.paragraphs_key("d", TAG)) == "First."
 
 
 def test_a_document_whose_text_was_removed_is_forgotten(client: redis.Redis) -> None:
     ingest(client, "d", TEXT)
-    assert documents.parse_delete(shard.run(client, documents.forget_document("d", TAG))).status == "stale"
+    assert stored.parse_delete(shard.run(client, stored.forget_document("d", TAG))).status == "stale"
     client.delete(keys.paragraphs_key("d", TAG))
-    assert documents.parse_delete(shard.run(client, documents.forget_document("d", TAG))).status == "deleted"
+    assert stored.parse_delete(shard.run(client, stored.forget_document("d", TAG))).status == "deleted"
     assert not client.exists(keys.document_key("d", TAG), keys.sentence_key("d", TAG))
 
 
@@ -400,12 +401,12 @@ def test_sentences_without_a_document(client: redis.Redis) -> None:
     assert (found.text, found.start, found.version, found.left, found.right) == ("The moon.", 0, "", (), ())
     assert shard.read(client, "d", 1) is None
     assert shard.store_answer(client, "d", "Who?", (0, "", "The moon."), "{}")
-    assert shard.run(client, documents.loose_sentences("d", TAG)) == 1
+    assert shard.run(client, stored.loose_sentences("d", TAG)) == 1
     assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
     # a document takes their place
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
-    assert shard.run(client, documents.loose_sentences("d", TAG)) == 0
+    assert shard.run(client, stored.loose_sentences("d", TAG)) == 0
     assert client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
     assert not client.exists(keys.sentence_key("d", TAG))
 
@@ -424,7 +425,7 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
     texts = {f"d{n}": [f"Version {v} of text {n}. It says {v}." for v in range(6)] for n in range(3)}
     versions: dict[str, tuple[str, str]] = {}
     pending: list[tuple[str, tuple[int, str, str]]] = []
-    stored = refused = 0
+    kept = refused = 0
     for _ in range(4000):
         document_id = chooser.choice(sorted(texts))
         action = chooser.choice(
@@ -446,7 +447,7 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
         elif action == "store" and pending:
             taken_id, source = pending.pop(chooser.randrange(len(pending)))
             done = shard.store_answer(client, taken_id, "What?", source, json.dumps(source))
-            stored, refused = stored + done, refused + (not done)
+            kept, refused = kept + done, refused + (not done)
         for checked in texts:
             cached = client.get(keys.answer_key(keys.SentenceRef(checked, TAG, 1), "What?"))
             if cached is not None:
@@ -454,5 +455,5 @@ def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
                 current_text, current = versions[checked]
                 assert json.loads(cached)[1] == current
                 assert json.loads(cached)[2] in current_text
-    assert stored > 100
+    assert kept > 100
     assert refused > 100

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from qa_cluster.cluster_client import AsyncClusterClient
+from qa_cluster.clients.cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 
 from .running_shards import Shards, tag

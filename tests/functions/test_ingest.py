@@ -9,10 +9,10 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.documents import BLOCK_SENTENCES
+from qa_cluster.documents.sentences import SPLITTER_VERSION, split_sentences
+from qa_cluster.documents.stored import BLOCK_SENTENCES
 from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.ranking.terms import ANALYZER_VERSION
-from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 

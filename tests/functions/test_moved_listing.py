@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from qa_cluster import keys
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 
 from .running_shards import Shards, tag
 from .test_moved_partition import move, moved

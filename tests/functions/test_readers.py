@@ -14,7 +14,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.reading.manifest import MANIFEST_FILE, sha256_hex
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from tests.functions.running_shards import SECONDS, sentence_name, tag
 from tests.functions.tiny_shards import FIRST, LAST, TEXT, TinyShards, tiny_shards
 from tests.gears.onnx_file import span_model

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from qa_cluster import keys
+from qa_cluster.documents.sentences import split_sentences
+from qa_cluster.documents.source_map import write_map
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.tokenization import TextTokens, pack_tokens
-from qa_cluster.sentences import split_sentences
-from qa_cluster.source_map import write_map
 from tests.harness.polling import eventually
 
 from .running_shards import MODEL, SECONDS, Shards, sentence_name, tag

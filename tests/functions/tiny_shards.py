@@ -16,7 +16,7 @@ from qa_cluster.config import Settings
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from tests.functions.running_shards import SECONDS, Shards, tag
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually

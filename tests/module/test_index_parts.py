@@ -13,7 +13,7 @@ import pytest
 import redis
 from redis.exceptions import AskError, MovedError
 
-from qa_cluster.sentence_limit import MAX_SENTENCES
+from qa_cluster.documents.sentence_limit import MAX_SENTENCES
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.index.oracle import Document, Fields, Sentence, pack_fields

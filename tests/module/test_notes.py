@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from qa_cluster import documents, keys
+from qa_cluster import keys
+from qa_cluster.documents import stored
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
@@ -55,11 +56,11 @@ def notes(client: redis.Redis, tag: str = TAG) -> dict[str, int]:
 
 
 def put(client: Any, name: str, text: str) -> None:
-    client.execute_command(*documents.put_document(documents.check_document(name, text), TAG).command())
+    client.execute_command(*stored.put_document(stored.check_document(name, text), TAG).command())
 
 
 def delete(client: Any, name: str) -> None:
-    client.execute_command(*documents.delete_document(name, TAG).command())
+    client.execute_command(*stored.delete_document(name, TAG).command())
 
 
 def test_a_server_that_cannot_note_says_so(server_binary: Path) -> None:
@@ -117,11 +118,11 @@ def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earli
     client.set(KEY, "Two.")
     assert notes(client) == {"d": 2, "": 2}
     execute: Any = client.execute_command
-    execute(*documents.settle_note("d", TAG, "", "1").command())
+    execute(*stored.settle_note("d", TAG, "", "1").command())
     assert notes(client) == {"d": 2, "": 2}
-    execute(*documents.settle_note("d", TAG, "0123456789abcdef", "2").command())
+    execute(*stored.settle_note("d", TAG, "0123456789abcdef", "2").command())
     assert notes(client) == {"d": 2, "": 2}
-    execute(*documents.settle_note("d", TAG, "", "2").command())
+    execute(*stored.settle_note("d", TAG, "", "2").command())
     assert not client.exists(HASH)
 
 

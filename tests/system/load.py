@@ -13,7 +13,7 @@ from itertools import pairwise
 import redis
 
 from qa_cluster import keys
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.errors import QAError
 
 PARTITIONS = 12

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.nodes.connect import server_client
 from qa_cluster.cluster.nodes.formation import incomplete
 from qa_cluster.cluster.nodes.node import nodes_of
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import QAError
 from qa_cluster.topology import Address

@@ -18,7 +18,7 @@ from qa_cluster import keys
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import Engine, EngineOptions
 from qa_cluster.asking.freshness import CHECK_SECONDS, LEASE_SECONDS
-from qa_cluster.documents import check_document
+from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import NotFound, QAError
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address

@@ -20,8 +20,8 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots
-from qa_cluster.cluster_client import ClusterClient
 from qa_cluster.errors import QAError
 from qa_cluster.keys import SentenceRef
 from tests.functions.running_shards import tag

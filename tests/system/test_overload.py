@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.system import System, resume
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.programs import binary_or_skip, chosen_servers
 from tests.harness.system import SMALL_BATCHES, System

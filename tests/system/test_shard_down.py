@@ -15,7 +15,7 @@ from urllib.parse import quote
 import pytest
 import redis
 
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.errors import QAError
 from qa_cluster.keys import PARTITIONS_KEY, partition_of, slot
 from tests.harness.polling import eventually

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.system import System
 
 TEXT = "Ada Lovelace wrote the first program in 1843. She was born in London. 東京は日本の首都です。"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.documents import DocumentRecord, IndexedText
+from qa_cluster.documents.stored import DocumentRecord, IndexedText
 from qa_cluster.gears.functions.indexing import batches, parts
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import document_name
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 
 NAMES = [(document_name(name), "t") for name in ("a", "b", "c")]
 PARTS = ((2, b"first"), (1, b"second"))

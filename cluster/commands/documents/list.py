@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
-from qa_cluster.cluster_client import ClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import DocumentEntry, DocumentPage
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.documents import MAX_ID_BYTES
+from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InvalidInput
 
 Prefix = Annotated[str, typer.Option(help=f"Only documents whose ids begin with it, {MAX_ID_BYTES} bytes at most.")]

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from qa_cluster.documents.source_map import FIELD, NO_MAP, read_map, shown_metadata
 from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.source_map import FIELD, NO_MAP, read_map, shown_metadata
 
 from ...terminal import console, tables
 from ..shared_options import CollectionOption, Json, client_of

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.documents import SentenceRecord, parse_sentence_record, read_sentence, store_answer
+from qa_cluster.documents.stored import SentenceRecord, parse_sentence_record, read_sentence, store_answer
 from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, NotFound, QAError
 from qa_cluster.gears.functions.answering import portions
 from qa_cluster.gears.functions.answering.arguments import check_question, within_limit
@@ -33,7 +33,7 @@ from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef, answer_key, document_key, parse_answer_key, parse_sentence, slot
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.readings import ReadSentence, is_valid, sentence_answer, valid_answer
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.shard_functions import (
     MAX_READ_SENTENCES,
     READ_TRIGGER,

@@ -15,7 +15,9 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.documents import BLOCK_SENTENCES, SentenceRecord
+from qa_cluster.documents.places import Placed
+from qa_cluster.documents.source_map import SourceMap, read_map
+from qa_cluster.documents.stored import BLOCK_SENTENCES, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.readers import loaded
 from qa_cluster.gears.functions.readers.reader import Reader
@@ -23,12 +25,10 @@ from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around
-from qa_cluster.reading.places import Placed
 from qa_cluster.reading.prefix import SEPARATOR
 from qa_cluster.reading.spans import Reading, best_spans
 from qa_cluster.reading.tokenization import TextTokens, unpack_tokens
 from qa_cluster.reading.windows import Window
-from qa_cluster.source_map import SourceMap, read_map
 
 N_BEST = 3
 """Most spans that are kept of a passage."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qa_cluster.documents import parse_hits, read_hits
+from qa_cluster.documents.stored import parse_hits, read_hits
 from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.gears.functions.answering.arguments import check_number
 from qa_cluster.gears.functions.shard import slots

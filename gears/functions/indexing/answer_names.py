@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator
 
-from qa_cluster.documents import drop_answers
+from qa_cluster.documents.stored import drop_answers
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import late
 from qa_cluster.gears.functions.shard import naming

@@ -13,7 +13,10 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import (
+from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentences import SPLITTER_VERSION, split_sentences
+from qa_cluster.documents.source_map import filter_metadata
+from qa_cluster.documents.stored import (
     NO_VERSION,
     DocumentInput,
     DocumentRecord,
@@ -42,10 +45,7 @@ from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import pack_parts
 from qa_cluster.ranking.terms import ANALYZER_VERSION
-from qa_cluster.reading.places import pack_places
-from qa_cluster.scripts import ScriptCall
-from qa_cluster.sentences import SPLITTER_VERSION, split_sentences
-from qa_cluster.source_map import filter_metadata
+from qa_cluster.scripts.calls import ScriptCall
 
 # Batches at once: while one waits for the server, the other computes. Questions share the processor with them.
 MAX_CONCURRENT = 2

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from qa_cluster.documents.sentences import SPLITTER_VERSION
 from qa_cluster.gears.functions.indexing import late
 from qa_cluster.gears.functions.shard.calls import is_wrong_type
 from qa_cluster.gears.functions.shard.slots import View
@@ -18,7 +19,6 @@ from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import layout_key, slot
 from qa_cluster.ranking.terms import ANALYZER_VERSION
-from qa_cluster.sentences import SPLITTER_VERSION
 
 LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
 """What the documents of a partition are made with; one that differs is made anew."""

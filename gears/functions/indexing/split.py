@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import check_document_id
+from qa_cluster.documents.stored import check_document_id
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import batches, late
 from qa_cluster.gears.functions.shard import partitions

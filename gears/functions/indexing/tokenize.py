@@ -10,8 +10,9 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents import BLOCK_SENTENCES, DocumentRecord, loose_sentences, parse_record, read_record
-from qa_cluster.documents import store_tokens as store_call
+from qa_cluster.documents.places import cut
+from qa_cluster.documents.stored import BLOCK_SENTENCES, DocumentRecord, loose_sentences, parse_record, read_record
+from qa_cluster.documents.stored import store_tokens as store_call
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.indexing import late
 from qa_cluster.gears.functions.readers import loaded
@@ -21,7 +22,6 @@ from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import SENTENCE_PREFIX, paragraphs_key, parse_tagged, places_key, tokens_key
-from qa_cluster.reading.places import cut
 from qa_cluster.reading.tokenization import pack_tokens, unpack_tokens
 
 # Most documents at once: questions share the processor with them.

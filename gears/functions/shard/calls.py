@@ -7,7 +7,7 @@ from typing import Any
 
 from qa_cluster.errors import ClusterError
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.scripts import ScriptCall
+from qa_cluster.scripts.calls import ScriptCall
 
 
 def run_script(call: ScriptCall) -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from qa_cluster.ownership import objection
+from qa_cluster.security.ownership import objection
 
 logger = logging.getLogger(__name__)
 SMALLEST_MODEL_BYTES = 1 << 20

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.corpus import read_documents
+from qa_cluster.documents.corpus import read_documents
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.evaluation.question_set import gold_sentences, load_question_set
-from qa_cluster.sentences import split_sentences
 
 ADA = "Ada Lovelace wrote it. It was in 1843. Nobody ran it in 1843."
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.errors import ClusterError
 from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
 from qa_cluster.ranking.bm25 import RankedPartition, merge
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
-from qa_cluster.sentences import split_sentences
 
 
 class Shard:

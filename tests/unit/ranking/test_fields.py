@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from qa_cluster.documents.source_map import FIELD, write_map
 from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking.fields import FILE, OCCURRENCE, SECTION, TITLE, field_terms, fields_of, scaled_length
 from qa_cluster.ranking.postings import pack_sentences, weight, weights_of
-from qa_cluster.source_map import FIELD, write_map
 
 SENTENCES = ["It was written by Jean-loup Gailly.", "It was written by Ada.", "Someone wrote to gzip users."]
 

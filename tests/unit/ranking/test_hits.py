@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.documents import FoundDocument
+from qa_cluster.documents.places import Placed
+from qa_cluster.documents.stored import FoundDocument
 from qa_cluster.ranking.bm25 import Candidate
 from qa_cluster.ranking.hits import earns, hit_of, passage_around
 from qa_cluster.ranking.postings import weights_of
-from qa_cluster.reading.places import Placed
 from qa_cluster.types import Passage
 
 TEXT = "Ada wrote the first program in 1843."

@@ -16,13 +16,13 @@ import numpy as np
 import orjson
 import pytest
 
-from qa_cluster.documents import SentenceRecord
+from qa_cluster.documents.places import Placed
+from qa_cluster.documents.stored import SentenceRecord
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.answering.passage import passage_of
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.keys import SentenceRef, answer_key, parse_answer_key
 from qa_cluster.reading.manifest import Manifest, PairLayout
-from qa_cluster.reading.places import Placed
 from qa_cluster.reading.readings import parse_readings
 from qa_cluster.reading.spans import best_spans
 from qa_cluster.reading.tokenization import pack_tokens

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.reading.passages import MAX_GAP, MAX_NEIGHBOURS, PassageSentence, around, reach
 from qa_cluster.reading.spans import best_spans
 from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.reading.windows import Window
-from qa_cluster.sentences import split_sentences
 from tests.unit.small_tokenizer import small_tokenizer
 from tests.unit.text_strategies import texts
 

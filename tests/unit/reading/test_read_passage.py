@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qa_cluster.documents import SentenceRecord
+from qa_cluster.documents.source_map import write_map
+from qa_cluster.documents.stored import SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.answering import passage as reading
 from qa_cluster.gears.functions.state import state
@@ -21,7 +22,6 @@ from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around
 from qa_cluster.reading.windows import PairEncoder
-from qa_cluster.source_map import write_map
 from tests.unit.small_tokenizer import small_tokenizer
 
 TEXTS = ("The cat sat.", "Who is it?", "The dog.")

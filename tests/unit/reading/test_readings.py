@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from qa_cluster.documents import SentenceRecord
+from qa_cluster.documents.stored import SentenceRecord
 from qa_cluster.errors import ClusterError, QueueFull, ReplyError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around

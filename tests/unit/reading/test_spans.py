@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.errors import InferenceFailed
 from qa_cluster.reading.spans import AnswerSpan, Reading, best_spans
 from qa_cluster.reading.tokenization import TextTokens
 from qa_cluster.reading.windows import Window
-from qa_cluster.sentences import split_sentences
 from tests.unit.small_tokenizer import small_tokenizer
 from tests.unit.text_strategies import texts
 

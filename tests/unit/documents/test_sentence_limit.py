@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qa_cluster import sentence_limit
-from qa_cluster.documents import check_document
+from qa_cluster.documents import sentence_limit
+from qa_cluster.documents.sentence_limit import MAX_SENTENCES, end_of_limit, most_sentences
+from qa_cluster.documents.sentences import split_sentences
+from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import InputTooLong
-from qa_cluster.sentence_limit import MAX_SENTENCES, end_of_limit, most_sentences
-from qa_cluster.sentences import split_sentences
-
-from .text_strategies import texts
+from tests.unit.text_strategies import texts
 
 # What is cut because it is too long: huge words, runs of marks, clauses without an end.
 CUT = st.sampled_from(("漢" * 300, "x" * 1400, "a, " * 200, "a " * 300, "/ " * 200, "、" * 300, "-" * 300, "a," * 99))
@@ -30,7 +29,7 @@ def test_the_limit_is_exact(text: str, limit: int) -> None:
 
 
 def test_texts_that_can_be_no_problem_are_not_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "qa_cluster.sentences", None)
+    monkeypatch.setitem(__import__("sys").modules, "qa_cluster.documents.sentences", None)
     assert end_of_limit("a。" * (MAX_SENTENCES // 2)) is None
     assert end_of_limit("This is a sentence of usual length, more or less. " * 40_000) is None
     with pytest.raises(ImportError):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qa_cluster.ownership import objection
+from qa_cluster.security.ownership import objection
 from tests.harness.strangers import give_away
 
 pytestmark = pytest.mark.hostile

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.corpus import read_documents
-from qa_cluster.documents import check_document
+from qa_cluster.documents.corpus import read_documents
+from qa_cluster.documents.source_map import read_map
+from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
-from qa_cluster.source_map import read_map
 from qa_cluster.sources.extracted import Extracted, ParagraphPlace, Section
 from qa_cluster.types import Document
 
@@ -280,5 +280,5 @@ def test_a_text_of_another_version_of_the_extractor_is_another_version(
 
     before = version()
     assert version() == before
-    monkeypatch.setattr("qa_cluster.corpus.EXTRACTOR_VERSION", 999)
+    monkeypatch.setattr("qa_cluster.documents.corpus.EXTRACTOR_VERSION", 999)
     assert version() != before

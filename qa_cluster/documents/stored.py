@@ -13,15 +13,15 @@ from hashlib import blake2b
 from itertools import takewhile
 from typing import Any
 
-from qa_cluster.reading.places import Placed, cut
-from qa_cluster.reading.tokenization import is_unicode
+from qa_cluster import keys
+from qa_cluster.errors import ClusterError, InputTooLong, InvalidInput
+from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.shard_functions import SENTENCE_ANSWERS_MB
 
-from . import keys
-from .errors import ClusterError, InputTooLong, InvalidInput
 from .metadata_limits import fault_of
-from .scripts import ScriptCall
+from .places import Placed, cut
 from .sentence_limit import MAX_SENTENCES, end_of_limit
-from .shard_functions import SENTENCE_ANSWERS_MB
+from .unicode import is_unicode
 
 MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096

@@ -58,7 +58,7 @@ class ScriptCall:
 def load(name: str) -> str:
     """The text of the script ``name``, preceded by what it shares with others."""
     parts = [shared for shared, scripts in _SHARED.items() if name in scripts]
-    folder = files(__package__) / "scripts"
+    folder = files(__package__)
     return "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
 
 

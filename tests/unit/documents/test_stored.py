@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qa_cluster import documents
-from qa_cluster.documents import check_document
+from qa_cluster.documents import stored
+from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput
 
 
@@ -32,10 +32,10 @@ def test_metadata_of_32_levels_and_numbers_of_64_bits_are_accepted() -> None:
 
 def test_a_document_at_every_limit_is_accepted() -> None:
     check_document(
-        "é" * (documents.MAX_ID_BYTES // 2),
-        "x" * documents.MAX_TEXT_LENGTH,
-        "t" * documents.MAX_TITLE_BYTES,
-        {"a": "m" * (documents.MAX_METADATA_BYTES - len('{"a":""}'))},
+        "é" * (stored.MAX_ID_BYTES // 2),
+        "x" * stored.MAX_TEXT_LENGTH,
+        "t" * stored.MAX_TITLE_BYTES,
+        {"a": "m" * (stored.MAX_METADATA_BYTES - len('{"a":""}'))},
     )
 
 
@@ -70,7 +70,7 @@ def test_bad_documents_are_refused_with_value_and_limit(values: Any, error: type
 
 @given(*([st.text(max_size=5)] * 4))
 def test_the_version_tells_title_and_text_apart(title: str, text: str, other_title: str, other_text: str) -> None:
-    same = documents.document_version(title, "{}", text) == documents.document_version(other_title, "{}", other_text)
+    same = stored.document_version(title, "{}", text) == stored.document_version(other_title, "{}", other_text)
     assert same == ((title, text) == (other_title, other_text))
 
 

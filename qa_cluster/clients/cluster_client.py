@@ -28,13 +28,12 @@ from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, InvalidInput, RequestError
 from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
-
-from .config import Settings
-from .errors import ClusterError, InvalidInput, RequestError
-from .keys import DEFAULT_COLLECTION
-from .local_password import password_at
-from .types import (
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.security.local_password import password_at
+from qa_cluster.types import (
     AskResult,
     CollectionEntry,
     Document,

@@ -21,12 +21,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from .documents import check_document
-from .errors import InputTooLong, InvalidInput, RequestError
+from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
+from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted
+from qa_cluster.sources.formats import may_be_document
+from qa_cluster.types import Document
+
 from .source_map import FIELD, write_map
-from .sources.extracted import EXTRACTOR_VERSION, Extracted
-from .sources.formats import may_be_document
-from .types import Document
+from .stored import check_document
 
 ON_ERROR = ("stop", "skip")
 MAX_JSON_BYTES = 512 * 1024 * 1024

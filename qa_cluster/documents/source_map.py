@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .types import Source
+from qa_cluster.types import Source
 
 FIELD = "_source"
 MAX_SECTIONS_BYTES = 28 * 1024

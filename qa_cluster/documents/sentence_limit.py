@@ -39,7 +39,9 @@ def end_of_limit(text: str, limit: int = MAX_SENTENCES) -> int | None:
     """
     if len(text) <= limit or most_sentences(text, limit) <= limit:
         return None
-    from .sentences import sentence_spans  # here: its rules take long to load, and few texts need them
+    from .sentences import (
+        sentence_spans,  # here: its rules take long to load, and few texts need them
+    )
 
     ends = [end for _, end in islice(sentence_spans(text), limit + 1)]
     return ends[limit - 1] if len(ends) > limit else None

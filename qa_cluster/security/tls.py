@@ -12,7 +12,7 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from .errors import ConfigError
+from qa_cluster.errors import ConfigError
 
 MINIMUM = ssl.TLSVersion.TLSv1_2
 # X509_V_ERR_* of OpenSSL, as `SSLCertVerificationError.verify_code` has them.

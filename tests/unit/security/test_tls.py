@@ -12,7 +12,7 @@ import pytest
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError
 from qa_cluster.routing.cluster_place import place_of
-from qa_cluster.tls import MINIMUM, OwnServer, TlsFiles, judge, meaning, service_context, trusted
+from qa_cluster.security.tls import MINIMUM, OwnServer, TlsFiles, judge, meaning, service_context, trusted
 from tests.harness.certificates import Authority, Pair
 
 pytestmark = pytest.mark.hostile

@@ -10,7 +10,7 @@ from hashlib import blake2b
 import pytest
 from hypothesis import given, settings
 
-from qa_cluster.sentences import MAX_SENTENCE_LENGTH, MAX_SENTENCE_TOKENS, SPLITTER_VERSION, split_sentences
+from qa_cluster.documents.sentences import MAX_SENTENCE_LENGTH, MAX_SENTENCE_TOKENS, SPLITTER_VERSION, split_sentences
 from tests.unit.text_strategies import texts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qa_cluster.config import load
-from qa_cluster.passwords import typed_passwords, without_passwords
+from qa_cluster.security.passwords import typed_passwords, without_passwords
 
 pytestmark = pytest.mark.hostile
 

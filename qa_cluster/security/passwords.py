@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from .config import SETTINGS
+from qa_cluster.config import SETTINGS
 
 _SECRETS = tuple(name for name, row in SETTINGS.items() if row.secret)
 _ADDRESSES = tuple(name for name in SETTINGS if name.endswith("_url"))

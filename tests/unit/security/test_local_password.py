@@ -14,7 +14,7 @@ import pytest
 from qa_cluster.client import ClusterClient
 from qa_cluster.config import load
 from qa_cluster.errors import ClusterError
-from qa_cluster.local_password import PASSWORD_FILE, STATE_FILE, password_at
+from qa_cluster.security.local_password import PASSWORD_FILE, STATE_FILE, password_at
 from tests.harness.strangers import give_away
 
 pytestmark = pytest.mark.hostile

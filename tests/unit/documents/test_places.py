@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qa_cluster.reading.places import NARROW, WIDE, cut, pack_places
-from qa_cluster.sentences import split_sentences
+from qa_cluster.documents.places import NARROW, WIDE, cut, pack_places
+from qa_cluster.documents.sentences import split_sentences
 
 PIECES = ["A cat sat. ", "Größe zählt! ", "😀 lacht.", "\n\n", "Mr. X saw 3.5 of them; ", "東京都。京都", "x"]
 

@@ -36,8 +36,7 @@ from qa_cluster.asking.document_list import (
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
-
-from .errors import (
+from qa_cluster.errors import (
     LEAVES,
     AccessDenied,
     ClusterError,
@@ -50,9 +49,9 @@ from .errors import (
     QAError,
     QueueFull,
 )
-from .keys import DEFAULT_COLLECTION, check_collection
-from .tls import meaning, trusted
-from .types import (
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+from qa_cluster.security.tls import meaning, trusted
+from qa_cluster.types import (
     AskResult,
     CollectionEntry,
     Document,

@@ -1,0 +1,1 @@
+"""The Lua scripts that change keys atomically, and their calls."""
