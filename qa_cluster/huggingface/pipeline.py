@@ -60,7 +60,7 @@ def pipeline(
         model: folder of an exported reader; default: the bundled one.
         tokenizer: if given, it must be the reader's own: its folder or its tokenizer.json.
         device: ``cpu``, -1 or None; ``cuda``, ``cuda:N`` or N with onnxruntime-gpu.
-        runtime: ``openvino`` or ``onnxruntime``; default: the first that is installed.
+        runtime: ``openvino`` or ``onnxruntime``; default: what suits the reader and the processor, if installed.
         threads: the runtime's number of threads; default: as many as the cores this process may use.
         batch_size: windows that are read together, default 1.
         parameters: defaults for calls, see `QuestionAnsweringPipeline.__call__`.

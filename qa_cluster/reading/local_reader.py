@@ -16,6 +16,7 @@ from pathlib import Path
 from qa_cluster.errors import ModelError
 
 from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from .precisions import suits_openvino
 from .runtimes import RUNTIMES, Logits, open_runner
 from .tokenization import ReaderTokenizer
 from .windows import PairEncoder, Window, batches
@@ -30,7 +31,8 @@ class LocalReader:
 
     Args:
         folder: the folder of an exported reader.
-        runtime: ``openvino`` or ``onnxruntime``; default: the first of them that is installed.
+        runtime: ``openvino`` or ``onnxruntime``; default: the one that suits the reader's precision and this
+            processor, if it is installed, else the other.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
         threads: the runtime's number of threads; default: as many as the cores this process may use.
     """
@@ -46,7 +48,7 @@ class LocalReader:
         _check_model(folder / MODEL_FILE, self.manifest)
         self.tokenizer = ReaderTokenizer(tokenizer)
         self.device = device
-        self.runtime = runtime or _installed(device)
+        self.runtime = runtime or _installed(device, self.manifest.precision)
         self._pairs = PairEncoder(self.manifest)
         self._running = threading.Lock()
         self._run = open_runner(folder / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
@@ -97,10 +99,10 @@ def _check_model(path: Path, manifest: Manifest) -> None:
         )
 
 
-def _installed(device: str) -> str:
+def _installed(device: str, precision: str) -> str:
     if device != "cpu":
         return "onnxruntime"
-    for name in RUNTIMES:
+    for name in RUNTIMES if suits_openvino(precision) else reversed(RUNTIMES):
         if find_spec(name) is not None:
             return name
     raise ModelError(f"none of {', '.join(RUNTIMES)} is installed: pip install openvino")

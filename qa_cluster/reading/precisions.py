@@ -1,4 +1,4 @@
-"""Runtime settings that the precision of an exported file requires.
+"""What the precision of an exported file requires: the runtime, and its settings.
 
 The exporter writes the precision into the ONNX file's metadata, so that the file alone is enough. The worker's backend,
 which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime
@@ -7,6 +7,11 @@ needs no settings: it computes in float32 what is stored in 16 bits, and with in
 
 from __future__ import annotations
 
+import mmap
+import os
+import platform
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 METADATA_KEY = "qa-cluster.precision"
@@ -14,6 +19,12 @@ METADATA_KEY = "qa-cluster.precision"
 
 GROUP_SIZE = 128
 """Activations without a fixed range get one scale for each group of this many neighbouring channels of a token."""
+
+
+INT8_PRECISIONS = ("int8", "int8-dynamic")
+# what Linux calls the instructions that multiply and add 8-bit numbers exactly: in 512, 256 and more bits
+_INT8_FEATURES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
+_X86 = ("x86_64", "AMD64")
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
@@ -26,7 +37,7 @@ def openvino_settings(precision: str | None) -> dict[str, str | int]:
     {'INFERENCE_PRECISION_HINT': 'bf16'}
     """
     settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
-    if precision in ("int8", "int8-dynamic"):  # an int8 file too may have activations without a fixed range
+    if precision in INT8_PRECISIONS:  # an int8 file too may have activations without a fixed range
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
     return settings
 
@@ -35,3 +46,45 @@ def precision_of(model: Any) -> str | None:
     """The precision written in the ONNX file that an `openvino.Model` was read from, None where there is none."""
     place = ["framework", METADATA_KEY]
     return str(model.get_rt_info(place).astype(str)) if model.has_rt_info(place) else None
+
+
+def is_int8_file(path: str | Path) -> bool:
+    """Whether one of the int8 precisions is written in an ONNX file; found without a runtime."""
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.rfind(_entry(precision)) >= 0 for precision in INT8_PRECISIONS)
+
+
+def _entry(precision: str) -> bytes:
+    """The precision as an entry of `metadata_props`, field 14 of ONNX's `ModelProto`: key and value are 1 and 2."""
+    key, value = METADATA_KEY.encode(), precision.encode()
+    entry = bytes((0x0A, len(key))) + key + bytes((0x12, len(value))) + value
+    return bytes((0x72, len(entry))) + entry
+
+
+@cache
+def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
+    """Whether the processor has the instructions with which OpenVINO computes int8 models exactly.
+
+    x86 processors have them from Intel's Cascade Lake and Alder Lake and AMD's Zen 4 on. Where they cannot be looked up
+    (not Linux, not x86) it is True.
+    """
+    if platform.machine() not in _X86:
+        return True
+    try:
+        lines = Path(cpuinfo).read_text(errors="replace").splitlines()
+    except OSError:
+        return True
+    flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return not flags or not _INT8_FEATURES.isdisjoint(flags)
+
+
+def suits_openvino(precision: str) -> bool:
+    """Whether OpenVINO is the runtime for a file of this precision on this processor.
+
+    Without those instructions it computes an int8 model in float32, slower than ONNX Runtime computes it in int8, and
+    how a value is rounded depends on what shares its batch: so would answers.
+    """
+    return precision not in INT8_PRECISIONS or has_int8_products()

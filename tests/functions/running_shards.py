@@ -122,8 +122,8 @@ EARLY = ("early bird", "The early bird catches the worm.")
 @contextmanager
 def running(binary: Path, size: int = 2, settings: Mapping[str, object] | None = None) -> Iterator[Shards]:
     """The cluster. One document is older than the reader: it is found before that arrives."""
-    # twice as many as elsewhere: some of these tests read many sentences
-    values = {"qa.max-batch-tokens": 2 * FEW_TOKENS, **(settings or {})}
+    # twice as many as elsewhere: some of these tests read many sentences, which a busy machine may do slowly
+    values = {"qa.max-batch-tokens": 2 * FEW_TOKENS, "qa.job-timeout-ms": 120_000, **(settings or {})}
     with Cluster(binary, values, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
             node.wait_ready(60)

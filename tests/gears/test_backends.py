@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.gears.inference.backends import choose
 from qa_cluster.gears.inference.backends.base import RuntimeLimits, is_token_model
 from qa_cluster.gears.inference.backends.onnx import OnnxModel
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
 from qa_cluster.gears.inference.model_file import written
 from qa_cluster.gears.inference.tensors import from_wire, read_wire, to_blob, to_wire
 from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.models.bundle import default_reader
+from qa_cluster.reading.manifest import MODEL_FILE
 from tests.gears.files import load_bytes
 from tests.gears.onnx_file import (
     add_model,
@@ -46,6 +49,18 @@ def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
     first = model.run([np.array([1, 2], "<f4"), np.array([3, 4], "<f4")])[0]
     model.run([np.array([9, 9], "<f4"), np.array([9, 9], "<f4")])
     assert first.tolist() == [4.0, 6.0], "a result must not change when the model runs again"
+
+
+@pytest.mark.parametrize("int8_products", [True, False])
+def test_an_int8_reader_runs_where_its_answers_do_not_depend_on_their_batch(
+    int8_products: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choose, "has_int8_products", lambda: int8_products)
+    reader = (default_reader() / MODEL_FILE).read_bytes()
+    assert isinstance(load_bytes("ONNX", "CPU", reader, RuntimeLimits()), OpenVinoModel if int8_products else OnnxModel)
+    assert isinstance(load_bytes("ONNX", "CPU", token_model(), RuntimeLimits()), OpenVinoModel), "it is of float32"
+    with pytest.raises(ModelError):
+        load_bytes("ONNX", "CPU", b"", RuntimeLimits())
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,21 @@
 """Chooses the runtime that takes a model.
 
 Of ONNX files, token models and those with fixed shapes run in OpenVINO on CPU. All others run in ONNX Runtime, and
-these too if OpenVINO cannot load them, a memory limit is set or the device is a GPU. TorchScript runs in torch, if the
-worker's environment has it. The runtimes are imported late.
+these too if OpenVINO cannot load them, a memory limit is set, the device is a GPU, or the model is int8 and the
+processor lacks what OpenVINO needs for it. TorchScript runs in torch, if the worker's environment has it. The runtimes
+are imported late.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import logging
 import threading
 
 from qa_cluster.errors import ModelError
+from qa_cluster.reading.precisions import has_int8_products, is_int8_file
 
 from ..model_file import ModelFile
 from .base import CompiledModel, RuntimeLimits
@@ -31,15 +34,16 @@ def backend_versions() -> list[str]:
 
 
 def import_ahead() -> None:
-    """Import OpenVINO, which most models need, in a thread of its own while the worker starts."""
-    threading.Thread(target=_import_openvino, name="import", daemon=True).start()
+    """Import the runtime that readers need as a rule, in a thread of its own while the worker starts."""
+    name = "openvino" if has_int8_products() else "onnx"
+    threading.Thread(target=_import, args=(name,), name="import", daemon=True).start()
 
 
-def _import_openvino() -> None:
+def _import(name: str) -> None:
     try:
-        from . import openvino  # noqa: F401
+        importlib.import_module(f"{__package__}.{name}")
     except ImportError as error:
-        logger.warning("OpenVINO cannot be imported, models run in ONNX Runtime: %s", error)
+        logger.warning("the runtime %s cannot be imported, models run in another one: %s", name, error)
 
 
 def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
@@ -49,7 +53,8 @@ def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits
     if backend.upper() != "ONNX":
         raise ModelError(f"unsupported backend {backend}: convert the model to ONNX and store it with backend ONNX")
     # only ONNX Runtime can enforce a memory limit
-    if device.upper().startswith("CPU") and not limits.memory_mb:
+    on_cpu = device.upper().startswith("CPU") and not limits.memory_mb
+    if on_cpu and (has_int8_products() or not is_int8_file(file.path)):
         try:
             from .openvino import OpenVinoModel
 

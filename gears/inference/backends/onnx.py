@@ -1,4 +1,4 @@
-"""ONNX models in ONNX Runtime: on a GPU, and on CPU those that OpenVINO does not take or that have a memory limit.
+"""ONNX models in ONNX Runtime: on a GPU, and on CPU those that `choose.py` does not give to OpenVINO.
 
 One thread watches all runs that have a time limit and stops those that exceed it.
 """

@@ -1,0 +1,66 @@
+"""The runtime that a precision requires on a processor."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import pytest
+
+from qa_cluster.reading import precisions
+from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.reading.local_reader import LocalReader
+from qa_cluster.reading.manifest import MODEL_FILE, PRECISIONS
+from qa_cluster.reading.precisions import INT8_PRECISIONS, has_int8_products, is_int8_file, suits_openvino
+from tests.gears.onnx_file import token_model
+
+
+def test_int8_is_found_in_the_file_alone(tmp_path: Path) -> None:
+    assert is_int8_file(bundled_reader() / MODEL_FILE)
+    file = tmp_path / "model.onnx"
+    for content in (token_model(), b"", b"qa-cluster.precision int8"):
+        file.write_bytes(content)
+        assert not is_int8_file(file)
+    for precision in PRECISIONS:
+        file.write_bytes(token_model() + precisions._entry(precision))
+        assert is_int8_file(file) == (precision in INT8_PRECISIONS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ("fpu sse2 avx2 avx512f", False),
+        ("fpu sse2 avx2 avx_vnni", True),
+        ("fpu avx512_vnni", True),
+        ("amx_int8", True),
+        ("fpu avx512_vnni_of_some_kind", False),
+    ],
+)
+def test_the_processor_is_known_by_its_flags(
+    flags: str, found: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nflags\t\t: {flags}\n\nprocessor\t: 1\nflags\t\t: {flags}\n")
+    assert has_int8_products(str(cpuinfo)) is found
+
+
+def test_what_cannot_be_looked_up_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "without").write_text("processor: 0\n")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert has_int8_products(str(tmp_path / "missing"))
+    assert has_int8_products(str(tmp_path / "without"))
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert has_int8_products(str(tmp_path / "arm"))
+
+
+@pytest.mark.parametrize(("int8_products", "runtime"), [(True, "openvino"), (False, "onnxruntime")])
+def test_a_local_reader_runs_in_what_suits_it(
+    int8_products: bool, runtime: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "has_int8_products", lambda: int8_products)
+    assert suits_openvino("float32")
+    reader = LocalReader(bundled_reader())
+    assert reader.manifest.precision == "int8"
+    assert reader.runtime == runtime
+    assert LocalReader(bundled_reader(), runtime="openvino").runtime == "openvino"
