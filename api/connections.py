@@ -72,16 +72,26 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin; one connection too many ends an idle one, or is refused."""
         super().connection_made(transport)
-        if len(self.connections) > self.limits.connections and not self._end_an_idle_one():
+        if self._is_one_too_many() and not self._end_an_idle_one():
             most = self.limits.connections
             self._refuse(QueueFull(f"{most} connections are open, the limit (http_max_connections)"))
         else:
             self._arm_head()
 
+    def _is_one_too_many(self) -> bool:
+        most = self.limits.connections
+        return len(self.connections) > most and sum(not each._is_gone() for each in self._all()) > most
+
+    def _all(self) -> list[BoundedProtocol]:
+        return [each for each in self.connections if isinstance(each, BoundedProtocol)]
+
+    def _is_gone(self) -> bool:
+        """Whether it is closed and has nothing left to send: the loop has yet to say that it is lost."""
+        return self.transport.is_closing() and not self.transport.get_write_buffer_size()
+
     def _end_an_idle_one(self) -> bool:
         """Close the connection that has waited longest for its next request; whether there is one."""
-        connections = [each for each in self.connections if isinstance(each, BoundedProtocol)]
-        longest = min(connections, key=BoundedProtocol._idle_until)
+        longest = min(self._all(), key=BoundedProtocol._idle_until)
         if longest._idle_until() == math.inf:
             return False
         # At once: a close waits for what the client does, and another could come in its place meanwhile.

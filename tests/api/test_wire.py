@@ -26,12 +26,16 @@ ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n((?:[^\r]+\r\n)+)\r\n")
 
 
 class _Transport(asyncio.Transport):
-    """One that nobody reads."""
+    """One that nobody reads; `unsent` bytes wait for the client."""
 
     paused = closed = False
+    unsent = 0
 
     def is_closing(self) -> bool:
         return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def write(self, data: object) -> None:
         pass
@@ -142,6 +146,28 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
     async with running(cluster, http_max_connections=1) as (port, _):
         with socket.create_connection(("127.0.0.1", port)):
             assert_refused(await said(port), 503, "overloaded")
+
+
+@pytest.mark.parametrize(("closed", "unsent", "refused"), [(False, 0, True), (True, 0, False), (True, 9, True)])
+async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
+    closed: bool, unsent: int, refused: bool
+) -> None:
+    """Its client has left, and another has come, in one turn of the event loop."""
+
+    async def never(scope: object, receive: object, send: object) -> None: ...
+
+    config = uvicorn.Config(never, ws="none", log_config=None)
+    config.load()
+    state, kind = ServerState(), bounded(ConnectionLimits(1, 60.0, 60.0, 60.0))
+    transports = [_Transport(), _Transport()]
+    protocols: list[Any] = [kind(config=config, server_state=state, app_state={}) for _ in transports]  # type: ignore[call-arg]
+    for protocol, transport in zip(protocols, transports, strict=True):
+        protocol.connection_made(transport)
+        if protocol is protocols[0]:
+            transport.closed, transport.unsent = closed, unsent
+    assert transports[1].closed == refused
+    for protocol in protocols:
+        protocol.connection_lost(None)
 
 
 async def test_requests_that_wait_for_their_turn_take_little() -> None:

@@ -38,7 +38,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def local() -> QuestionAnsweringPipeline:
-    return pipeline("question-answering", runtime="openvino", threads=1)
+    return pipeline("question-answering", threads=1)
 
 
 def trigger(shards: Shards, request: object, *, node: int = 0, model: str = "") -> dict[str, Any]:
