@@ -7,7 +7,8 @@ tokenizer), `training.json` (the record) and, if examples were held out, `heldou
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,12 +73,12 @@ def train(
     datasets = [load_dataset(stage.path) for stage in settings.stages]
     _check_data(datasets, settings, lessons)
     machine = choose_machine(settings)
-    _prepare_torch(settings)
-    watcher.say(f"loading {source}")
-    base = load_base(source, settings, machine.device)
-    base.network.to(machine.device)
-    run = _Run(source, out, settings, datasets, machine=machine, base=base, watcher=watcher, lessons=lessons)
-    return run.finish(run.train(resume, stopping), stopping)
+    with _prepared_torch(settings):
+        watcher.say(f"loading {source}")
+        base = load_base(source, settings, machine.device)
+        base.network.to(machine.device)
+        run = _Run(source, out, settings, datasets, machine=machine, base=base, watcher=watcher, lessons=lessons)
+        return run.finish(run.train(resume, stopping), stopping)
 
 
 def _check_data(datasets: Sequence[Dataset], settings: TrainingSettings, lessons: Lessons | None) -> None:
@@ -117,11 +118,18 @@ def _check_folder(out: Path, resume: bool) -> None:
         raise InvalidInput(f"{str(out)!r} is not an empty folder: name a new one")
 
 
-def _prepare_torch(settings: TrainingSettings) -> None:
+@contextmanager
+def _prepared_torch(settings: TrainingSettings) -> Generator[None]:
     import torch
 
     torch.set_num_threads(settings.threads)
     torch.set_flush_denormal(True)  # subnormal gradients are slow and do not matter
+    try:
+        yield
+    finally:
+        # It holds for all code of this thread, and on processors without AVX-512 OpenVINO, in which an export checks the
+        # files, computes shapes wrongly with it.
+        torch.set_flush_denormal(False)
 
 
 class _Run:
