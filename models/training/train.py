@@ -127,7 +127,7 @@ def _prepared_torch(settings: TrainingSettings) -> Generator[None]:
     try:
         yield
     finally:
-        # It holds for all code of this thread, and on processors without AVX-512 OpenVINO, in which an export checks the
+        # It holds for all code of this thread. On processors without AVX-512 OpenVINO, in which an export checks the
         # files, computes shapes wrongly with it.
         torch.set_flush_denormal(False)
 
