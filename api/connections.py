@@ -86,8 +86,16 @@ class BoundedProtocol(HttpToolsProtocol):
         return [each for each in self.connections if isinstance(each, BoundedProtocol)]
 
     def _is_gone(self) -> bool:
-        """Whether it is closed and has nothing left to send: the loop has yet to say that it is lost."""
-        return self.transport.is_closing() and not self.transport.get_write_buffer_size()
+        """Whether it is closed and has nothing left to send: the loop has yet to say that it is lost.
+
+        With TLS the loop waits for the other side's farewell first: such a connection counts until it is lost.
+        """
+        transport = self.transport
+        return (
+            transport.is_closing()
+            and not transport.get_write_buffer_size()
+            and transport.get_extra_info("ssl_object") is None
+        )
 
     def _end_an_idle_one(self) -> bool:
         """Close the connection that has waited longest for its next request; whether there is one."""

@@ -113,8 +113,9 @@ class AtomicBlock:
 
     def _begin(self) -> BlockingLink:
         link = self._links.link()
-        link.send("QA.ATOMIC", self._lease_ms)
+        link.owed = True  # until the block ends: a finalizer that runs a command before it is known gets another link
         try:
+            link.send("QA.ATOMIC", self._lease_ms)
             self._await_grant(link)
         except BaseException:  # its reply is still to come, and must not be read as that of another command
             link.close()
@@ -183,7 +184,9 @@ class AtomicBlock:
                 return
             if self._holder == threading.get_ident() and not self._lease_ended(link):
                 self._control.sendall(encode(("END",)))
-            raise_on_error(link.read())
+            reply = link.read()
+            link.owed = False
+            raise_on_error(reply)
         finally:
             self._here.entry = None
             self._give_turn()

@@ -7,7 +7,6 @@ needs no settings: it computes in float32 what is stored in 16 bits, and with in
 
 from __future__ import annotations
 
-import mmap
 import os
 import platform
 from functools import cache
@@ -25,6 +24,7 @@ INT8_PRECISIONS = ("int8", "int8-dynamic")
 # what Linux calls the instructions that multiply and add 8-bit numbers exactly: in 512, 256 and more bits
 _INT8_FEATURES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _X86 = ("x86_64", "AMD64")
+_TAIL_BYTES = 1 << 16  # the metadata come behind the graph
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
@@ -51,10 +51,9 @@ def precision_of(model: Any) -> str | None:
 def is_int8_file(path: str | Path) -> bool:
     """Whether one of the int8 precisions is written in an ONNX file; found without a runtime."""
     with open(path, "rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return False
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return any(content.rfind(_entry(precision)) >= 0 for precision in INT8_PRECISIONS)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        end = file.read()
+    return any(_entry(precision) in end for precision in INT8_PRECISIONS)
 
 
 def _entry(precision: str) -> bytes:

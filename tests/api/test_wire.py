@@ -148,9 +148,13 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
             assert_refused(await said(port), 503, "overloaded")
 
 
-@pytest.mark.parametrize(("closed", "unsent", "refused"), [(False, 0, True), (True, 0, False), (True, 9, True)])
+@pytest.mark.parametrize(
+    ("closed", "unsent", "tls", "refused"),
+    [(False, 0, None, True), (True, 0, None, False), (True, 9, None, True), (True, 0, object(), True)],
+    ids=["open", "gone", "unsent", "tls"],
+)
 async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
-    closed: bool, unsent: int, refused: bool
+    closed: bool, unsent: int, tls: object, refused: bool
 ) -> None:
     """Its client has left, and another has come, in one turn of the event loop."""
 
@@ -159,7 +163,7 @@ async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
     config = uvicorn.Config(never, ws="none", log_config=None)
     config.load()
     state, kind = ServerState(), bounded(ConnectionLimits(1, 60.0, 60.0, 60.0))
-    transports = [_Transport(), _Transport()]
+    transports = [_Transport({"ssl_object": tls}), _Transport({})]
     protocols: list[Any] = [kind(config=config, server_state=state, app_state={}) for _ in transports]  # type: ignore[call-arg]
     for protocol, transport in zip(protocols, transports, strict=True):
         protocol.connection_made(transport)
