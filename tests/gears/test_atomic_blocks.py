@@ -66,8 +66,8 @@ class Shard:
             if name != "END":
                 self._control.sendall(b"+inside\r\n")
             elif self._waiting is not None:
-                self._waiting.sendall(b"+OK\r\n")
-                self._waiting = None
+                waiting, self._waiting = self._waiting, None
+                waiting.sendall(b"+OK\r\n")
 
     def close(self) -> None:
         self._control.shutdown(socket.SHUT_RDWR)
