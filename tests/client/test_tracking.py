@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -85,9 +86,11 @@ async def test_very_many_dropped_questions_void_all_answers(server: Server) -> N
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)
         with redis.Redis(port=server.port) as writer:
+            watching = writer.pipeline(transaction=False)  # one by one they could take longer than a lease
             for number in range(600):
                 words = [f"q{number}", 60000, 0, 0, 0, 0, 0, 9, "TERMS", 1, "one", 0, 0, 9, "DOCUMENTS", 0]
-                assert writer.execute_command("QA.INDEX.WATCH", "index:{t}", *words)
+                watching.execute_command("QA.INDEX.WATCH", "index:{t}", *words)
+            assert all(await asyncio.to_thread(watching.execute))
             generation = freshness.generation
             writer.execute_command("QA.INDEX.PUT", "index:{t}", "d", "", pack_sentences(["Just one."]))
             assert not freshness.drained()
