@@ -110,17 +110,18 @@ class CodeSection:
         because `unshield` raises it again.
         """
         self._shielded = True
-        if self.interrupted and not late:
+        if not self.interrupted:
+            return
+        if not late:
             self._shielded = False
             raise Aborted
-        if self.interrupted:
-            try:
+        try:  # no piece that `run` could share: what is pending comes at the call of a function, too
+            self._await_pending()
+        except Aborted:
+            try:  # noqa: SIM105  as in `run`
                 self._await_pending()
             except Aborted:
-                try:  # noqa: SIM105  as in `run`
-                    self._await_pending()
-                except Aborted:
-                    pass
+                pass
 
     def unshield(self) -> None:
         """Allow interruptions; raises `Aborted` if one has come."""
