@@ -72,20 +72,32 @@ async def said(port: int, *parts: bytes) -> bytes:
         writer.close()
 
 
+async def said_to_an_endless_head(port: int) -> bytes:
+    """What the service answers a head that never ends."""
+    for _ in range(5):  # a line that comes when the service closes makes TCP throw the answer away
+        if answer := await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400):
+            return answer
+    return b""
+
+
 async def test_a_connection_that_has_no_whole_request_is_ended(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_head_timeout_ms=300) as (port, client):
         nothing, blank = await asyncio.gather(said(port), said(port, *[b"\r\n"] * 400))
         assert (nothing, blank) == (b"", b"")
-        for _ in range(5):  # a line that comes when the service closes makes TCP throw the answer away
-            if endless := await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400):
-                break
+        endless = await said_to_an_endless_head(port)
         assert endless.startswith(b"HTTP/1.1 408 ") and b"(http_head_timeout_ms)" in endless
-        assert (await client.get("/livez")).is_success
+
+        async def answers() -> bool:
+            with suppress(httpx.RemoteProtocolError):  # on a busy machine a request, too, may need more than 300 ms
+                return (await client.get("/livez")).is_success
+            return False
+
+        await eventually_async(answers, SECONDS)
 
 
 async def test_what_follows_an_answer_is_no_reason_to_stay(cluster: ScriptedCluster) -> None:
     """uvicorn's own timer ends at the first byte of anything."""
-    async with running(cluster, http_head_timeout_ms=300) as (port, _):
+    async with running(cluster, http_head_timeout_ms=2000) as (port, _):
         answered = await said(port, ASK, *[b"\r\n"] * 400)
         assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
 
@@ -127,6 +139,7 @@ async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(clust
             silent, longest, idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for each in (longest, idle):
                 assert (await answered(*each)).startswith(b"HTTP/1.1 200 ")
+                await asyncio.sleep(0.05)  # uvloop's clock has milliseconds: in one of them, none is the longer idle
             another = await asyncio.open_connection("127.0.0.1", port)
             assert (await answered(*another)).startswith(b"HTTP/1.1 200 ")
             assert await longest[0].read() == b""
