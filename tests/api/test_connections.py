@@ -15,7 +15,7 @@ from qa_cluster.api.routes import status
 from qa_cluster.asking.engine import Engine
 from qa_cluster.topology import Shard
 from tests.api.service_under_test import assert_problem, serving
-from tests.api.test_process import process
+from tests.api.test_process import process, succeeds
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
@@ -36,14 +36,7 @@ async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator
         process("--port", str(port), QA_CLUSTER_URL=cluster.url, **environment),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, limits=alone) as client,
     ):
-
-        async def ready() -> bool:
-            try:
-                return (await client.get("/readyz")).is_success
-            except httpx.TransportError:
-                return False
-
-        await eventually_async(ready, SECONDS)
+        await eventually_async(lambda: succeeds(client, "/readyz"), SECONDS)
         yield port, client
 
 
@@ -86,13 +79,8 @@ async def test_a_connection_that_has_no_whole_request_is_ended(cluster: Scripted
         assert (nothing, blank) == (b"", b"")
         endless = await said_to_an_endless_head(port)
         assert endless.startswith(b"HTTP/1.1 408 ") and b"(http_head_timeout_ms)" in endless
-
-        async def answers() -> bool:
-            with suppress(httpx.RemoteProtocolError):  # on a busy machine a request, too, may need more than 300 ms
-                return (await client.get("/livez")).is_success
-            return False
-
-        await eventually_async(answers, SECONDS)
+        # again, because on a busy machine a whole request, too, may need more than 300 ms
+        await eventually_async(lambda: succeeds(client, "/livez"), SECONDS)
 
 
 async def test_what_follows_an_answer_is_no_reason_to_stay(cluster: ScriptedCluster) -> None:
