@@ -26,16 +26,16 @@ def inference_workers(root: int) -> list[int]:
 def _children() -> dict[int, list[int]]:
     """The live children of every process."""
     children: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc") if Path("/proc").is_dir() else ():
-        if not entry.name.isdigit():
+    for name in os.listdir("/proc") if Path("/proc").is_dir() else ():
+        if not name.isdigit():
             continue
         try:
-            stat = Path(entry.path, "stat").read_text()
+            stat = Path("/proc", name, "stat").read_text()
         except OSError:
             continue  # it has just ended
         state, parent = stat.rpartition(")")[2].split(maxsplit=2)[:2]
         if state != "Z":
-            children.setdefault(int(parent), []).append(int(entry.name))
+            children.setdefault(int(parent), []).append(int(name))
     return children
 
 

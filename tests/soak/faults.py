@@ -67,9 +67,10 @@ class Faults:
         self.thread.start()
 
     def stop(self) -> None:
-        """Ends, and undoes everything."""
+        """Ends, and undoes everything; nothing if it has not begun or has ended."""
         self.ending.set()
-        self.thread.join(60)
+        if self.thread.is_alive():
+            self.thread.join(60)
 
     def _run(self) -> None:
         while not self.ending.wait(self.chance.uniform(0.5, 1.5) * self.pause_seconds):

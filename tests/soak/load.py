@@ -29,6 +29,7 @@ TOWNS = 30
 BOOKS = 4
 PAUSE_SECONDS = 0.02
 STREAM_SECONDS = 60.0  # a worker that dies in the middle costs some of them
+STOP_SECONDS = 90.0  # in which the longest turn ends
 SLEEPS = """
 import time
 def sleep(words):
@@ -124,8 +125,9 @@ class Load:
     def stop(self) -> None:
         """Ends all threads."""
         self.ending.set()
+        until = time.monotonic() + STOP_SECONDS
         for thread in self.threads:
-            thread.join(90)
+            thread.join(max(0.0, until - time.monotonic()))
         if any(thread.is_alive() for thread in self.threads):
             self.broken.append("a client waits for ever")
 
