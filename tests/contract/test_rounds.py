@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,31 @@ def test_a_round_that_is_ended_leaves_no_server(tmp_path: Path) -> None:
     assert not [
         pid for pid in found if (status := Path(f"/proc/{pid}/status")).exists() and "Z (" not in status.read_text()
     ]
+
+
+def zombies(parent: int) -> int:
+    """The ended processes that their parent has not asked about."""
+    found = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):  # it is gone
+            state, above = Path("/proc", name, "stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
+            found += state == "Z" and int(above) == parent
+    return found
+
+
+def test_orphans_that_have_ended_are_forgotten(tmp_path: Path) -> None:
+    """Thousands of them made every look at the processes slow, and with these the tests of later rounds."""
+    script, all_ended = tmp_path / "round.py", tmp_path / "all ended"
+    script.write_text(
+        "import pathlib, subprocess, time\n"
+        "for _ in range(50): subprocess.run(['sh', '-c', 'true &'])\n"
+        f"pathlib.Path({str(all_ended)!r}).touch()\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "tests.harness.rounds", "--log", str(tmp_path / "log.txt"), "--busy", "1"]
+    with subprocess.Popen([*command, sys.executable, "-S", str(script)], cwd=ROOT) as process:
+        try:
+            eventually(all_ended.exists)
+            eventually(lambda: zombies(process.pid) == 0, 20)
+        finally:
+            process.send_signal(signal.SIGTERM)

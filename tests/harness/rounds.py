@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,11 +58,11 @@ class Round:
 
 
 @contextmanager
-def busy(count: int) -> Iterator[None]:
+def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Runs this many processes that only compute."""
     processes = [subprocess.Popen([sys.executable, "-S", "-c", BUSY]) for _ in range(count)]
     try:
-        yield
+        yield processes
     finally:
         for process in processes:
             process.kill()
@@ -75,24 +75,40 @@ def busy(count: int) -> Iterator[None]:
 _asked: list[int] = []
 
 
-def _end_of(process: subprocess.Popen[bytes]) -> int:
+def _end_of(process: subprocess.Popen[bytes], beside: Collection[subprocess.Popen[bytes]] | None) -> int:
     """The exit status of a process, once it has ended; SystemExit once a signal has asked for the end."""
     while True:
         if _asked:
             sys.exit(128 + _asked[0])
+        if beside is not None:
+            _forget_orphans([process, *beside])
         try:
             return process.wait(LOOK_SECONDS)
         except subprocess.TimeoutExpired:
             continue
 
 
-def adopt_orphans() -> None:
-    """Become the parent of what the processes below leave (Linux): servers, which have sessions of their own.
+def _forget_orphans(own: Collection[subprocess.Popen[bytes]]) -> None:
+    """Takes adopted processes that have ended out of the list of processes.
 
-    Their environment does not tell them: a server overwrites it with its title.
+    A round leaves more than a thousand, and each makes every look at that list, such as those of the tests, slower.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        mine = [process for process in own if process.pid == ended.si_pid]
+        if mine:
+            mine[0].wait()
+        else:
+            os.waitpid(ended.si_pid, 0)
+        if not any(process.returncode is None for process in own):
+            return  # without children the call above fails
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of what the processes below leave: servers, which have sessions of their own.
+
+    Their environment does not tell them: a server overwrites it with its title. Returns whether it can (Linux).
+    """
+    return sys.platform == "linux" and ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def _end(process: subprocess.Popen[bytes], others: set[int]) -> None:
@@ -110,8 +126,11 @@ def _end(process: subprocess.Popen[bytes], others: set[int]) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def run(command: list[str], output: Path) -> int:
-    """The exit status of a command whose output goes to a file; its processes end with this one."""
+def run(command: list[str], output: Path, beside: Collection[subprocess.Popen[bytes]] | None = None) -> int:
+    """The exit status of a command whose output goes to a file; its processes end with this one.
+
+    A process that adopts orphans names the children that it started itself, `beside`: the others are orphans.
+    """
     others = set(descendants(os.getpid()))
     # A `make` that has started this passes its own variables, ARGS among them, to every `make` below it.
     environment = {name: value for name, value in os.environ.items() if name not in MAKES_OWN}
@@ -120,7 +139,7 @@ def run(command: list[str], output: Path) -> int:
             command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True, env=environment
         )
         try:
-            return _end_of(process)
+            return _end_of(process, beside)
         except BaseException:
             _end(process, others)
             raise
@@ -132,16 +151,19 @@ def earlier(log: Path) -> list[tuple[int, int]]:
     return [(int(found[1]), int(found[2])) for found in map(LINE.match, lines) if found]
 
 
-def rounds(command: list[str], wanted: int, processes: int, log: Path) -> int:
-    """Runs the rounds that the log lacks; returns how many of all rounds failed."""
+def rounds(command: list[str], wanted: int, processes: int, log: Path, *, adopts: bool = False) -> int:
+    """Runs the rounds that the log lacks; returns how many of all rounds failed.
+
+    `adopts`: this process has adopted orphans, and no children but them and those that are started here.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     found = earlier(log)
     bad = sum(failures > 0 for _, failures in found)
-    with busy(processes):
+    with busy(processes) as beside:
         for number in range(len(found) + 1, wanted + 1):
             output = log.with_name(f"{log.stem}-{number}.txt")
             begun = time.monotonic()
-            status = run(command, output)
+            status = run(command, output, beside if adopts else None)
             done = Round.of(number, time.monotonic() - begun, status, output.read_text(errors="replace"))
             bad += bool(done.failed)
             print(done, flush=True)
@@ -162,10 +184,10 @@ def main() -> None:
     options = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: _asked.append(received))
-    adopt_orphans()
+    adopts = adopt_orphans()
     if options.fresh:
         options.log.unlink(missing_ok=True)
-    bad = rounds(options.command or ["make", "test"], options.rounds, options.busy, options.log)
+    bad = rounds(options.command or ["make", "test"], options.rounds, options.busy, options.log, adopts=adopts)
     raise SystemExit(1 if bad else 0)
 
 
