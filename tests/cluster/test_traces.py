@@ -18,7 +18,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.harness.otlp import Receiver, children, facts, milliseconds, receiver
 from tests.harness.polling import eventually
-from tests.harness.system import UNHURRIED, System, resume
+from tests.harness.processes import resume
+from tests.harness.system import UNHURRIED, System
 
 PARENT = "00f067aa0ba902b7"
 TEXT = "Ada Lovelace wrote the first program in 1843. Charles Babbage built engines. The engines were made of brass."

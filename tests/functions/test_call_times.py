@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -52,20 +51,23 @@ def test_kept_answers_need_no_model(shards: Shards) -> None:
     assert list(times.runs) == []
 
 
+def triggers_that_wait(client: redis.Redis) -> int:
+    """How many clients wait for an RG.TRIGGER; it was also the last command of some that have their reply."""
+    return sum(each["cmd"] == "rg.trigger" and "b" in each["flags"] for each in client.client_list())
+
+
 def test_who_waits_for_the_reading_of_another_call_tells_its_run(shards: Shards) -> None:
     """All calls are there before the worker takes the first: one that comes after the run has nothing to tell of it."""
     shards.put("shared times", TEXT)
     shards.wait_tokenized("shared times")
     node = shards.node_of("{" + tag("shared times") + "}")
-    node.signal_worker(signal.SIGSTOP)
-    try:
-        with ThreadPoolExecutor(8) as threads, node.client() as client:
+    with ThreadPoolExecutor(8) as threads, node.client() as client:
+        client.config_set("qa.shared-ahead", 8)  # clients of tests before are neighbours for a while
+        with node.stopped_worker():
             asked = [threads.submit(traced, shards, "shared times", "When was it?") for _ in range(8)]
-            eventually(lambda: [each["cmd"] for each in client.client_list()].count("rg.trigger") == len(asked))
-            node.signal_worker(signal.SIGCONT)
-            found = [each.result() for each in asked]
-    finally:
-        node.signal_worker(signal.SIGCONT)
+            eventually(lambda: triggers_that_wait(client) == len(asked))
+        found = [each.result() for each in asked]
+        client.config_set("qa.shared-ahead", 1)
     assert sum(bool(times.runs) for _, times in found) > 1
 
 
@@ -101,16 +103,12 @@ def test_the_wait_for_a_worker_that_is_busy_is_counted(shards: Shards) -> None:
     shards.put("waits", TEXT)
     shards.wait_tokenized("waits")
     node = shards.node_of("{" + tag("waits") + "}")
-    pid = node.signal_worker(signal.SIGSTOP)
     begun = time.monotonic()
-    try:
+    with node.stopped_worker():
         later = Later(node, "RG.TRIGGER", "qa.read", "", "What sat?", sentence_name("waits", 2), NAME)
         time.sleep(0.4)
-    finally:
-        node.signal_worker(signal.SIGCONT)
     _, last = later.result()
     lasted = time.monotonic() - begun
     times = ShardTimes.parse(last, NAME)
     assert times is not None
     assert 300_000 < times.waited < lasted * 1e6
-    assert node.field("worker_pid") == pid

@@ -5,7 +5,6 @@ Redis 7.0 cannot note such changes: there the worker finds them by a look at all
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ import redis
 from qa_cluster import keys
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
+from tests.harness.processes import resume
 from tests.harness.programs import chosen_servers, find_binary
 from tests.harness.servers import Server
 from tests.harness.workers import FEW_TOKENS, WORKER
@@ -23,7 +23,13 @@ from tests.harness.workers import FEW_TOKENS, WORKER
 from .running_shards import PARTITIONS, SECONDS, Shards, tag
 from .test_moved_partition import begun_move, move
 
-DURABLE = {"appendonly": "yes", "appendfsync": "always", "qa.max-batch-tokens": FEW_TOKENS, "qa.max-events": 200}
+DURABLE = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "qa.max-batch-tokens": FEW_TOKENS,
+    "qa.max-events": 200,
+    "qa.worker-silence-ms": 600_000,  # a stopped worker gets no successor before its server is killed
+}
 KNOWN = [f"known {number}" for number in range(300)]
 # some keys are read for other reasons than a look at all documents
 FEW = 60
@@ -91,7 +97,7 @@ def deaf(node: Server) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        resume(pid)
 
 
 def kill(node: Server) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -78,24 +77,14 @@ where.register(trigger='where', convertToStr=False)
 
 def test_silent_shard_refuses_the_registration_everywhere(cluster: Cluster) -> None:
     silent = cluster.nodes[1]
-    patience = execute(silent, "CONFIG", "GET", "qa.worker-silence-ms")["qa.worker-silence-ms"]
-    execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
-    pid = silent.signal_worker(signal.SIGSTOP)
-    try:
-        try:
-            script = "GB('CommandReader').register(trigger='t')"
-            with pytest.raises(redis.ResponseError) as told:
-                execute(cluster.nodes[0], "RG.PYEXECUTE", script)
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        # only after the worker goes on may its silence count again, because it exceeds the limit
-        execute(silent, "RG.DUMPEXECUTIONS")
-        assert execute(silent, "CLUSTER", "MYID") in str(told.value)
-        assert "did not answer within" in str(told.value)
-        for node in cluster.nodes:
-            eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [], 30)  # type: ignore[misc]
-    finally:
-        execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
+    with silent.stopped_worker():
+        script = "GB('CommandReader').register(trigger='t')"
+        with pytest.raises(redis.ResponseError) as told:
+            execute(cluster.nodes[0], "RG.PYEXECUTE", script)
+    assert execute(silent, "CLUSTER", "MYID") in str(told.value)
+    assert "did not answer within" in str(told.value)
+    for node in cluster.nodes:
+        eventually(lambda node=node: execute(node, "RG.DUMPREGISTRATIONS") == [])  # type: ignore[misc]
 
 
 WAYS_TO_WAIT = """
@@ -137,8 +126,6 @@ def test_a_run_is_not_idle_while_a_function_of_any_shard_is_at_work(cluster: Clu
 
 def test_run_without_progress_ends(cluster: Cluster) -> None:
     first, silent, _ = cluster.nodes
-    patience = execute(silent, "CONFIG", "GET", "qa.worker-silence-ms")["qa.worker-silence-ms"]
-    execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", 60000)
     for node in cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "3000")
     script = f"""
@@ -150,13 +137,8 @@ GB('ShardsIDReader').map(f).run()
 """
     name = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
     eventually(lambda: name in str(execute(silent, "RG.DUMPEXECUTIONS")))
-    pid = silent.signal_worker(signal.SIGSTOP)
-    try:
+    with silent.stopped_worker():
         assert execute(first, "RG.GETRESULTSBLOCKING", name) == [["1"] * 2, ["Execution max idle reached"]]
-    finally:
-        os.kill(pid, signal.SIGCONT)
-        execute(silent, "RG.DUMPEXECUTIONS")
-        execute(silent, "CONFIG", "SET", "qa.worker-silence-ms", patience)
     # the part that was silent learns that the run is over
     eventually(lambda: [e[3] for e in execute(silent, "RG.DUMPEXECUTIONS") if e[1] == name] == ["aborted"])
 

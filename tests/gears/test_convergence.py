@@ -181,6 +181,7 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
         assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
         trigger, in_, out = ids(first)
         eventually(lambda: ids(replica) == [trigger, in_, out])
+        execute(first, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
         first.signal_worker(signal.SIGSTOP)  # so that it cannot tell the others at its end
         unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
         eventually(lambda: same([replica], {in_: "PAUSED", out: "OK"}))

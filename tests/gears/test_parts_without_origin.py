@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,12 +101,9 @@ def test_a_part_whose_origin_is_at_work_goes_on(pair: Cluster) -> None:
     """Longer than twice the idle time, and than some questions to the origin, which is stopped for a while."""
     first, second = pair.nodes
     execution = begin(pair, SLEEPS.replace("while True:", "for _ in range(200):"))
-    pid = first.signal_worker(signal.SIGSTOP)
-    try:
+    with first.stopped_worker():
         # its own clock says how long it has been at work meanwhile
         eventually(lambda: duration_ms(second, execution) > 6000, 60)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     eventually(lambda: state(first, execution) == "done", PATIENCE_SECONDS)
     assert reasons(first, execution) == []
     assert state(second, execution) == "done"

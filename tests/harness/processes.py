@@ -1,9 +1,10 @@
-"""Processes by what started them, as Linux lists them."""
+"""Processes by what started them, as Linux lists them, and one that goes on."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from pathlib import Path
 
 INFERENCE_WORKER = "qa_cluster.gears.inference.workers.child"
@@ -21,6 +22,12 @@ def inference_workers(root: int) -> list[int]:
     # what one of them starts has its command line, until it has its own
     below = {pid for one in found for pid in _below(one, children)}
     return sorted(found - below)
+
+
+def resume(pid: int) -> None:
+    """Lets a stopped worker go on; if it was stopped for too long, another has replaced it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def _children() -> dict[int, list[int]]:

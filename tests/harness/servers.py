@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +27,7 @@ import redis
 
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
+from tests.harness.processes import resume
 from tests.harness.programs import MODULE, server_environment
 from tests.harness.workers import COMPILED
 
@@ -220,6 +222,20 @@ class Server:
         pid = int(eventually(lambda: self.field("worker_pid")))
         os.kill(pid, number)
         return pid
+
+    @contextmanager
+    def stopped_worker(self) -> Iterator[None]:
+        """Stops the real worker meanwhile; no other takes its place, however long that lasts."""
+        setting = "qa.worker-silence-ms"
+        patience = execute(self, "CONFIG", "GET", setting)[setting]
+        execute(self, "CONFIG", "SET", setting, 600_000)
+        pid = self.signal_worker(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            resume(pid)
+            execute(self, "RG.DUMPEXECUTIONS")  # before it has said something, its silence exceeds the limit
+            execute(self, "CONFIG", "SET", setting, patience)
 
     def let_go(self, name: str = "go") -> None:
         """Lets go what the fake worker holds under this name."""

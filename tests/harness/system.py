@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -203,9 +202,3 @@ class System:
             shutil.rmtree(self.folder, ignore_errors=True)
         else:
             sys.stderr.write(f"logs are kept in {self.folder}\n")
-
-
-def resume(pid: int) -> None:
-    """Lets a stopped worker go on; if it was stopped for too long, another has replaced it."""
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGCONT)

@@ -218,10 +218,12 @@ def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> Non
         cluster.nodes[0].client() as client,
         replica.client() as other,
     ):
+        assert register(cluster.nodes[0], "s", stream_reader("s", "st:*")) == "OK"
         primary_id = client.execute_command("CLUSTER MYID")
         meet(replica, cluster.nodes[0])
         eventually(lambda: other.execute_command("CLUSTER", "REPLICATE", primary_id), ignore=redis.ResponseError)
         eventually(lambda: other.info("replication").get("master_link_status") == "up")
+        eventually(lambda: replica.field("worker_number") == 2)  # the first does not know the loaded sessions
         replica.wait_ready()
         # both must know of the replica: a failover that its primary does not know of times out
         eventually(lambda: client.execute_command("CLUSTER REPLICAS", primary_id))

@@ -16,7 +16,8 @@ import redis
 from qa_cluster import keys
 from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
-from tests.harness.system import System, resume
+from tests.harness.processes import resume
+from tests.harness.system import System
 
 pytestmark = pytest.mark.one_server("processes die in the same way beside either")
 

@@ -15,7 +15,8 @@ import redis
 
 from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
-from tests.harness.system import System, resume
+from tests.harness.processes import resume
+from tests.harness.system import System
 
 NEW_QUESTIONS = 400
 
