@@ -30,6 +30,8 @@ from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, need_tls, running, wait_ready
 from .state import ClusterState, bus_key_file, data_folder, locked, make_password, read_state, write_state
 
+_OTHER_PORTS = 3  # how often `up` tries others in place of ports that were taken while servers started
+
 
 @dataclass(frozen=True)
 class UpReport:
@@ -73,19 +75,24 @@ class LocalCluster:
                 state = self._prepare_new(state)
             self._check_shape(state)
             state, notices = self._with_free_ports(state)
-            specs = self.specs(state)
-            missing = [spec for spec in specs if running(spec) is None]
+            missing = self._missing(state)
             if missing and missing[0].tls:
                 need_tls(state.program)
             launched: list[ProcessRef] = []
             try:
-                some = f"starting {len(missing)} of {len(specs)} servers"
-                self._step(some if missing else f"servers that run already: {len(specs)}")
-                for spec in missing:
-                    launched.append(launch(spec))
-                for spec, process in zip(missing, launched, strict=True):
-                    wait_ready(spec, process, deadline)
-                self._join(specs, state, created, deadline)
+                some = f"starting {len(missing)} of {len(state.ports)} servers"
+                self._step(some if missing else f"servers that run already: {len(state.ports)}")
+                failure = self._start(missing, launched, deadline)
+                for _ in range(_OTHER_PORTS):
+                    if failure is None or all(ports.is_free_for_node(spec.port) for spec in self._missing(state)):
+                        break
+                    # another program was faster at a port than the server that was to have it
+                    state, moved = self._with_free_ports(state)
+                    notices += moved
+                    failure = self._start(self._missing(state), launched, deadline)
+                if failure is not None:
+                    raise failure
+                self._join(self.specs(state), state, created, deadline)
             except BaseException:
                 stop_all(launched, timeout_seconds=5.0, insist=True)
                 raise
@@ -148,6 +155,23 @@ class LocalCluster:
             )
             for index, port in enumerate(state.ports)
         ]
+
+    def _missing(self, state: ClusterState) -> list[ServerSpec]:
+        return [spec for spec in self.specs(state) if running(spec) is None]
+
+    def _start(self, missing: Sequence[ServerSpec], launched: list[ProcessRef], deadline: float) -> ClusterError | None:
+        """Start servers and wait until each is ready or has failed; return the first failure. `launched` gets all."""
+        processes = []
+        for spec in missing:
+            processes.append(launch(spec))
+            launched.append(processes[-1])
+        failure = None
+        for spec, process in zip(missing, processes, strict=True):
+            try:
+                wait_ready(spec, process, deadline)
+            except ClusterError as error:
+                failure = failure or error
+        return failure
 
     def _prepare_new(self, unfinished: ClusterState | None) -> ClusterState:
         """The state of a new cluster; the servers and folders of an unfinished creation are stopped and removed."""

@@ -1,7 +1,7 @@
 """Finds free loopback ports for cluster nodes: the port itself and its bus port, 10000 above.
 
 A port is free if it can be bound now. Another program may take it before the server does; then the server fails to
-start, with an error that shows this.
+start, with an error that shows this, and `LocalCluster.up` tries another port.
 """
 
 from __future__ import annotations

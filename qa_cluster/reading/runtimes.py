@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,21 +85,18 @@ def _openvino(model: Path, threads: int) -> Runner:
 def _onnxruntime(model: Path, threads: int, gpu: int | None) -> Runner:
     import onnxruntime
 
+    from .cuda import open_on_gpu
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    providers: list[Any] = ["CPUExecutionProvider"]
-    if gpu is not None:
-        providers.insert(0, ("CUDAExecutionProvider", {"device_id": gpu}))
-        offered = onnxruntime.get_available_providers()
-        if "CUDAExecutionProvider" not in offered:
-            raise ModelError(
-                f"device 'cuda:{gpu}' needs onnxruntime-gpu in place of onnxruntime, which offers {', '.join(offered)}"
-            )
-    session = onnxruntime.InferenceSession(str(model), options, providers=providers)
-    if gpu is not None and session.get_providers()[0] != "CUDAExecutionProvider":
-        # ONNX Runtime falls back to the CPU and only logs a line about it
-        raise ModelError(f"onnxruntime cannot use device 'cuda:{gpu}': its log says which library is missing")
+    if gpu is None:
+        session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    else:
+        try:
+            session = open_on_gpu(model, options, gpu)
+        except ModelError as error:
+            raise ModelError(f"device 'cuda:{gpu}' cannot be used: {error}") from error
 
     def run(arrays: Arrays) -> Logits:
         start, end = session.run(["start_logits", "end_logits"], arrays)

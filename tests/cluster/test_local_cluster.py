@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ import redis
 
 from qa_cluster.cluster.nodes.connect import NotRunning, cluster_client, seed_client
 from qa_cluster.cluster.nodes.node import nodes_of, primaries
-from qa_cluster.cluster.servers import ports
+from qa_cluster.cluster.servers import local, ports, server_process
 from qa_cluster.cluster.servers.local import LocalCluster
+from qa_cluster.cluster.servers.processes import ProcessRef
+from qa_cluster.cluster.servers.server_process import ServerSpec
 from qa_cluster.cluster.servers.state import ClusterState, locked, read_state, write_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
@@ -138,6 +141,48 @@ def test_a_taken_port_is_reported_and_replaced(make_cluster: MakeCluster, server
     with client_of(cluster) as client:
         assert client.get("a") == b"b"
         assert {node.port for node in client.get_primaries()} == set(moved.ports)
+
+
+@pytest.mark.parametrize("offset", [0, ports.BUS_OFFSET])
+def test_a_port_that_is_taken_while_its_server_starts_is_replaced(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch, offset: int
+) -> None:
+    cluster = make_cluster(shards=2)
+    launched: list[ServerSpec] = []
+    with socket.socket() as taken:
+
+        def launch(spec: ServerSpec) -> ProcessRef:
+            if not launched:
+                taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                taken.bind((ports.HOST, spec.port + offset))
+                taken.listen()
+            launched.append(spec)
+            return server_process.launch(spec)
+
+        monkeypatch.setattr(local, "launch", launch)
+        report = cluster.up()
+    assert [spec.directory.name for spec in launched] == ["node-0", "node-1", "node-0"]
+    assert (report.created, report.started) == (True, 2)
+    (notice,) = report.notices
+    assert str(launched[0].port) in notice and f"node-0 listens on {launched[2].port}" in notice
+    with client_of(cluster) as client:
+        assert {node.port for node in client.get_primaries()} == {launched[1].port, launched[2].port}
+
+
+def test_a_server_that_fails_for_another_reason_is_started_once(
+    make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster(shards=2)
+    launched: list[ServerSpec] = []
+
+    def launch(spec: ServerSpec) -> ProcessRef:
+        launched.append(replace(spec, options=(*spec.options, ("maxmemory", "nonsense"))))
+        return server_process.launch(launched[-1])
+
+    monkeypatch.setattr(local, "launch", launch)
+    with pytest.raises(ClusterError, match="ended while it started"):
+        cluster.up()
+    assert len(launched) == 2
 
 
 def test_the_ports_can_be_chosen(make_cluster: MakeCluster) -> None:

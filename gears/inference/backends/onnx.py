@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 
 from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.reading.cuda import open_on_gpu
 
 from ..model_file import ModelFile
 from ..tensors import Array
@@ -40,13 +41,16 @@ def _port(argument: onnxruntime.NodeArg) -> Port:
     return Port(argument.name, np.dtype(dtype) if dtype else None, shape)
 
 
-def _providers(device: str) -> list[object]:
+def _open(path: str, device: str, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
     kind, _, number = device.upper().partition(":")
-    if kind == "CPU":
-        return ["CPUExecutionProvider"]
-    if kind == "GPU" and "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        return [("CUDAExecutionProvider", {"device_id": int(number or 0)})]
-    raise ModelError(f"unsupported device {device}: the worker's environment has no runtime for it, use CPU")
+    try:
+        if kind == "CPU":
+            return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return open_on_gpu(path, options, int(number or 0))
+    except ModelError as error:
+        raise ModelError(f"unsupported device {device}: {error}, use CPU") from error
+    except Exception as error:  # ONNX Runtime has one exception class per cause, all private
+        raise ModelError(f"not a model that ONNX Runtime can load: {_error_text(error)}") from error
 
 
 class _RunWatch:
@@ -118,7 +122,6 @@ class OnnxModel:
         options.inter_op_num_threads = limits.inter_op_threads
         options.log_severity_level = 3
         self._timeout_ms = limits.run_timeout_ms
-        providers = _providers(device)
         if limits.memory_mb:
             # the memory into which a session reads the file does not count against its arena
             if file.size > limits.memory_mb << 20:
@@ -126,10 +129,7 @@ class OnnxModel:
                     f"{_NO_MEMORY} (the model has {file.size} bytes, qa.backend-memory-mb is {limits.memory_mb})"
                 )
             _limit_arena(options, limits.memory_mb)
-        try:
-            self._session = onnxruntime.InferenceSession(file.path, options, providers=providers)
-        except Exception as error:  # ONNX Runtime has one exception class per cause, all private
-            raise ModelError(f"not a model that ONNX Runtime can load: {_error_text(error)}") from error
+        self._session = _open(file.path, device, options)
         self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
         # sequences and maps cannot be tensors: a model with such outputs is run without them
         tensors = [argument for argument in self._session.get_outputs() if argument.type.startswith("tensor(")]
