@@ -15,7 +15,7 @@ from qa_cluster.errors import ClusterError, ConfigError
 BUS_OFFSET = 10_000
 HIGHEST = 65_535 - BUS_OFFSET
 # Ports and bus ports are below 32768: systems use higher ones for outgoing connections, also while a node is down.
-_LOWEST_CHOSEN, _HIGHEST_CHOSEN = 10_000, 22_767
+_LOWEST_CHOSEN, _HIGHEST_CHOSEN = 15_000, 20_999
 HOST = "127.0.0.1"
 _ATTEMPTS = 2000
 

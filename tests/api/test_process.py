@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import httpx
 import pytest
@@ -49,6 +49,21 @@ async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
         return False
 
 
+async def wait_ready(child: asyncio.subprocess.Process, client: httpx.AsyncClient, output: asyncio.Task[bytes]) -> None:
+    """Wait until the service is ready; if it has ended or does not get ready, the failure has what it wrote."""
+
+    async def is_over() -> bool:
+        return child.returncode is not None or await succeeds(client, "/readyz")
+
+    with suppress(AssertionError):
+        await eventually_async(is_over)
+        if child.returncode is None:
+            return
+    if child.returncode is None:
+        child.kill()
+    raise AssertionError(f"the service is not ready: {(await output).decode()[-4000:]}")
+
+
 @asynccontextmanager
 async def serving(
     cluster: ScriptedCluster, *arguments: str
@@ -58,7 +73,7 @@ async def serving(
         process("--port", str(port), *arguments, QA_CLUSTER_URL=cluster.url) as (child, output),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
     ):
-        await eventually_async(lambda: succeeds(client, "/readyz"))
+        await wait_ready(child, client, output)
         yield child, client, output
 
 

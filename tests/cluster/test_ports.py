@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from qa_cluster.cluster.servers import ports
+from tests.harness.ports import FIRST, LAST
 
 
 @pytest.fixture
@@ -24,6 +25,14 @@ def test_found_ports_have_a_valid_bus_port_and_do_not_collide() -> None:
     assert len(set(everything)) == 40
     assert max(everything) < 65536
     assert all(map(ports.is_free, everything))
+
+
+def test_no_test_takes_a_port_that_up_may_choose() -> None:
+    """Another test process may be about to start a server there."""
+    chosen = ports.free_node_ports(300)
+    for used in ({*chosen}, {port + ports.BUS_OFFSET for port in chosen}):
+        for first, last in ((FIRST, LAST), (FIRST + ports.BUS_OFFSET, LAST + ports.BUS_OFFSET)):
+            assert not [port for port in used if first <= port < last]
 
 
 def test_a_port_in_use_is_not_free(listener: socket.socket) -> None:

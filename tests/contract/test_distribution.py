@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, rank_of, scope_of, server_of
+from tests.harness.ports import PROCESSES
 from tests.harness.programs import ROOT
 
 
@@ -49,3 +52,8 @@ def test_folders_that_wait_and_that_compute_are_mixed() -> None:
 def test_files_and_folders_are_there() -> None:
     names = [*TOGETHER, *(f"tests/{folder}" for folder in LONGEST_FIRST + MIXED)]
     assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_each_process_of_make_test_has_ports_of_its_own() -> None:
+    jobs = re.search(r"^JOBS +\?= (\d+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert jobs is not None and int(jobs[1]) <= PROCESSES

@@ -2,7 +2,7 @@
 
 A server of a cluster needs two, its own and that of its bus (port + 10000). Both are below the range from which systems
 take the ports of outgoing connections, so that no such connection has one when the server starts. Test processes that
-run beside each other (pytest-xdist) have separate ranges.
+run beside each other (pytest-xdist) have separate ranges, and none has a port that `qa-cluster up` chooses.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import random
 import socket
 from collections import deque
 
-FIRST, LAST = 11_000, 19_000
+FIRST, LAST = 11_000, 15_000
 BUS_OFFSET = 10_000
-PROCESSES = 8
+PROCESSES = 16
+"""How many have ranges of their own; `make test` has fewer (tests/contract/test_distribution.py)."""
 
 # no other server gets one of these: a server may just be ending or about to start on it
-_recent: deque[int] = deque(maxlen=200)
+_recent: deque[int] = deque(maxlen=100)
 
 
 def _is_free(port: int) -> bool:
