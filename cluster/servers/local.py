@@ -161,12 +161,11 @@ class LocalCluster:
 
     def _start(self, missing: Sequence[ServerSpec], launched: list[ProcessRef], deadline: float) -> ClusterError | None:
         """Start servers and wait until each is ready or has failed; return the first failure. `launched` gets all."""
-        processes = []
+        before = len(launched)
         for spec in missing:
-            processes.append(launch(spec))
-            launched.append(processes[-1])
+            launched.append(launch(spec))
         failure = None
-        for spec, process in zip(missing, processes, strict=True):
+        for spec, process in zip(missing, launched[before:], strict=True):
             try:
                 wait_ready(spec, process, deadline)
             except ClusterError as error:

@@ -119,7 +119,6 @@ class Server:
         self.port = free_port()
         self.log = self.directory / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
-        self._port_is_known = False
         values: dict[str, object] = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -136,13 +135,10 @@ class Server:
             values["qa.bus-key-file"] = bus_key_file()
             values["qa.model-cache-dir"] = COMPILED
         values.update(settings or {})
-        self._values = values
-        self._last_line = f"loadmodule {quote(module)} {module_args}".rstrip() if module is not None else ""
-        self._write_config()
-
-    def _write_config(self) -> None:
-        lines = [f"{name} {quote(value)}" for name, value in self._values.items()]
-        (self.directory / "server.conf").write_text("\n".join([*lines, self._last_line]) + "\n")
+        lines = [f"{name} {quote(value)}" for name, value in values.items()]
+        if module is not None:
+            lines.append(f"loadmodule {quote(module)} {module_args}".rstrip())
+        (self.directory / "server.conf").write_text("\n".join(lines) + "\n")
 
     def launch(self) -> None:
         """Starts it."""
@@ -157,26 +153,11 @@ class Server:
 
     def wait_started(self) -> None:
         """Waits until it answers."""
-        while True:
-            try:
-                eventually(self._answers, START_SECONDS)
-            except AssertionError as error:
-                self.stop()
-                if not self._take_other_port():
-                    raise AssertionError(f"server did not start:\n{self.output()}") from error
-                self.launch()
-            else:
-                self._port_is_known = True
-                return
-
-    def _take_other_port(self) -> bool:
-        """Whether it is worth another start: another program was faster at a port that nobody knows yet."""
-        if self._port_is_known or "Address already in use" not in self.output() or self._values["port"] != self.port:
-            return False
-        self.port = self._values["port"] = free_port()
-        self._write_config()
-        self.log.unlink()
-        return True
+        try:
+            eventually(self._answers, START_SECONDS)
+        except AssertionError as error:
+            self.stop()
+            raise AssertionError(f"server did not start:\n{self.output()}") from error
 
     def start(self) -> Self:
         """Starts it and waits until it answers."""
