@@ -69,13 +69,14 @@ def test_reader_latency_runs(reader: Path) -> None:
     reader_latency.run(report, from_pydoc(count=1), [reader], None, 2, lengths=(16, 32), batches=(1,), threads=(1,))
     limits, openvino, openvino_share, onnx, onnx_share, peaks = report.tables
     assert [row[:2] for row in limits["rows"]] == [["limit, int8", "1"]]
-    for table in (openvino, onnx):
+    least = [float(cell) for cell in limits["rows"][0][2:]]
+    for table, shares in ((openvino, openvino_share), (onnx, onnx_share)):
         (row,) = table["rows"]
         assert row[:2] == ["int8", "1"]
-        for took, least in zip(row[2:], limits["rows"][0][2:], strict=True):
-            assert float(took.split()[0]) > float(least)
-    for table in (openvino_share, onnx_share):
-        assert all(0 <= int(cell.removesuffix("%")) < 100 for cell in table["rows"][0][2:])
+        took = [float(cell.split()[0]) for cell in row[2:]]
+        # on a busy machine two measured times may stand in any relation; how the share is computed may not
+        expected = [pytest.approx(100 * limit / time, rel=0.02, abs=1) for limit, time in zip(least, took, strict=True)]
+        assert [int(cell.removesuffix("%")) for cell in shares["rows"][0][2:]] == expected
     assert all(int(row[1]) > 0 for row in peaks["rows"])
 
 

@@ -172,13 +172,13 @@ class System:
             self.service = None
 
     def http(
-        self, path: str, body: bytes | None = None, method: str | None = None
+        self, path: str, body: bytes | None = None, method: str | None = None, seconds: float = 30
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of one request."""
+        """Status, headers and body of one request; each step of the connection may take `seconds`."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=body, method=method)
         request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(request, timeout=30) as reply:
+            with urllib.request.urlopen(request, timeout=seconds) as reply:
                 return reply.status, {k.lower(): v for k, v in reply.headers.items()}, reply.read()
         except urllib.error.HTTPError as error:
             with error:
