@@ -49,7 +49,7 @@ async def test_versions_are_etags_and_conditions_hold(cluster: ScriptedCluster) 
 async def test_without_a_worker_a_waiting_write_is_504_and_stays(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         cluster.tokenizing = False
-        waited = await client.put("/documents/d?timeout_ms=1000", json={"text": "Ada wrote it."})
+        waited = await client.put("/documents/d?timeout_ms=5000", json={"text": "Ada wrote it."})
         assert_problem(waited, 504, "deadline-exceeded", "is stored, but was not indexed")
         direct = await client.put("/documents/d?wait=false", json={"text": "Ada wrote it."})
         assert direct.json() | {"version": ""} == {

@@ -325,6 +325,7 @@ async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
     cluster: ScriptedCluster, collector: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first batch hangs at the receiver while the questions are answered; the queue is full, and later goes on."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "120")
     monkeypatch.setattr(span_queue, "MAX_QUEUE", 20)
     monkeypatch.setattr(span_queue.SpanQueue.__init__, "__kwdefaults__", {"most": 20})
     collector.held = True
@@ -338,7 +339,7 @@ async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
         assert collector.spans == [], "all were answered while it held the first request"
         collector.held = False
         collector.release.set()
-        await eventually_async(lambda: collector.requests == 2)  # what waited has left the queue
+        await eventually_async(lambda: collector.requests >= 2)  # what waited has left the queue
         await ask(client, HEADERS, cache="off")
         await spans_of(collector)
     assert len([record for record in caplog.records if "are lost" in record.getMessage()]) == 1

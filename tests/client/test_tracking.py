@@ -61,7 +61,10 @@ async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: S
                 assert not freshness.drained()
 
 
-async def test_a_dropped_question_names_its_answer_to_those_who_keep_it_or_make_it(server: Server) -> None:
+async def test_a_dropped_question_names_its_answer_to_those_who_keep_it_or_make_it(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 60.0)
     async with subscribed(server, "t") as freshness:
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)
@@ -80,8 +83,9 @@ async def test_a_dropped_question_names_its_answer_to_those_who_keep_it_or_make_
         assert freshness.generation > generation
 
 
-async def test_very_many_dropped_questions_void_all_answers(server: Server) -> None:
+async def test_very_many_dropped_questions_void_all_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The shard names none of them; whose answers were kept by others are found there again."""
+    monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 60.0)
     async with subscribed(server, "t") as freshness:
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)

@@ -18,7 +18,7 @@ from qa_cluster.keys import SentenceRef
 from qa_cluster.ranking.bm25 import Ranking, merge
 from qa_cluster.shard_functions import RANK_TRIGGER, READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
 from tests.harness.clusters import Cluster
-from tests.harness.polling import eventually
+from tests.harness.polling import SECONDS, eventually
 from tests.harness.programs import ROOT
 from tests.harness.servers import Server
 from tests.harness.workers import FEW_TOKENS, WORKER
@@ -27,7 +27,6 @@ REGISTER = "from qa_cluster.gears.functions.register import register_all; regist
 PARTITIONS = 12
 SENTENCE_ANSWER_TTL = 7200
 MODEL = ROOT / "models" / "default"
-SECONDS = 30.0
 
 
 class Shards:
@@ -126,7 +125,7 @@ def running(binary: Path, size: int = 2, settings: Mapping[str, object] | None =
     values = {"qa.max-batch-tokens": 2 * FEW_TOKENS, "qa.job-timeout-ms": 120_000, **(settings or {})}
     with Cluster(binary, values, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
-            node.wait_ready(60)
+            node.wait_ready()
         shards = Shards(cluster)
         shards.set_up()
         shards.put(*EARLY)

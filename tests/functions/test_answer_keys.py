@@ -63,7 +63,7 @@ def change(shards: TinyShards, to: str) -> None:
         before = node.field("worker_pid")
         node.signal_worker(signal.SIGKILL)
         eventually(lambda node=node, before=before: node.field("worker_pid") not in (0, before), SECONDS)  # type: ignore[misc]
-        node.wait_ready(60)
+        node.wait_ready()
     shards.wait_warm(shards.first.name)
 
 

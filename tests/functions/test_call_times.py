@@ -104,8 +104,9 @@ def test_the_wait_for_a_worker_that_is_busy_is_counted(shards: Shards) -> None:
     shards.wait_tokenized("waits")
     node = shards.node_of("{" + tag("waits") + "}")
     begun = time.monotonic()
-    with node.stopped_worker():
+    with node.stopped_worker(), node.client() as client:
         later = Later(node, "RG.TRIGGER", "qa.read", "", "What sat?", sentence_name("waits", 2), NAME)
+        eventually(lambda: triggers_that_wait(client) == 1)
         time.sleep(0.4)
     _, last = later.result()
     lasted = time.monotonic() - begun

@@ -106,11 +106,11 @@ async def test_a_document_of_before_metadata_were_indexed_is_indexed_anew(
     )
     assert await found(client, "dunlins", filter="year=1999") == []
     shards.register("UPGRADE")
-    for _ in range(600):
-        if await found(client, "dunlins", filter="year=1999") == ["dunlin"]:
-            break
-    else:
-        pytest.fail("the document was not indexed anew")
+
+    async def indexed_anew() -> bool:
+        return await found(client, "dunlins", filter="year=1999") == ["dunlin"]
+
+    await eventually_async(indexed_anew)
 
 
 @pytest.mark.parametrize("packed", ["zz", "00", "2d", "26ffff"])

@@ -234,7 +234,7 @@ def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) 
     shards.client.set(key, "Narwhals have tusks.")
     shards.client.set(f"paragraphs:{untagged}", "Belugas are white.")
     shards.wait_tokenized("orphan", untagged)
-    node.wait_ready(30)
+    node.wait_ready()
     assert "orphan" in shards.ranked_documents("narwhals")
 
 
@@ -249,7 +249,7 @@ def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
     def rests(node: Server) -> bool:
         return node.fields("queued_events", "in_flight") == (0, 0)
 
-    eventually(lambda: all(rests(node) for node in shards.nodes), 60)
+    eventually(lambda: all(rests(node) for node in shards.nodes))
     # the test looks at one shard after the other: the last text may have gone to one that it had seen at rest
     eventually(lambda: not [name for name in names if shards.record(name) is None], SECONDS)
 

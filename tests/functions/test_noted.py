@@ -80,7 +80,7 @@ def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
         pytest.skip(f"no {request.param} server on this machine")
     with Cluster(binary, DURABLE, worker=WORKER, size=2) as cluster:
         for node in cluster.nodes:
-            node.wait_ready(60)
+            node.wait_ready()
         made = Corpus(cluster)
         made.noting = made.nodes[0].field("text_notes") == "on"
         made.set_up()
@@ -137,7 +137,7 @@ def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> N
         assert not [name for name in corpus.on(node, "KEYS", "pending:*") if "{}" in str(name) or "paragraphs" in name]
         kill(node)
     node.start()
-    node.wait_ready(60)
+    node.wait_ready()
     eventually(lambda: corpus.ranked_documents("narwhals") == [new], SECONDS, ignore=redis.RedisError)
     eventually(lambda: corpus.ranked_documents("quokkas") == [changed], SECONDS)
     eventually(lambda: corpus.record(gone) is None, SECONDS)
@@ -175,7 +175,7 @@ def test_what_nobody_can_index_waits_no_longer(corpus: Corpus) -> None:
         write()
         kill(node)
     node.start()
-    node.wait_ready(60)
+    node.wait_ready()
     eventually(lambda: bool(corpus.client.exists(keys.layout_key(tag(raw)))), SECONDS, ignore=redis.RedisError)
     corpus.wait_at_rest(node)
     for name in (raw, long, listed, keys.DocumentName.of(homeless, "nowhere"), keys.DocumentName.of(book, "nowhere")):
@@ -214,20 +214,20 @@ def test_a_corpus_from_before_is_looked_through_once(corpus: Corpus) -> None:
         checks = corpus.checks(node)
         kill(node)
     node.start()
-    node.wait_ready(60)
+    node.wait_ready()
     eventually(lambda: corpus.ranked_documents("okapis") == [new], SECONDS, ignore=redis.RedisError)
     corpus.wait_at_rest(node)
     if corpus.noting:
         assert corpus.checks(node) == checks + 1
     node.restart()
-    node.wait_ready(60)
+    node.wait_ready()
     # the sweep of this start is over when a change that was noted before it is found
     other = corpus.of(node, "later")
     with deaf(node):
         corpus.write(other, "Tapirs swim.")
         kill(node)
     node.start()
-    node.wait_ready(60)
+    node.wait_ready()
     eventually(lambda: corpus.ranked_documents("tapirs") == [other], SECONDS, ignore=redis.RedisError)
     corpus.wait_at_rest(node)
     expect_look(corpus, node, 0, checks + corpus.noting)
@@ -254,7 +254,7 @@ def test_a_look_that_failed_leaves_its_partition_without_a_mark(corpus: Corpus) 
         corpus.client.rpush(listed, "x")
         kill(node)
     node.start()
-    node.wait_ready(60)
+    node.wait_ready()
     eventually(
         lambda: all(" " in corpus.client.hget(key, "layout") for key in others), SECONDS, ignore=redis.RedisError
     )
@@ -299,7 +299,7 @@ def test_notes_move_with_their_slot(corpus: Corpus) -> None:
         begun_move(corpus, slot, source, target)
         kill(target)
     target.start()
-    target.wait_ready(60)
+    target.wait_ready()
     corpus.on(target, "CLUSTER", "SETSLOT", slot, "NODE", corpus.on(target, "CLUSTER", "MYID"))
     corpus.on(source, "CLUSTER", "SETSLOT", slot, "NODE", corpus.on(target, "CLUSTER", "MYID"))
     eventually(lambda: corpus.ranked_documents("wombats") == [name], SECONDS, ignore=redis.RedisError)
@@ -321,7 +321,7 @@ def test_what_a_primary_never_told_its_worker_is_found_by_its_replica(corpus: Co
         eventually(lambda: replica.info("replication").get("master_link_status") == "up", 60)
         # Only the primary can tell the other node of its replica, and nodes listen to none that they do not know.
         eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]), 60)
-        replica.wait_ready(60)
+        replica.wait_ready()
         corpus.wait_at_rest(primary)
         with deaf(primary):
             corpus.write(new, "Numbats eat termites.")

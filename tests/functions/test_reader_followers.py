@@ -53,7 +53,7 @@ def test_a_shard_without_slots_follows_the_others_and_takes_each_reader_once(
     settings = {"cluster-enabled": "yes", "cluster-node-timeout": 5000}
     with tiny_shards(server_binary, tmp_path, 1) as shards, Server(server_binary, settings, worker=WORKER) as young:
         (old,) = shards.nodes
-        young.wait_ready(60)
+        young.wait_ready()
         meet(young, old)
         identity = shards.on(young, "CLUSTER", "MYID")
         eventually(lambda: "cluster_slots_assigned:16384" in shards.on(young, "CLUSTER", "INFO"), SECONDS)

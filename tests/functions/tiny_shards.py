@@ -112,7 +112,7 @@ def tiny_shards(binary: Path, folder: Path, size: int = 2, **settings: object) -
     """The cluster, ready to answer."""
     with Cluster(binary, settings, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:
-            node.wait_ready(60)
+            node.wait_ready()
         shards = TinyShards(cluster, folder)
         shards.set_up()
         for node in shards.nodes:

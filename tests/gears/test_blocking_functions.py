@@ -125,7 +125,7 @@ def test_an_endless_trigger_ends_at_its_deadline_and_costs_no_worker(shard: Serv
 def endless(r):
     while True:
         pass
-GB('CommandReader').map(endless).register(trigger='endless', mode='async_local', timeout=300)
+GB('CommandReader').map(endless).register(trigger='endless', mode='async_local', timeout=5000)
 GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='async_local')
 """
     assert execute(shard, "RG.PYEXECUTE", script) == "OK"
@@ -249,7 +249,7 @@ async def wait(r):
         await asyncio.sleep(0.2)
         execute('RPUSH', 'cleaned', r[0])
 for f in (hold, wait):
-    GB('CommandReader').foreach(f).register(trigger=f.__name__, mode='async_local', timeout=300)
+    GB('CommandReader').foreach(f).register(trigger=f.__name__, mode='async_local', timeout=5000)
 GB('CommandReader').map(lambda r: isInAtomicBlock()).register(trigger='other', mode='async_local', convertToStr=False)
 """
     # no client would be served before the lease is over
@@ -275,7 +275,7 @@ def step(r):
             os.system('while [ -d {over.parent} -a ! -e {over} ]; do sleep 0.05; done')
     finally:
         execute('RPUSH', 'seen', r[1] + ' ends')
-GB('CommandReader').foreach(step).register(trigger='step', inorder=True, mode='async_local', timeout=2000)
+GB('CommandReader').foreach(step).register(trigger='step', inorder=True, mode='async_local', timeout=6000)
 """
     assert execute(shard, "RG.PYEXECUTE", script) == "OK"
     with Pending(shard, "RG.TRIGGER", "step", "first") as first:
@@ -322,9 +322,9 @@ def test_many_coroutines_wait_without_threads(shard: Server) -> None:
     script = """
 async def wait(r):
     while not execute('EXISTS', 'go'):
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
     return r[1]
-GB('CommandReader').map(wait).register(trigger='wait', mode='async_local')
+GB('CommandReader').map(wait).register(trigger='wait', mode='async_local', timeout=120000)
 """
     assert execute(shard, "RG.PYEXECUTE", script) == "OK"
     with ExitStack() as stack:

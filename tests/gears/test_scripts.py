@@ -201,7 +201,7 @@ GB().foreach(run).register(prefix='ev:*', mode='async_local')
         found = dict(zip(entry[7][::2], entry[7][1::2], strict=True))
         return found["numSuccess"], found["numAborted"]
 
-    eventually(lambda: sum(counted()) == 2, 30)
+    eventually(lambda: sum(counted()) == 2)
     assert counted() == (1, 1)
 
 

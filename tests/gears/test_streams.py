@@ -307,7 +307,7 @@ def test_misuse_is_refused(client: Any, options: str, message: str) -> None:
 
 def test_a_stream_is_read_again_after_the_server_took_no_writes(client: Any, shared_shard: Server) -> None:
     """Nothing else would wake it: no entry comes later."""
-    register(client, COLLECT % "prefix='in:*', batch=100, duration=400")
+    register(client, COLLECT % "prefix='in:*', batch=100, duration=5000")
     client.xadd("in:one", {"n": 1})
     eventually(lambda: client.xpending("in:one", GROUP)["pending"] == 1, ignore=redis.ResponseError)
     client.config_set("min-replicas-to-write", 1)

@@ -67,6 +67,8 @@ def test_a_shard_whose_worker_starts_late_takes_part(server_binary: Path, tmp_pa
 
 def test_a_trigger_waits_for_the_sessions_of_a_worker_that_starts(own_cluster: Cluster) -> None:
     first, _, third = own_cluster.nodes
+    for node in own_cluster.nodes:
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", IDLE_MS)
     script = "GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: hashtag()).register(trigger='where')"
     assert execute(first, "RG.PYEXECUTE", script) == "OK"
     own = eventually(lambda: execute(third, "RG.TRIGGER", "where", "{06S}"), ignore=redis.ResponseError)

@@ -31,7 +31,11 @@ from tests.harness.workers import COMPILED, FEW_TOKENS
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 START_SECONDS = 180.0
 # settings of a system whose load does not matter
-SMALL_BATCHES = {"QA_MAX_BATCH_TOKENS": str(FEW_TOKENS), "QA_MODEL_CACHE_DIR": str(COMPILED)}
+SMALL_BATCHES = {
+    "QA_MAX_BATCH_TOKENS": str(FEW_TOKENS),
+    "QA_MODEL_CACHE_DIR": str(COMPILED),
+    "QA_START_TIMEOUT_MS": "300000",
+}
 UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question is late on a busy machine
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 
