@@ -12,7 +12,7 @@ from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
 # a worker that the machine lets wait does not lose its lease
-PATIENT: dict[str, object] = {"qa.atomic-lease-ms": 60_000}
+PATIENT: dict[str, object] = {"qa.atomic-lease-ms": 60_000, "qa.job-timeout-ms": 600_000, "qa.hook-timeout-ms": 600_000}
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def test_nobody_else_is_served_meanwhile_and_the_lease_ends_it(server: Server) -
 def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
     with Server(server_binary, {"qa.atomic-lease-ms": 100}, worker=fake_worker("functions")) as server:
         server.wait_ready()
-        replies = atomic(server, [], lease=60000, pause=400)
+        replies = atomic(server, [], lease=60000, pause=4000)
         assert replies[1] == "-ERR atomic block exceeded its lease of 100 ms"
 
 

@@ -64,7 +64,7 @@ def twins(shared_ai: redis.Redis) -> Twins:
     return made
 
 
-def watch(twins: Twins, name: str, *, k: int = 1, drift: int = 1000, ttl: int = 60000) -> int:
+def watch(twins: Twins, name: str, *, k: int = 1, drift: int = 1000, ttl: int = 3_600_000) -> int:
     """Ranks `kakapo bird` and has the question watched; its token."""
     terms = ["kakapo", "bird"]
     state = twins.client.execute_command("QA.INDEX.RANK", twins.key, k, 100, "TERMS", 2, *["kakapo", "5", "bird", "7"])
@@ -172,7 +172,7 @@ def test_another_database_drops_nothing_but_swapping_does(twins: Twins, shared_a
 
 
 def test_a_key_whose_time_is_up_has_no_questions(twins: Twins) -> None:
-    twins.client.pexpire(KEY, 100)
+    twins.client.pexpire(KEY, 3000)
     assert watch(twins, "q")
     eventually(lambda: not watched(twins, "q"))
 

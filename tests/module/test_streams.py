@@ -220,6 +220,7 @@ def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> Non
     ):
         assert register(cluster.nodes[0], "s", stream_reader("s", "st:*")) == "OK"
         primary_id = client.execute_command("CLUSTER MYID")
+        replica.wait_ready()
         meet(replica, cluster.nodes[0])
         eventually(lambda: other.execute_command("CLUSTER", "REPLICATE", primary_id), ignore=redis.ResponseError)
         eventually(lambda: other.info("replication").get("master_link_status") == "up")
