@@ -108,8 +108,11 @@ def server() -> Iterator[Server]:
     ],
     ids=["revision", "wave_threshold", "rank_weight", "calibration"],
 )
-async def test_an_answer_of_the_former_default_is_not_given_after_the_change(server: Server, after: Manifest) -> None:
+async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
+    server: Server, after: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The change is over and reported before this process has read anything of it: its loop has not run since."""
+    monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     with redis.Redis(port=server.port) as other:
         other.set(keys.PARTITIONS_KEY, 4)
         stored = keys.manifest_key(shard_tag([(0, 16383)]))

@@ -15,6 +15,12 @@ from tests.harness.workers import fake_worker
 from .running_shards import Shards, running
 
 
+@pytest.fixture(autouse=True)
+def long_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients rely on their subscriptions for longer: a second without processor time would leave caches out."""
+    monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
+
+
 @pytest.fixture(scope="module")
 def lone_server(shared_binary: Path) -> Iterator[Server]:
     """A server with the module whose worker does nothing."""
