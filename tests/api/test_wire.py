@@ -203,9 +203,9 @@ async def test_requests_that_wait_for_their_turn_take_little() -> None:
 async def test_all_of_many_requests_at_once_are_answered_in_their_order(cluster: ScriptedCluster) -> None:
     async with running(cluster) as (port, _):
         one = b"POST /search HTTP/1.1\r\n%b%bcontent-length: 17\r\nx-request-id: %%d\r\n\r\n" % (HOST, JSON)
-        sent = b"".join(one % number + b'{"query": "Who?"}' for number in range(100)) + LAST
+        sent = b"".join(one % number + b'{"query": "Who?"}' for number in range(400)) + LAST
         found = answers(await said(port, sent))
-        assert [headers["x-request-id"] for _, headers, _ in found[:-1]] == [str(number) for number in range(100)]
+        assert [headers["x-request-id"] for _, headers, _ in found[:-1]] == [str(number) for number in range(400)]
         assert {status for status, _, _ in found} == {200}
 
 
