@@ -131,7 +131,7 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
         # cached answers come from the cache, and the others' new ones from the shards that are there
         for question in (questions[0], questions[2]):
             eventually(lambda question=question: kept(system, question))
-            found = eventually(lambda question=question: near(system, question))
+            found = eventually(lambda question=question: near(system, question))  # type: ignore[misc]
             assert not found["index"]["partial"]
             status, found = ask(system, question, cache="off")
             assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
