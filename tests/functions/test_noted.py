@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.processes import resume
 from tests.harness.programs import chosen_servers, find_binary
@@ -315,7 +315,7 @@ def test_what_a_primary_never_told_its_worker_is_found_by_its_replica(corpus: Co
     new, gone = corpus.of(primary, "promoted"), corpus.of(primary, "known")
     settings = {**DURABLE, "cluster-enabled": "yes", "cluster-node-timeout": 5000}
     with Server(primary.binary, settings, worker=WORKER) as replica:
-        corpus.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
+        meet(replica, primary)
         words = ("CLUSTER", "REPLICATE", corpus.on(primary, "CLUSTER", "MYID"))
         eventually(lambda: corpus.on(replica, *words), SECONDS, ignore=redis.ResponseError)
         eventually(lambda: replica.info("replication").get("master_link_status") == "up", 60)

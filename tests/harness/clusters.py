@@ -108,7 +108,7 @@ def meet(young: Server, known: Server) -> None:
             nodes = [str(client.execute_command("CLUSTER", "NODES")) for client in (ours, theirs)]
         return names[1] in nodes[0] and names[0] in nodes[1]
 
-    eventually(met, 60)
+    eventually(met, 120)
 
 
 def reaches(node: Server, shards: int) -> bool:

@@ -10,7 +10,7 @@ import redis
 
 from qa_cluster import keys
 from tests.functions.running_shards import PARTITIONS, Shards
-from tests.harness.clusters import Cluster
+from tests.harness.clusters import Cluster, meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.workers import FEW_TOKENS, WORKER
@@ -86,7 +86,7 @@ def replicated(binary: Path, own: Mapping[str, object] | None = None) -> Iterato
         shards.load_reader()
         shards.replicas = [stack.enter_context(Server(binary, settings, worker=WORKER)) for _ in cluster.nodes]
         for replica, primary in zip(shards.replicas, shards.nodes, strict=True):
-            shards.on(replica, "CLUSTER", "MEET", "127.0.0.1", primary.port)
+            meet(replica, primary)
         for server in shards.servers:
             eventually(lambda s=server: "cluster_known_nodes:6" in shards.on(s, "CLUSTER", "INFO"))
         for replica, primary in zip(shards.replicas, shards.nodes, strict=True):

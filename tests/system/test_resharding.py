@@ -14,6 +14,7 @@ from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots, plan, rebalance
 from qa_cluster.keys import SLOTS
 from tests.functions.running_shards import Shards, running
+from tests.harness.clusters import meet
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.workers import FEW_TOKENS, WORKER
@@ -34,7 +35,7 @@ def url(shards: Shards) -> str:
 
 def joined(shards: Shards, fourth: Server) -> None:
     """Let the fourth server join, and wait until it would answer."""
-    shards.on(fourth, "CLUSTER", "MEET", "127.0.0.1", shards.nodes[0].port)
+    meet(fourth, shards.nodes[0])
     for node in (*shards.nodes, fourth):
         eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"))
     shards.nodes.append(fourth)
