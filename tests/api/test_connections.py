@@ -15,7 +15,8 @@ from qa_cluster.api.routes import status
 from qa_cluster.asking.engine import Engine
 from qa_cluster.topology import Shard
 from tests.api.service_under_test import assert_problem, serving
-from tests.api.test_process import process, succeeds
+from tests.api.test_process import process, succeeds, wait_ready
+from tests.client.engines import opened
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async
 from tests.harness.ports import free_port
@@ -33,10 +34,10 @@ async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator
     environment = {f"QA_{name.upper()}": str(value) for name, value in settings.items()}
     alone = httpx.Limits(max_keepalive_connections=0)
     async with (
-        process("--port", str(port), QA_CLUSTER_URL=cluster.url, **environment),
+        process("--port", str(port), QA_CLUSTER_URL=cluster.url, **environment) as (child, output),
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, limits=alone) as client,
     ):
-        await eventually_async(lambda: succeeds(client, "/readyz"), SECONDS)
+        await wait_ready(child, client, output)
         yield port, client
 
 
@@ -85,7 +86,7 @@ async def test_a_connection_that_has_no_whole_request_is_ended(cluster: Scripted
 
 async def test_what_follows_an_answer_is_no_reason_to_stay(cluster: ScriptedCluster) -> None:
     """uvicorn's own timer ends at the first byte of anything."""
-    async with running(cluster, http_head_timeout_ms=2000) as (port, _):
+    async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
         answered = await said(port, ASK, *[b"\r\n"] * 400)
         assert answered.count(b"HTTP/1.1") == 1 and answered.startswith(b"HTTP/1.1 200")
 
@@ -154,12 +155,11 @@ async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: Scripted
 
 
 async def test_a_client_that_reads_nothing_is_given_up(cluster: ScriptedCluster) -> None:
+    # of few sentences: the cluster, which is in this process, must not be silent while it reads them
+    text = ("x" * 42_000 + ". ") * 20
+    async with opened(cluster) as engine:  # on a busy machine, the service may not get it all within its limit
+        await engine.documents.put("long", text)
     async with running(cluster, body_timeout_ms=500, http_max_connections=1) as (port, client):
-        # of few sentences: the cluster, which is in this process, must not be silent while it reads them
-        text = ("x" * 42_000 + ". ") * 20
-        stored = await client.put("/documents/long", json={"text": text})
-        assert stored.is_success, stored.text
-
         lazy: list[socket.socket] = []
 
         async def admitted() -> bool:

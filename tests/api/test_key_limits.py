@@ -32,21 +32,29 @@ async def day_is(app: Application, key_id: str) -> int:
 async def test_two_services_count_requests_together_and_say_what_is_left(cluster: ScriptedCluster) -> None:
     async with service(cluster.target()) as (app, client), service(cluster.target()) as (_, other):
         await with_documents(client)
-        # so many that the second in which they are sent lets no further one in
-        key, text = await made(app, "ask", limits=KeyLimits(requests_per_second=2))
-        statuses = []
-        last = None
-        for number in range(60):
-            last = await (client, other)[number % 2].get("/models", headers=bearer(text))
-            statuses.append(last.status_code)
-            if last.status_code == 429:
-                break
-            assert last.headers["ratelimit-policy"] == '"requests";q=2;w=1'
-            assert re.fullmatch(r'"requests";r=[01];t=1', last.headers["ratelimit"])
-        assert last is not None and statuses[:2] == [200] * 2 and statuses[-1] == 429
-        problem = assert_problem(last, 429, "too-many-requests", f"key {key.id} may have 2 requests a second")
-        assert problem["code"] == "LIMIT"
-        assert last.headers["retry-after"] == "1" and last.headers["ratelimit"] == '"requests";r=0;t=1'
+        text = ""
+
+        async def two_of_eight() -> bool:
+            nonlocal text
+            key, text = await made(app, "ask", limits=KeyLimits(requests_per_second=2))
+            sent = [one.get("/models", headers=bearer(text)) for one in (client, other) * 4]
+            answers = await asyncio.gather(*sent)
+            let_in = [each for each in answers if each.status_code == 200]
+            assert len(let_in) >= 2
+            for each in let_in:
+                assert each.headers["ratelimit-policy"] == '"requests";q=2;w=1'
+                assert re.fullmatch(r'"requests";r=[01];t=1', each.headers["ratelimit"])
+            for each in answers:
+                if each not in let_in:
+                    problem = assert_problem(
+                        each, 429, "too-many-requests", f"key {key.id} may have 2 requests a second"
+                    )
+                    assert problem["code"] == "LIMIT"
+                    assert each.headers["retry-after"] == "1" and each.headers["ratelimit"] == '"requests";r=0;t=1'
+            return len(let_in) == 2
+
+        # on a busy machine half a second may pass between them, which lets a third one in
+        await eventually_async(two_of_eight)
 
         async def again() -> bool:
             return (await client.get("/models", headers=bearer(text))).status_code == 200

@@ -75,7 +75,7 @@ async def test_without_a_cluster_it_starts_and_lets_nobody_in() -> None:
     nowhere = f"redis://127.0.0.1:{free_port()}"
     async with (
         process("--host", "0.0.0.0", "--port", str(port), QA_CLUSTER_URL=nowhere),
-        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as client,
     ):
         await eventually_async(lambda: succeeds(client, "/livez"))
         for path in ("/qa?question=a", "/metrics", "/documents"):

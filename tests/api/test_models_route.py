@@ -228,9 +228,12 @@ async def test_what_all_shards_refuse_is_told(reading: ScriptedCluster, text: st
 async def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster) -> None:
     reading.triggers["qa.pipeline"] = never
     async with serving(reading) as client:
-        response = await client.post("/models/default?timeout_ms=3000", json={"inputs": PAIR})
-        assert_problem(response, 504, "deadline-exceeded", "3000 ms")
-        await eventually_async(lambda: reading.cancelled == 1)
+        for timeout_ms in (1000, 5000, 60_000):  # by one of them a shard has been asked, on a busy machine, too
+            response = await client.post(f"/models/default?timeout_ms={timeout_ms}", json={"inputs": PAIR})
+            assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
+            if reading.count("qa.pipeline"):
+                break
+        await eventually_async(lambda: reading.cancelled == reading.count("qa.pipeline") == 1)
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", "/models/default"), ("PUT", "/documents/d"), ("POST", "/qa")])
@@ -252,7 +255,7 @@ async def test_more_than_so_many_at_once_are_refused_and_questions_are_not(readi
     async with service(target) as (_, client):
         await client.put("/documents/d", json={"text": "Ada wrote it."})
         waiting = [
-            asyncio.ensure_future(client.post("/models/default?timeout_ms=10000", json={"inputs": PAIR}))
+            asyncio.ensure_future(client.post("/models/default?timeout_ms=60000", json={"inputs": PAIR}))
             for _ in range(2)
         ]
         await eventually_async(lambda: reading.count("qa.pipeline") == 2)

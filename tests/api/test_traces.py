@@ -345,7 +345,10 @@ async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
     assert len([record for record in caplog.records if "are lost" in record.getMessage()]) == 1
 
 
-async def test_the_last_spans_are_sent_when_the_service_ends(cluster: ScriptedCluster, collector: Receiver) -> None:
+async def test_the_last_spans_are_sent_when_the_service_ends(
+    cluster: ScriptedCluster, collector: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(span_queue, "STOP_SECONDS", 60)
     app = traced(Application(ServiceOptions(cluster.target())), collector.url)
     told: list[str] = []
     messages = iter(["lifespan.startup", "lifespan.shutdown"])

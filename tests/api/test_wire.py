@@ -100,9 +100,9 @@ async def test_fields_behind_a_body_do_not_pile_up(cluster: ScriptedCluster, pat
         head = b"POST %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n0\r\n" % (path, HOST, JSON)
         for endless in (b"x: %b\r\n" % (b"y" * 9000), b"y" * 9000):
             raw = await said(port, head + b"x: ", *[endless] * 60)
-            if path == b"/nowhere":
-                assert [each[0] for each in answers(raw)] == [404]
-            elif raw:  # the rest of what was sent may have cut the answer off
+            if path == b"/nowhere" and [each[0] for each in answers(raw)] == [404]:
+                continue
+            if raw:  # the rest of what was sent may have cut the answer off, or have come before it
                 assert_refused(raw, 431, "head-too-large")
         assert (await client.get("/livez")).is_success
 
@@ -127,7 +127,7 @@ async def test_fields_behind_a_body_count_for_nothing(cluster: ScriptedCluster) 
 
 
 async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) -> None:
-    async with running(cluster, http_head_timeout_ms=2000) as (port, _):
+    async with running(cluster, http_head_timeout_ms=10_000) as (port, _):
         for wrong in (
             b"HELO there\r\n\r\n",
             b"GET /livez HTTP/1.1\r\nhost : localhost\r\n\r\n",

@@ -59,7 +59,7 @@ class _Client(asyncio.Protocol):
 
     def send(self) -> None:
         request = next(self.run.requests, None)
-        if request is None or time.perf_counter() >= self.run.deadline:
+        if request is None or (self.sent and time.perf_counter() >= self.run.deadline):
             self.transport.close()
             if not self.done.done():
                 self.done.set_result(None)
@@ -107,6 +107,7 @@ def run_load(
 ) -> Load:
     """Send each request once, from `clients` connections, and stop after `max_seconds` even if some are left.
 
+    Each connection sends one even if it took longer than that to make, so there are figures in any case.
     With a `context` the connections speak TLS; to make them is no part of the figures of latency.
     """
 

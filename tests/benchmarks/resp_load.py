@@ -80,7 +80,8 @@ class _Connection(asyncio.Protocol):
         self.begin()
 
     def begin(self) -> None:
-        request = next(self.run.requests, None) if time.perf_counter() < self.run.deadline else None
+        in_time = not self.sent or time.perf_counter() < self.run.deadline
+        request = next(self.run.requests, None) if in_time else None
         if request is None:
             self.done.set_result(None)
             self.transport.close()
@@ -118,6 +119,7 @@ def run_resp_load(
 ) -> RespLoad:
     """Send each request once, from `clients` connections, until none is left or time is up.
 
+    Each connection sends one even if it took longer than that to make, so there are figures in any case.
     RuntimeError when a reply was an error, unless `strict` is off.
     """
 

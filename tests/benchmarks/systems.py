@@ -19,7 +19,7 @@ import redis
 from qa_cluster.cluster.servers.server_process import find_program
 from tests.harness.ports import free_port
 
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 def wait_http(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContext | None = None) -> None:
@@ -74,7 +74,7 @@ def plain_server(folder: Path, program: str) -> Iterator[str]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         client = redis.Redis(port=port)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + START_SECONDS
         while True:
             try:
                 client.ping()

@@ -12,7 +12,7 @@ import pytest
 from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.certificates import without_tls
 from tests.harness.programs import MODULE, chosen_servers, find_binary
-from tests.harness.system import SMALL_BATCHES, System
+from tests.harness.system import UNHURRIED, System
 
 from . import (
     blocking,
@@ -43,8 +43,8 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers are warm sooner than in measurements."""
-    monkeypatch.setattr(System, "usual", SMALL_BATCHES)
+    """Readers are warm sooner than in measurements, and no question is late."""
+    monkeypatch.setattr(System, "usual", UNHURRIED)
 
 
 @pytest.mark.parametrize(("measure", "sizes"), SMALL.items(), ids=["engine", "functions", "events", "pauses"])
@@ -161,14 +161,16 @@ def test_tls_runs() -> None:
         pytest.skip("no server with TLS, or no openssl, on this machine")
     report = Report(server_version(found[0]), "none", "none")
     counts = {1: 2, 2: 4}
-    few = SMALL_BATCHES | {"QA_RETRIEVER_K": "2"}
+    few = UNHURRIED | {"QA_RETRIEVER_K": "2"}
     tls.run(report, found[0], from_pydoc(count=5), 2, shards=1, new=counts, repeated=counts, **few)
     for table in report.tables:
         assert [row[:2] for row in table["rows"]] == [
             [name, clients] for clients in "12" for name in (tls.PLAIN, "HTTPS", "TLS to the cluster", "both")
         ]
-        figures = [cell for row in table["rows"] for cell in row[2:] if cell]
-        assert len(figures) == 30
+        rates = [row[2] for row in table["rows"]]
+        assert all(float(cell.split()[0]) >= 0 for cell in rates)  # a slow machine may do less than one in two seconds
+        figures = [cell for row in table["rows"] for cell in row[3:] if cell]
+        assert len(figures) == 22
         assert all(float(cell.split()[0]) > 0 for cell in figures)
 
 

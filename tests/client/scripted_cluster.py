@@ -16,6 +16,7 @@ from typing import Any
 from qa_cluster import keys
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
+from qa_cluster.asking.questions import AskLimits
 from qa_cluster.errors import ReplyError
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.ranking.terms import ANALYZER_VERSION
@@ -122,7 +123,10 @@ class ScriptedCluster:
         return f"redis://127.0.0.1:{self.nodes[0].port}"
 
     def target(self, **options: Any) -> Target:
-        return Target([Address("127.0.0.1", self.nodes[0].port)], Login(), EngineOptions(**options))
+        """Where the engines of tests connect, with time for a busy machine."""
+        options.setdefault("limits", AskLimits(timeout_ms=60_000))
+        login = Login(connect_timeout_seconds=10)
+        return Target([Address("127.0.0.1", self.nodes[0].port)], login, EngineOptions(**options))
 
     def count(self, trigger: str) -> int:
         return sum(arguments[0] == trigger for _, arguments in self.calls)

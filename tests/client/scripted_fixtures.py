@@ -20,11 +20,14 @@ async def shared_cluster() -> AsyncIterator[ScriptedCluster]:
 async def cluster(shared_cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     """The cluster without documents or clients, its functions as written.
 
-    Engines rely on their subscriptions for longer, and wait longer for what they store and count: without processor
-    time for a second or two, caches would be left out, answers not be kept, and requests be counted on their own.
+    Engines rely on their subscriptions for longer, and wait longer for what they store, count and read: without
+    processor time for a second or two, caches would be left out, answers not be kept, requests be counted on their own,
+    and the keys of a slow shard be left out.
     """
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     monkeypatch.setattr("qa_cluster.access.limits.COUNT_SECONDS", 10.0)
+    monkeypatch.setattr("qa_cluster.access.store.PATIENCE_SECONDS", 30.0)
+    monkeypatch.setattr("qa_cluster.access.store.READ_SECONDS", 60.0)
     monkeypatch.setattr("qa_cluster.asking.answer_cache.STORE_TIMEOUT_SECONDS", 60.0)
     await shared_cluster.reset()
     return shared_cluster

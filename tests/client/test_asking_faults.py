@@ -220,8 +220,11 @@ async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster,
     cluster.triggers["qa.rank"] = rank  # it still ranks the old ones
     async with noticed(engine):
         await cluster.set(PARTITIONS_KEY, 24)
-    with pytest.raises(DeadlineExceeded):
-        await ask(engine, QUESTION, timeout_ms=3000)
+    for timeout_ms in (1000, 5000, 60_000):  # by one of them it has been learnt, on a busy machine, too
+        with pytest.raises(DeadlineExceeded):
+            await ask(engine, QUESTION, timeout_ms=timeout_ms)
+        if engine.partitions == 24:
+            break
     assert engine.partitions == engine.documents.partitions == 24
     assert engine._answers.watches.partitions == 24
     async with noticed(engine):

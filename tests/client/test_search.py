@@ -157,9 +157,13 @@ async def test_a_document_that_changes_every_time_is_left_out(cluster: ScriptedC
 
 async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
     cluster.triggers["qa.rank"] = never
-    with pytest.raises(DeadlineExceeded, match="3000 ms"):  # by then all shards have been asked
-        await search(engine, "Ada", timeout_ms=3000)
-    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank") == 3)
+    for timeout_ms in (1000, 5000, 60_000):  # by one of them all shards have been asked, on a busy machine, too
+        before = cluster.count("qa.rank")
+        with pytest.raises(DeadlineExceeded, match=f" {timeout_ms} ms"):
+            await search(engine, "Ada", timeout_ms=timeout_ms)
+        if cluster.count("qa.rank") == before + 3:
+            break
+    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank") == before + 3)
 
 
 @pytest.mark.parametrize(

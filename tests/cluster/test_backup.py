@@ -69,6 +69,7 @@ class Site(Qa):
     @property
     def settings(self) -> Settings:
         chosen = replace(Settings(), data_dir=self.folder / ".qa-cluster", start_timeout_ms=120_000)
+        chosen = replace(chosen, connect_timeout_ms=20_000, request_timeout_ms=60_000)
         secret = chosen.data_dir / "password"
         if secret.exists():
             chosen = replace(chosen, cluster_password=secret.read_text().strip())
@@ -529,7 +530,7 @@ def test_an_interrupted_backup_leaves_nothing(source: Site, tmp_path: Path) -> N
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
             wait_begun(running, tmp_path, "*")
             running.send_signal(signal.SIGINT)
-            _, told = running.communicate(timeout=120)
+            _, told = running.communicate(timeout=300)
         if running.returncode == 0:
             shutil.rmtree(target)
             return ""

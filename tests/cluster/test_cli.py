@@ -20,7 +20,6 @@ from qa_cluster.cluster.commands import bench
 from qa_cluster.cluster.commands.collections.group import collections
 from qa_cluster.cluster.commands.documents.group import documents
 from qa_cluster.cluster.commands.keys.group import keys
-from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
     CannotWrite,
@@ -33,6 +32,7 @@ from qa_cluster.errors import (
     QueueFull,
 )
 from qa_cluster.routing.shards import ShardDown
+from tests.harness.ports import free_port
 
 COMMANDS = tuple(get_group(app).commands)
 
@@ -187,7 +187,7 @@ def test_help_of_the_benchmarks_needs_no_checkout(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_cluster_that_is_not_reachable(qa: Qa) -> None:
-    port = free_node_ports(1)[0]
+    port = free_port()
     done = qa("status", "--cluster-url", f"redis://user:hunter2@127.0.0.1:{port}")
     assert done.returncode == 3
     assert str(port) in done.stderr

@@ -17,7 +17,6 @@ import httpx
 import pytest
 import redis
 
-from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.keys import layout_key
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MODEL_FILE
@@ -25,6 +24,7 @@ from qa_cluster.security.local_password import PASSWORD_FILE
 from qa_cluster.shard_functions import missing_functions
 from tests.harness.commands import run_here
 from tests.harness.polling import eventually
+from tests.harness.ports import free_port
 from tests.harness.system import UNHURRIED
 from tests.harness.workers import FEW_TOKENS
 
@@ -204,7 +204,7 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
 
 
 def test_serve_answers_until_it_is_told_to_stop(up: Qa) -> None:
-    port = str(free_node_ports(1)[0])
+    port = str(free_port())
     with (
         (up.folder / "serve.log").open("w") as log,
         up.start("serve", "--port", port, stdout=log, stderr=log) as process,
@@ -280,7 +280,7 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
 def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket() as taken, (tmp_path / "err").open("w") as err:
         # the service takes the port after it, which no outgoing connection can get meanwhile
-        busy = free_node_ports(1)[0]
+        busy = free_port()
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", busy))
         taken.listen()

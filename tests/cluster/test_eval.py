@@ -224,7 +224,8 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
 
 def reading_all_gives_what_single_readings_give(url: str) -> None:
     """Without waves the answer is the same as from reading each candidate by itself, from the last ranked on."""
-    settings, manifest = replace(Settings(), cluster_url=url), Manifest.load(READER / MANIFEST_FILE)
+    settings = replace(Settings(), cluster_url=url, connect_timeout_ms=20_000, request_timeout_ms=60_000)
+    manifest = Manifest.load(READER / MANIFEST_FILE)
     with ExitStack() as stack:
         client = stack.enter_context(ClusterClient(settings))
         shards = [stack.enter_context(shard) for _, shard in shards_of(settings, url)]

@@ -12,9 +12,9 @@ import pytest
 from qa_cluster.cluster.cli import main
 from qa_cluster.cluster.provision import jobs
 from qa_cluster.cluster.servers import single
-from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
+from tests.harness.ports import free_port
 from tests.harness.strangers import give_away
 
 pytestmark = pytest.mark.hostile
@@ -58,7 +58,7 @@ def stored_cluster(folder: Path) -> Path:
     """The folder of a cluster whose state names the program."""
     made = folder / ".qa-cluster"
     made.mkdir(0o700)
-    state = {"format": 1, "shards": 1, "replicas": 0, "ports": free_node_ports(1), "created": True}
+    state = {"format": 1, "shards": 1, "replicas": 0, "ports": [free_port()], "created": True}
     (made / "cluster.json").write_text(json.dumps({**state, "program": str(folder / "program")}))
     return made
 
@@ -113,4 +113,4 @@ def test_neither_background_jobs_nor_a_server_start_in_another_users_folder(
     with pytest.raises(ConfigError, match="belongs to user"):
         jobs.directory(Settings())
     with pytest.raises(ConfigError, match="belongs to user"):
-        single.prepare(Settings(), "127.0.0.1", free_node_ports(1)[0])
+        single.prepare(Settings(), "127.0.0.1", free_port())

@@ -16,7 +16,6 @@ from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.cluster.provision.provisioning import provision
 from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.cluster.servers.local import LocalCluster
-from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.cluster.servers.processes import stop
 from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
 from qa_cluster.cluster.servers.state import read_state
@@ -24,6 +23,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
 from qa_cluster.keys import PARTITIONS_KEY, paragraphs_key, partition_tags, slot
 from tests.harness.polling import eventually
+from tests.harness.ports import free_port
 
 from .conftest import MakeCluster
 
@@ -43,7 +43,7 @@ def test_plain_servers_lack_the_module(make_cluster: MakeCluster, server: str) -
 
 
 def test_a_server_that_is_in_no_cluster_is_named(tmp_path: Path) -> None:
-    spec = ServerSpec(tmp_path / "alone", find_program(""), free_node_ports(1)[0], cluster=False)
+    spec = ServerSpec(tmp_path / "alone", find_program(""), free_port(), cluster=False)
     process = start(spec, 60)
     try:
         with pytest.raises(ClusterError, match="not part of a cluster"):

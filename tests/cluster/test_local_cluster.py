@@ -26,6 +26,7 @@ from qa_cluster.cluster.servers.state import ClusterState, locked, read_state, w
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
 from tests.harness.polling import eventually
+from tests.harness.ports import free_port
 
 from .conftest import MakeCluster
 
@@ -187,7 +188,7 @@ def test_a_server_that_fails_for_another_reason_is_started_once(
 
 def test_the_ports_can_be_chosen(make_cluster: MakeCluster) -> None:
     with socket.socket() as taken:
-        first = next(port for port in ports.free_node_ports(50) if all(map(ports.is_free_for_node, (port, port + 1))))
+        first = next(port for port in iter(free_port, None) if ports.is_free_for_node(port + 1))
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind((ports.HOST, first + 1 + ports.BUS_OFFSET))
         taken.listen()
@@ -261,7 +262,9 @@ def test_two_commands_do_not_change_one_cluster(make_cluster: MakeCluster) -> No
 def test_an_unfinished_creation_is_begun_anew(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     cluster.data_dir.mkdir()
-    write_state(cluster.data_dir, ClusterState(3, 0, tuple(ports.free_node_ports(3)), "/gone/server", created=False))
+    write_state(
+        cluster.data_dir, ClusterState(3, 0, tuple(free_port() for _ in range(3)), "/gone/server", created=False)
+    )
     (cluster.data_dir / "node-0").mkdir()
     (cluster.data_dir / "node-0" / "nodes.conf").write_text("garbage")
     assert cluster.up().created

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.config import Settings
 from tests.harness.system import UNHURRIED, System
 
 pytestmark = pytest.mark.one_server("test_local_cluster starts both again and again")
@@ -21,12 +23,13 @@ def own(server_binary: Path) -> Iterator[System]:
 
 
 def test_cluster_answers_after_every_restart(own: System) -> None:
-    with ClusterClient(own.url) as client:
+    patient = replace(Settings(), cluster_url=own.url, connect_timeout_ms=20_000, request_timeout_ms=60_000)
+    with ClusterClient(patient) as client:
         client.put_document("ada", "Ada Lovelace wrote the first program in 1843.")
     for _ in range(2):
         own.cli("down")
         # workers start with their servers while `up` registers the functions anew: both must succeed
         assert "password" not in own.cli("up").stdout  # one that was created without stays so
-        with ClusterClient(own.url) as client:
+        with ClusterClient(patient) as client:
             for asked in ("Who wrote the first program?", "When was the first program written?"):
                 assert "1843" in client.ask(asked).answers[0].context

@@ -110,33 +110,52 @@ def test_what_is_stored_in_part_is_completed(source: Site, backup: Path, target:
 
 
 def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> None:
-    running = target.start("restore", str(backup), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    with stock(target) as client:
-        held = json.loads(eventually(lambda: client.get(keys.RESTORING_KEY), 60, pause=0.001))
-    running.send_signal(signal.SIGSTOP)
+    def caught() -> tuple[Any, ...]:
+        """A restore that is stopped in the act, and its key; one may be over before this process has looked again."""
+        running = target.start("restore", str(backup), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with stock(target) as client:
+            eventually(lambda: client.get(keys.RESTORING_KEY) or running.poll() is not None, pause=0.001)
+            running.send_signal(signal.SIGSTOP)
+            if client.pexpire(keys.RESTORING_KEY, 600_000):  # nobody renews it, however long the other one takes
+                return running, json.loads(client.get(keys.RESTORING_KEY))
+        running.send_signal(signal.SIGCONT)
+        assert running.wait(300) == 0
+        return ()
+
+    running, held = eventually(caught)
     try:
         refused = target("restore", str(backup), code=1).stderr
         assert f"another restore is under way: by {held['user']} on {held['host']} (process {running.pid})" in refused
         assert "nothing was restored; wait until that one has ended" in refused
     finally:
         running.send_signal(signal.SIGCONT)
-    assert running.wait(120) == 0
+    assert running.wait(300) == 0
     target("restore", str(backup))
     with stock(target) as client:
         assert client.get(keys.RESTORING_KEY) is None
 
 
-def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(backup: Path, target: Site) -> None:
+def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
+    backup: Path, target: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = json.dumps({"user": "ada", "host": "b.example", "pid": 7, "since": "now", "system": "x", "started": "1"})
     over = threading.Event()
+    acquire = restore_lock.RestoreLock._acquire
     with stock(target) as client:
-        client.set(keys.RESTORING_KEY, other, px=3000)
-        told = target("restore", str(backup)).stderr
+
+        def acquire_late(lock: restore_lock.RestoreLock) -> None:
+            """Sets the key when the command is about to look: its life must not end while the command starts."""
+            client.set(keys.RESTORING_KEY, other, px=5000)
+            acquire(lock)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(restore_lock.RestoreLock, "_acquire", acquire_late)
+            told = target("restore", str(backup)).stderr
         assert "by ada on b.example (process 7), since now: waiting to see whether it goes on" in told
 
         def renew() -> None:
             while not over.wait(0.2):
-                client.set(keys.RESTORING_KEY, other, px=5000)
+                client.set(keys.RESTORING_KEY, other, px=60_000)
 
         renewing = threading.Thread(target=renew)
         renewing.start()

@@ -65,7 +65,7 @@ def assert_no_way_in_without(address: tuple[str, int]) -> None:
     for number in (port, port + 10_000):  # the bus, too, wants a certificate of each side
         with (
             pytest.raises((ssl.SSLError, ConnectionError)),
-            socket.create_connection((host, number), 10) as raw,
+            socket.create_connection((host, number), 60) as raw,
             blind.wrap_socket(raw) as wrapped,
         ):
             wrapped.sendall(b"PING\r\n")
@@ -116,7 +116,7 @@ def test_a_server_that_cannot_be_reached_is_told_in_words_without_its_address_tw
 
 def settings_of(cluster: LocalCluster, **changes: object) -> Settings:
     files = {name: str(file) for name, file in client_tls_files(cluster.data_dir).items()}
-    given = {**files, "cluster_url": cluster.url(), **changes}
+    given = {**files, "cluster_url": cluster.url(), "connect_timeout_ms": 20_000, **changes}
     return replace(cluster.settings, **given)  # type: ignore[arg-type]
 
 

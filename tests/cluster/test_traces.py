@@ -102,6 +102,8 @@ def test_a_busy_shard_shows_in_the_trace_of_a_slow_question(system: System, coll
     trace = secrets.token_hex(16)
     fields = {"cache": "off", "question": "Who built engines, and of what?", "waves": "false"}
     asked = threading.Thread(target=ask, args=(system, trace), kwargs=fields)
+    # another job in flight would look like the question's
+    eventually(lambda: not any(system.info(node)["qa_in_flight"] for node in system.nodes))
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)
     try:

@@ -10,22 +10,22 @@ import redis
 
 from qa_cluster.cluster.nodes.connect import seed_client
 from qa_cluster.cluster.provision.writability import write_refusal
-from qa_cluster.cluster.servers.ports import free_node_ports
 from qa_cluster.cluster.servers.processes import stop
 from qa_cluster.cluster.servers.server_process import ServerSpec, find_program, start
 from qa_cluster.config import Settings
 from qa_cluster.errors import CannotWrite, from_reply
+from tests.harness.ports import free_port
 
 
 @pytest.fixture
 def client(tmp_path: Path, server: str) -> Iterator[redis.Redis]:
     """A server whose append-only file is on a full disk."""
-    spec = ServerSpec(tmp_path / "full", find_program(server), free_node_ports(1)[0], cluster=False)
+    spec = ServerSpec(tmp_path / "full", find_program(server), free_port(), cluster=False)
     files = spec.directory / "appendonlydir"
     files.mkdir(parents=True)
     (files / "appendonly.aof.manifest").write_text("file appendonly.aof.1.incr.aof seq 1 type i\n")
     (files / "appendonly.aof.1.incr.aof").symlink_to("/dev/full")
-    process = start(spec, 30)
+    process = start(spec, 120)
     try:
         with seed_client(Settings(), f"redis://127.0.0.1:{spec.port}") as found:
             yield found

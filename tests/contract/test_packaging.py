@@ -18,8 +18,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from qa_cluster.cluster.servers.ports import free_node_ports
 from tests.harness.polling import eventually
+from tests.harness.ports import free_port
 from tests.harness.workers import COMPILED, FEW_TOKENS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,7 +160,7 @@ def test_in_the_checkout_a_job_pre_tokenizes_in_the_background(running: Installe
 
 @pytest.mark.timeout(300)
 def test_in_the_checkout_the_service_serves(running: Installed) -> None:
-    port = free_node_ports(1)[0]
+    port = free_port()
     with running.serve(port) as service, httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
 
         def ready() -> bool:
@@ -191,7 +191,7 @@ def test_in_any_folder_a_reader_is_evaluated_by_the_installed_code(
 
 @pytest.mark.timeout(300)
 def test_in_the_checkout_the_demo_answers(installed: Installed, tmp_path: Path) -> None:
-    output = installed.qa("--data-dir", str(tmp_path / "demo"), "demo", "--once", "--port", str(free_node_ports(1)[0]))
+    output = installed.qa("--data-dir", str(tmp_path / "demo"), "demo", "--once", "--port", str(free_port()))
     assert re.search(r"division by zero raise\? +ZeroDivisionError", output)
 
 

@@ -69,5 +69,5 @@ def store_answer(
     """Store the answer read from ``source``: number, version and text of a sentence."""
     i, version, text = source
     sentence = keys.SentenceRef(document_id, TAG, i)
-    call = stored.store_answer(sentence, question, version=version, text=text, answer=value, ttl_seconds=60)
+    call = stored.store_answer(sentence, question, version=version, text=text, answer=value, ttl_seconds=3600)
     return bool(run(client, call))

@@ -8,7 +8,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server
 
 from .running_shards import SECONDS, SENTENCE_ANSWER_TTL, Shards, sentence_name, tag
+from .test_call_times import triggers_that_wait
 
 CURIE = "The cat sat on the mat. Marie Curie discovered radium in Paris in 1898. It was a great day."
 
@@ -210,9 +211,15 @@ def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> No
     names = [sentence_name("run", number) for number in range(LONG_RUN)]
     short = [("RG.TRIGGER", "qa.read", "", f"Which house is number {n}?", names[n]) for n in range(SHORT_RUNS)]
     node = shards.node_of(names[0])
-    with sent(node, ("RG.TRIGGER", "qa.read", "", "What is the number of the house?", *names)) as long_run:
-        with sent(node, *short) as short_runs:
-            *answers, answered = short_runs()
+    with ExitStack() as connections:
+        # the worker waits until the short ones are there, too: they may come late on a busy machine
+        with node.stopped_worker(), node.client() as client:
+            long = ("RG.TRIGGER", "qa.read", "", "What is the number of the house?", *names)
+            long_run = connections.enter_context(sent(node, long))
+            eventually(lambda: triggers_that_wait(client) == 1)
+            short_runs = connections.enter_context(sent(node, *short))
+            eventually(lambda: triggers_that_wait(client) == 2)
+        *answers, answered = short_runs()
         read_all, all_read = long_run()
     assert [json.loads(reply)["sentence_index"] for reply in read_all] == list(range(LONG_RUN))
     assert [json.loads(reply)["sentence_index"] for (reply,) in answers] == list(range(SHORT_RUNS))

@@ -139,7 +139,7 @@ def test_tensors_on_the_wire() -> None:
 
 
 def test_a_run_that_takes_too_long_is_ended() -> None:
-    model = load_bytes("ONNX", "CPU", loop_model(), RuntimeLimits(run_timeout_ms=1000))
+    model = load_bytes("ONNX", "CPU", loop_model(), RuntimeLimits(run_timeout_ms=3000))
     assert isinstance(model, OnnxModel), "a loop runs where it can be ended"
     go, x = np.array(True), np.array([3.0], "<f4")
     with pytest.raises(InferenceFailed, match="Exiting due to terminate flag being set to true"):

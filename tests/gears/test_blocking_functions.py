@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from tests.gears.onnx_file import add_model
-from tests.harness.polling import eventually
+from tests.harness.polling import SECONDS, eventually
 from tests.harness.servers import Pending, Server, execute
 from tests.harness.workers import WORKER
 
@@ -25,15 +25,16 @@ def block(r):
 GB('ShardsIDReader').map(block).run()
 """
 THREADS = 4
-SECONDS = 30.0
 
 
 @pytest.fixture(scope="module")
 def few_threads(shared_binary: Path) -> Iterator[Server]:
     """A server whose worker has few function threads."""
     # the lease is long enough for a worker that has to wait for a processor
-    with Server(shared_binary, {"qa.function-threads": THREADS, "qa.atomic-lease-ms": 3000}, worker=WORKER) as running:
+    with Server(shared_binary, {"qa.function-threads": THREADS, "qa.atomic-lease-ms": 8000}, worker=WORKER) as running:
         running.wait_ready(SECONDS)
+        # for the module only: the worker, which has its own from its start, calls a function stuck soon all the same
+        execute(running, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)
         yield running
 
 

@@ -91,18 +91,18 @@ WAYS_TO_WAIT = """
 import time
 def blocks(r):
     if r == slow:
-        time.sleep(5)
+        time.sleep(11)
     return r
 async def awaits(r):
     if r == slow:
-        await asyncio.sleep(5)
+        await asyncio.sleep(11)
     return r
 def future(r):
     if r != slow:
         return r
     made = gearsFuture()
     def work():
-        time.sleep(5)
+        time.sleep(11)
         made.continueRun(r)
     Thread(target=work).start()
     return made
@@ -114,14 +114,16 @@ def test_a_run_is_not_idle_while_a_function_of_any_shard_is_at_work(cluster: Clu
     """Nor are the parts that wait for the records of that shard: more than twice the idle time."""
     first, second, _ = cluster.nodes
     for node in cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "2000")
+        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "5000")
     runs = []
     for slow in (first, second):
         script = f"{WAYS_TO_WAIT}slow = {execute(slow, 'CLUSTER', 'MYID')!r}\n"
         for moves in ("", ".repartition(str)", ".collect()"):
             steps = f"GB('ShardsIDReader').map({waits}){moves}.count().run()"
             runs.append(execute(first, "RG.PYEXECUTE", script + steps, "UNBLOCKING"))
-    assert [execute(first, "RG.GETRESULTSBLOCKING", run) for run in runs] == [[["3"], []]] * len(runs)
+    with first.client(socket_timeout=120) as client:
+        found = [client.execute_command("RG.GETRESULTSBLOCKING", run) for run in runs]
+    assert found == [[["3"], []]] * len(runs)
 
 
 def test_run_without_progress_ends(cluster: Cluster) -> None:

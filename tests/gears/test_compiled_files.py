@@ -253,10 +253,11 @@ def test_a_worker_that_starts_again_has_its_model_from_the_file(
         "qa.max-batch-tokens": FEW_TOKENS,
         "qa.worker-threads": 1,
         "qa.inference-workers": inference_workers,
+        "qa.job-timeout-ms": 120_000,
     }
     # without its precision OpenVINO takes it on every processor
     model = READER.read_bytes().replace(METADATA_KEY.encode(), b"-" * len(METADATA_KEY))
-    with Server(server_binary, settings, worker=WORKER) as server, server.client() as client:
+    with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:
         server.wait_ready()
         client.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", model)
         assert TAKEN not in server.log.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,13 +158,14 @@ def replica_of(primary: Server, asked: Server) -> str | None:
 
 def test_a_session_that_a_dying_worker_left_on_some_shards_comes_to_all(own_cluster: Cluster) -> None:
     first, second, third = own_cluster.nodes
+    execute(third, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
     # a stopped worker has the message, and dies before it reads it
-    third.signal_worker(signal.SIGSTOP)
+    pids = (first.field("worker_pid"), third.signal_worker(signal.SIGSTOP))
     publishing = Later(first, "RG.PYEXECUTE", SCRIPT, "ID", "s")
     eventually(lambda: len(ids(first)) == 3 and ids(second) == ids(first))
+    for pid in pids:  # at once: soon the first one would give up
+        os.kill(pid, signal.SIGKILL)
     expected = ids(first)
-    first.signal_worker(signal.SIGKILL)
-    third.signal_worker(signal.SIGKILL)
     publishing.result()  # the client gets an error, and does not know the outcome
     eventually(lambda: all(ids(node) == expected for node in own_cluster.nodes), 60)
     eventually(lambda: execute(third, "RG.TRIGGER", "t") == ["here"], ignore=redis.ResponseError)

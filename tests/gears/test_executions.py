@@ -44,7 +44,8 @@ GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
             *(("map", "str"), ("collect", "")),
         ]
         assert 950 <= steps[0]["duration"] <= plan["total_duration"]
-        assert plan["read_duration"] < steps[0]["duration"]
+        # what follows the read of the last record is no part of it
+        assert plan["read_duration"] + 950 <= plan["total_duration"]
     with pytest.raises(redis.ResponseError, match="expected SHARD or CLUSTER"):
         execute(shard, "RG.GETEXECUTION", execution_id, "GALAXY")
     assert execute(shard, "RG.DROPEXECUTION", execution_id) == "OK"

@@ -134,9 +134,9 @@ def test_after_a_death_in_a_run_the_next_starts_as_soon_as_after_any_other(monke
     """A run that notices the end before the process's own thread does not make it one that was never ready."""
     monkeypatch.setattr(pool, "MAX_READY_BACKOFF_SECONDS", 0.01)
     monkeypatch.setattr(pool, "MAX_BACKOFF_SECONDS", 3600.0)
-    with workers(2, backoff_seconds=3600.0) as found:
+    with workers(2, backoff_seconds=3600.0, silence_seconds=60.0) as found:
         model = load(found, double_model())
-        large = np.ones((1, 2_000_000), "<i8")  # does not fit into the socket: sending it notices the end
+        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket: sending it notices the end
         for round_ in range(3):
             victim = children()[0]
             os.kill(victim, signal.SIGSTOP)

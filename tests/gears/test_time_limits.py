@@ -16,14 +16,13 @@ from tests.harness.workers import WORKER
 
 # shorter than every function of this file
 LIMITS = {"qa.job-timeout-ms": 400, "qa.cancel-grace-ms": 20_000}
-SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
 def impatient(shared_binary: Path) -> Iterator[Server]:
     """A server whose jobs have little time."""
     with Server(shared_binary, LIMITS, worker=WORKER) as running:
-        running.wait_ready(SECONDS)
+        running.wait_ready()
         yield running
 
 
@@ -59,8 +58,8 @@ def test_80_streams_with_slow_functions_run_once_each_and_nothing_is_killed(shar
         for number in range(80):
             pipeline.xadd(f"in:{number}", {"n": number})
         pipeline.execute()
-        eventually(lambda: client.llen("seen") == 80, SECONDS)
-        eventually(lambda: not any(client.xlen(f"in:{number}") for number in range(80)), SECONDS)
+        eventually(lambda: client.llen("seen") == 80)
+        eventually(lambda: not any(client.xlen(f"in:{number}") for number in range(80)))
         assert sorted(seen(client)) == sorted(f"in:{number} {number}" for number in range(80))
     assert shard.field("worker_killed") == 0
 
@@ -78,7 +77,7 @@ GB('KeysReader').foreach(step).register(prefix='k:*', eventTypes=['set'])
         for value in range(5):
             client.mset({f"k:{key}": value for key in range(16)})
             eventually(lambda value=value: shard.field("queued_events") == 0)  # type: ignore[misc]
-        eventually(lambda: client.llen("seen") == 80, SECONDS)
+        eventually(lambda: client.llen("seen") == 80)
         runs = Counter(entry.partition(" ")[0] for entry in seen(client))
         assert runs == {f"k:{key}": 5 for key in range(16)}
         for key in range(16):
@@ -91,7 +90,7 @@ def test_a_batch_of_a_stream_may_take_as_long_as_it_does(shard: Server) -> None:
     with shard.client() as client:
         for number in range(20):
             client.xadd("in:x", {"n": number})
-        eventually(lambda: client.xlen("in:x") == 0, SECONDS)
+        eventually(lambda: client.xlen("in:x") == 0)
         assert seen(client) == [f"in:x {number}" for number in range(20)]
 
 
@@ -130,11 +129,11 @@ def step(r):
 GB('StreamReader').foreach(step).register(prefix='in', batch=12, mode='async_local')
 """
     with Server(server_binary, {"qa.background-timeout-ms": 1100}, worker=WORKER) as own, own.client() as client:
-        own.wait_ready(SECONDS)
+        own.wait_ready()
         for number in range(12):
             client.xadd("in", {"n": number})
         execute(own, "RG.PYEXECUTE", script)
-        eventually(lambda: client.xlen("in") == 0, SECONDS)
+        eventually(lambda: client.xlen("in") == 0)
         assert seen(client) == [str(number) for number in range(12)]
         assert "the limit of qa.background-timeout-ms" in str(execute(own, "RG.DUMPREGISTRATIONS"))
         assert own.field("worker_number") == 1
@@ -143,9 +142,9 @@ GB('StreamReader').foreach(step).register(prefix='in', batch=12, mode='async_loc
 def test_a_run_that_takes_longer_than_the_limit_of_background_work_is_aborted(server_binary: Path) -> None:
     script = "import time\ndef f(r):\n    while True:\n        time.sleep(0.05)\nGB('ShardsIDReader').map(f).run()"
     with Server(server_binary, {"qa.background-timeout-ms": 500}, worker=WORKER) as own:
-        own.wait_ready(SECONDS)
+        own.wait_ready()
         name = execute(own, "RG.PYEXECUTE", script, "UNBLOCKING")
         _, errors = execute(own, "RG.GETRESULTSBLOCKING", name)
         assert errors == ["ERR it ran for 500 ms, the limit of qa.background-timeout-ms"]
         assert [entry[3] for entry in execute(own, "RG.DUMPEXECUTIONS") if entry[1] == name] == ["aborted"]
-        eventually(lambda: own.field("worker_functions_running") == 0, SECONDS)
+        eventually(lambda: own.field("worker_functions_running") == 0)

@@ -45,7 +45,8 @@ def is_running(node: Server, execution: str) -> bool:
 
 
 def finished(node: Server, execution: str) -> Any:
-    return execute(node, "RG.GETRESULTSBLOCKING", execution)
+    with node.client(socket_timeout=IDLE_MS / 1000) as client:
+        return client.execute_command("RG.GETRESULTSBLOCKING", execution)
 
 
 def test_a_shard_whose_worker_starts_late_takes_part(server_binary: Path, tmp_path: Path) -> None:
@@ -69,13 +70,15 @@ def test_a_trigger_waits_for_the_sessions_of_a_worker_that_starts(own_cluster: C
     first, _, third = own_cluster.nodes
     for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", IDLE_MS)
-    script = "GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: hashtag()).register(trigger='where')"
+    where = "GB('CommandReader').repartition(lambda r: r[1]).map(lambda r: hashtag())"
+    script = f"{where}.register(trigger='where', timeout={IDLE_MS})"
     assert execute(first, "RG.PYEXECUTE", script) == "OK"
     own = eventually(lambda: execute(third, "RG.TRIGGER", "where", "{06S}"), ignore=redis.ResponseError)
-    for _ in range(3):
-        pid = third.signal_worker(signal.SIGKILL)
-        eventually(lambda pid=pid: third.field("worker_pid") != pid)  # type: ignore[misc]
-        assert execute(first, "RG.TRIGGER", "where", "{06S}") == own
+    with first.client(socket_timeout=IDLE_MS / 1000) as client:
+        for _ in range(3):
+            pid = third.signal_worker(signal.SIGKILL)
+            eventually(lambda pid=pid: third.field("worker_pid") != pid)  # type: ignore[misc]
+            assert client.execute_command("RG.TRIGGER", "where", "{06S}") == own
 
 
 def test_a_shard_that_does_not_have_the_key_yet_takes_part(server_binary: Path, tmp_path: Path) -> None:

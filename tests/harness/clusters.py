@@ -79,7 +79,7 @@ class Cluster:
 
     def client(self) -> Any:
         """A redis.RedisCluster of the whole cluster."""
-        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True)
+        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True, socket_timeout=120)
 
     def _end(self, failed: bool) -> None:
         for node in self.nodes:

@@ -233,9 +233,14 @@ class Server:
         try:
             yield
         finally:
+            before = self.beats()
             resume(pid)
-            execute(self, "RG.DUMPEXECUTIONS")  # before it has said something, its silence exceeds the limit
+            eventually(lambda: self.beats() > before)  # until the next one its silence exceeds the limit
             execute(self, "CONFIG", "SET", setting, patience)
+
+    def beats(self) -> int:
+        """How many signs of life its workers have sent."""
+        return int(self.info("commandstats").get("cmdstat_qa.beat", {}).get("calls", 0))
 
     def let_go(self, name: str = "go") -> None:
         """Lets go what the fake worker holds under this name."""

@@ -23,9 +23,9 @@ from qa_cluster.models.evaluation.measuring import Measured, SetScore, agreement
 from qa_cluster.models.exporting.export import ExportOptions, export, refuse_losses
 from qa_cluster.models.exporting.report import REPORT_FILES, ExportReport
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
-from qa_cluster.reading.runtimes import RUNTIMES, open_runner
+from qa_cluster.reading.runtimes import RUNTIMES, Logits, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer
-from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
+from qa_cluster.reading.windows import Arrays, PairEncoder, TextPairEncoder
 from tests.model.tiny_checkpoints import FAMILIES
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
@@ -94,12 +94,19 @@ def test_agreement_counts_equal_places_not_equal_words() -> None:
 def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: Manifest) -> None:
     run = open_runner(reader / MODEL_FILE, RUNTIMES[0], threads=1)
     short = replace(manifest, max_tokens=64)
-    found = measure_latency({"whole": (run, manifest), "short": (run, short)}, (16, 64, 128), ROUNDS)
+    shapes: list[tuple[int, ...]] = []
+
+    def noted(arrays: Arrays) -> Logits:
+        shapes.extend(array.shape for array in arrays.values())
+        return run(arrays)
+
+    found = measure_latency({"whole": (noted, manifest), "short": (run, short)}, (16, 64, 128), ROUNDS)
     assert list(found["whole"]) == [16, 64, 128]
     assert list(found["short"]) == [16, 64]
     for time in found["whole"].values():
         assert 0 < time.low_ms <= time.median_ms <= time.high_ms
-    assert found["whole"][128].low_ms > found["whole"][16].low_ms
+    # on a busy machine two measured times may stand in any relation
+    assert list(dict.fromkeys(shapes)) == [(1, 16), (1, 64), (1, 128)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ def test_secrets_of_the_server_are_not_in_the_worker(shared_binary: Path) -> Non
 def test_nor_in_anything_that_the_worker_starts(shared_binary: Path) -> None:
     settings = {"qa.inference-workers": 1, "qa.max-batch-tokens": FEW_TOKENS}
     with Server(shared_binary, settings, worker=WORKER) as server:
-        server.wait_ready(60)
-        eventually(lambda: server.fields("inference_workers", "inference_ready") == (1, 1), 60)
+        server.wait_ready(180)
+        eventually(lambda: server.fields("inference_workers", "inference_ready") == (1, 1), 180)
         pid = server.field("worker_pid")
         assert len(inference_workers(pid)) == 1
         assert_clean([pid, *inference_workers(pid), *descendants(pid)])
@@ -77,7 +77,7 @@ def test_what_is_no_list_of_names_stops_the_start(shared_binary: Path, names: st
     try:
         server.launch()
         assert server.process is not None
-        assert server.process.wait(30) != 0
+        assert server.process.wait(120) != 0
         assert "must be names of variables, divided by commas without blanks" in server.output()
     finally:
         server.__exit__(None, None, None)

@@ -71,7 +71,8 @@ class Crowd:
 
 def prepared(binary: Path, **settings: object) -> Server:
     names = {f"qa.{name.replace('_', '-')}": value for name, value in settings.items()}
-    return Server(binary, {"qa.atomic-lease-ms": 60_000} | names, worker=fake_worker("functions"))
+    patient = dict.fromkeys(("qa.job-timeout-ms", "qa.hook-timeout-ms", "qa.worker-silence-ms"), 600_000)
+    return Server(binary, {"qa.atomic-lease-ms": 60_000} | patient | names, worker=fake_worker("functions"))
 
 
 @pytest.fixture
@@ -297,7 +298,7 @@ def test_a_full_queue_takes_from_the_order_that_keeps_most(server_binary: Path) 
 
 
 def test_a_hooked_read_that_gives_way_gets_the_error(server_binary: Path) -> None:
-    with prepared(server_binary, max_queue=4, worker_silence_ms=600_000) as server, ExitStack() as stack:
+    with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
         server.wait_ready()
         for user in ("alice", "bob"):
             execute(server, "ACL", "SETUSER", user, "on", ">p", "~*", "+@all")

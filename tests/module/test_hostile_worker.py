@@ -191,7 +191,7 @@ def test_a_job_ends_once(rogue: Server) -> None:
 
 def test_death_at_each_point_of_the_protocol(server_binary: Path) -> None:
     with started(server_binary, "--die-at-every-point") as server:
-        eventually(lambda: server.field("worker_number") > len(POINTS) and server.field("worker_state") == "ready", 60)
+        eventually(lambda: server.field("worker_number") > len(POINTS) and server.field("worker_state") == "ready")
         with server.client() as client:
             assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]
         assert server.field("worker_restarts") >= len(POINTS)

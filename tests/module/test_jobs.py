@@ -150,11 +150,14 @@ def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
 
 
 def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
-    with Pending(server, "RG.TRIGGER", "do", "sleep", "2000"):
-        eventually(lambda: server.field("in_flight") == 1)
-    eventually(lambda: server.field("in_flight") == 0)
     with server.client() as other:
+        other.config_set("qa.cancel-grace-ms", 60_000)
+        with Pending(server, "RG.TRIGGER", "do", "held", "go"):
+            eventually(lambda: server.field("in_flight") == 1)
+        eventually(lambda: server.field("in_flight") == 0)
         eventually(lambda: [n for n in other.lrange("notices", 0, -1) if n.startswith("cancel")])
+        server.let_go()
+        eventually(lambda: other.lrange("late", 0, -1))
     assert server.field("jobs_trigger")["client_gone"] == 1
     assert server.field("worker_restarts") == 0
 

@@ -110,10 +110,11 @@ def test_writes_are_replicated_once(server_binary: Path) -> None:
         assert run(server, ["QA.AS", "default", "INCR", "n"], ["QA.AS", "default", "INCR", "n"]) == [1, 2]
         client.execute_command("DEBUG", "LOADAOF")
         assert client.get("n") == "2"
-        orders = json.dumps({"run": [["BLPOP", "nolist", "5"], ["QA.AS", "default", "SET", "m", "x"]]})
+        orders = json.dumps({"run": [["BLPOP", "nolist", "600"], ["QA.AS", "default", "SET", "m", "x"]]})
         with Pending(server, "RG.PYEXECUTE", orders) as waiting:
-            eventually(lambda: server.field("in_flight") == 1)
+            (blocked,) = eventually(lambda: [one["id"] for one in client.client_list() if one["cmd"] == "blpop"])
             client.config_set("maxmemory", 1)
+            client.client_unblock(blocked)
             assert b"-OOM" in waiting.reply()
 
 

@@ -19,6 +19,7 @@ __all__ = ["cluster", "shared_cluster"]
 
 
 @pytest.mark.hostile
+@pytest.mark.timeout(1200)
 async def test_answers_are_as_described(cluster: ScriptedCluster, tmp_path: Path) -> None:
     async with serving(cluster) as (_, client, output):
         await client.put("/documents/ada", json={"text": "Ada wrote programs."})

@@ -73,7 +73,7 @@ class Load:
             for name, (text, _) in FACTS.items():
                 client.put_document(name, text)
             for name, (_, question) in FACTS.items():
-                best = client.ask(question, timeout_ms=20_000).best
+                best = client.ask(question, timeout_ms=60_000).best
                 assert best is not None, question
                 assert best.document_id == name
                 self.answers[name] = (best.answer, best.start, best.document_version)
@@ -86,7 +86,7 @@ class Load:
                     time.sleep(BREATH_SECONDS)
                     sent = time.monotonic()
                     try:
-                        best = client.ask(question, cache=cache, timeout_ms=20_000).best
+                        best = client.ask(question, cache=cache, timeout_ms=60_000).best
                     except QAError as error:
                         self.seen.errors.append((time.monotonic(), f"ask: {error!r}"))
                         continue
@@ -99,7 +99,7 @@ class Load:
     def get(self) -> None:
         """Read answers of sentences with a stock client, both cached and new ones."""
         host, _, port = self.url.removeprefix("redis://").partition(",")[0].partition(":")
-        with redis.RedisCluster(host=host, port=int(port), decode_responses=True, socket_timeout=20) as client:
+        with redis.RedisCluster(host=host, port=int(port), decode_responses=True, socket_timeout=60) as client:
             number = 0
             while not self._stop.is_set():
                 for name, (_, question) in FACTS.items():
@@ -127,7 +127,7 @@ class Load:
                 number += 1
                 name, text = f"note-{number}", f"Gadget number {number} weighs {number + 100} grams."
                 try:
-                    client.put_document(name, text, timeout=20)
+                    client.put_document(name, text, timeout=60)
                     self.seen.stored[name] = text
                 except QAError as error:
                     self.seen.errors.append((time.monotonic(), f"put: {error!r}"))
@@ -144,7 +144,7 @@ class Load:
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(120)
 
     def lost_writes(self) -> list[str]:
         """Documents with an acknowledged write that are missing, or that questions do not find."""

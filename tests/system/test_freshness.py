@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from qa_cluster import keys
 from qa_cluster.client import Client, ClusterClient
+from qa_cluster.config import Settings
 from tests.harness.polling import eventually
 from tests.harness.system import System
 
@@ -25,10 +27,10 @@ def test_random_interleavings_of_two_processes_give_no_stale_answer(service: Sys
     chance = random.Random(11)
     stands: dict[str, str | None] = {f"book{n}": None for n in range(BOOKS)}
     hits = 0
-    host, port = service.addresses[0]
+    patient = replace(Settings(), cluster_url=service.url, connect_timeout_ms=20_000, request_timeout_ms=60_000)
     with (
         Client(f"http://127.0.0.1:{service.port}") as rest,
-        ClusterClient(f"redis://{host}:{port}") as direct,
+        ClusterClient(patient) as direct,
     ):
         for step in range(STEPS):
             client = chance.choice((rest, direct))
@@ -43,7 +45,7 @@ def test_random_interleavings_of_two_processes_give_no_stale_answer(service: Sys
                 stands[name] = None
                 client.delete_document(name)
             else:
-                result = client.ask(question(name), doc_id=name, top_k=1, no_answer=False)
+                result = client.ask(question(name), doc_id=name, top_k=1, no_answer=False, timeout_ms=60_000)
                 hits += result.cache.status == "hit"
                 found = result.answers[0].answer if result.answers else None
                 # Questions may miss a document that is not tokenized yet; they must never find an older one.

@@ -54,7 +54,7 @@ class Load:
 
     def run(self, thread: int) -> None:
         host, port = self.system.addresses[0]
-        with redis.RedisCluster(host=host, port=port, decode_responses=True, socket_timeout=30) as client:
+        with redis.RedisCluster(host=host, port=port, decode_responses=True, socket_timeout=300) as client:
             number = 0
             while not self.stop.is_set():
                 document_id = f"city-{number % len(TEXTS)}"
@@ -83,12 +83,17 @@ def load(stored: System) -> Iterator[Load]:
 
 @pytest.fixture
 def patient(stored: System) -> Iterator[System]:
-    """A system whose shards ignore a worker's silence, so that only its death itself can tell them of that."""
+    """A system whose shards ignore a worker's silence, so that only its death itself can tell them of that.
+
+    Reads wait until the next worker is ready, however long it takes to start.
+    """
     for node in stored.nodes:
         node.config_set("qa.worker-silence-ms", 600_000)
+        node.config_set("qa.hook-timeout-ms", 300_000)
     yield stored
     for node in stored.nodes:
         node.config_set("qa.worker-silence-ms", 10_000)
+        node.config_set("qa.hook-timeout-ms", 30_000)
 
 
 def test_worker_killed_under_load(patient: System, load: Load) -> None:

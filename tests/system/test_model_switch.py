@@ -63,7 +63,7 @@ class Watchers:
                 only = f"radium{number % DOCUMENTS}" if number % 2 else ()  # one shard, or all of them
                 asked, sent = QUESTION.format(f"city {number % DOCUMENTS}"), time.monotonic()
                 try:
-                    result = client.ask(asked, cache=cache, doc_id=only, waves=False, timeout_ms=20_000)
+                    result = client.ask(asked, cache=cache, doc_id=only, waves=False, timeout_ms=60_000)
                 except QAError as error:
                     self.errors.append(f"ask: {error!r}")
                     continue
@@ -75,7 +75,7 @@ class Watchers:
 
     def through_a_stock_client(self) -> None:
         port = self.shards.nodes[0].port
-        with redis.RedisCluster(host="127.0.0.1", port=port, decode_responses=True, socket_timeout=20) as client:
+        with redis.RedisCluster(host="127.0.0.1", port=port, decode_responses=True, socket_timeout=60) as client:
             number = 0
             while not self.stop.is_set():
                 number += 1
@@ -133,7 +133,7 @@ def watched(shards: TinyShards) -> Iterator[Watchers]:
     finally:
         watchers.stop.set()
         for thread in threads:
-            thread.join(60)
+            thread.join(120)
 
 
 @pytest.fixture

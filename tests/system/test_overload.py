@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -35,12 +36,19 @@ def stuck(service: System) -> Iterator[list[int]]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     yield pids
+    before = [beats(node) for node in service.nodes]
     for pid in pids:
         resume(pid)
-    for node in service.nodes:
+    for node, number in zip(service.nodes, before, strict=True):
+        eventually(lambda node=node, number=number: beats(node) > number)  # until then its silence exceeds the limit
         node.config_set("qa.max-queue", 1024)
         node.config_set("qa.worker-silence-ms", 10_000)
     eventually(lambda: service.total("qa_queued_clients") == 0)
+
+
+def beats(node: Any) -> int:
+    """How many signs of life the workers of a shard have sent."""
+    return int(node.info("commandstats").get("cmdstat_qa.beat", {}).get("calls", 0))
 
 
 def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> None:

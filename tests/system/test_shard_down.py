@@ -20,7 +20,7 @@ from qa_cluster.errors import QAError
 from qa_cluster.keys import PARTITIONS_KEY, partition_of, slot
 from tests.harness.polling import eventually
 from tests.harness.programs import binary_or_skip, chosen_servers
-from tests.harness.system import SMALL_BATCHES, System
+from tests.harness.system import UNHURRIED, System
 
 PARTITIONS = 12
 FACTS = {
@@ -35,7 +35,7 @@ LONG_MS = 120_000
 @pytest.fixture(scope="module", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
     """A system of its own: its shards die. Each shard has one document, about another thing."""
-    with System(binary_or_skip(request.param), **SMALL_BATCHES) as made:
+    with System(binary_or_skip(request.param), **UNHURRIED) as made:
         made.start_service()
         with ClusterClient(made.url) as client:
             for number, (text, name) in enumerate(zip(FACTS.values(), ("Ada", "mice", "Mediterranean"), strict=True)):

@@ -36,7 +36,7 @@ def stored(system: System) -> System:
 def test_first_get_reads_second_is_cached(stored: System, document_id: str, question: str) -> None:
     key = answer_key(document_id, 1, question)
     host, port = stored.addresses[0]
-    with redis.RedisCluster(host=host, port=port, decode_responses=True) as client:
+    with redis.RedisCluster(host=host, port=port, decode_responses=True, socket_timeout=120) as client:
         before = stored.total("qa_hook_inferences"), stored.total("qa_hook_hits")
         value = json.loads(client.get(key))
         assert (stored.total("qa_hook_inferences"), stored.total("qa_hook_hits")) == (before[0] + 1, before[1])
@@ -62,7 +62,7 @@ def test_wrong_shard_answers_moved(stored: System) -> None:
     key = answer_key("plain", 1, "moved?")
     outcomes = []
     for host, port in stored.addresses:
-        with redis.Redis(host=host, port=port) as node:
+        with redis.Redis(host=host, port=port, socket_timeout=120) as node:
             try:
                 node.get(key)
                 outcomes.append("answer")
@@ -74,7 +74,7 @@ def test_wrong_shard_answers_moved(stored: System) -> None:
 @pytest.mark.parametrize("key", ["bertqa{t}_nonsense", "bertqa{t}_no:{t}:0_what?", "bertqa", "bertqa{}_:{}:x_"])
 def test_what_is_no_answer_key_stays_nil(stored: System, key: str) -> None:
     host, port = stored.addresses[0]
-    with redis.RedisCluster(host=host, port=port) as client:
+    with redis.RedisCluster(host=host, port=port, socket_timeout=120) as client:
         assert client.get(key) is None
         assert client.exists(key) == 0
 
@@ -83,7 +83,7 @@ def test_inside_multi_and_lua_the_read_is_plain(stored: System) -> None:
     # where blocking is impossible the function still runs for the next reader, so each case has its own question
     key, other = answer_key("plain", 1, "in a script?"), answer_key("plain", 1, "in a transaction?")
     host, port = stored.addresses[0]
-    with redis.RedisCluster(host=host, port=port) as cluster:
+    with redis.RedisCluster(host=host, port=port, socket_timeout=120) as cluster:
         node = cluster.get_redis_connection(cluster.get_node_from_key(key))
         assert node.eval("return redis.call('GET', KEYS[1])", 1, key) is None
         with node.pipeline(transaction=True) as pipe:

@@ -119,7 +119,7 @@ def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
     ready = threading.Barrier(8)
 
     def work(number: int) -> bool:
-        ready.wait(10)
+        ready.wait(120)
         for turn in range(40):
             limit = 1 + (number + turn) % 16
             question = tokenizer.encode_question(texts[number], limit)
