@@ -33,6 +33,7 @@ from qa_cluster.errors import NotFound
 from tests.cluster.test_commands import Qa
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
+from tests.harness.system import PATIENT
 from tests.harness.tiny_readers import tiny_reader
 
 pytestmark = pytest.mark.timeout(600)
@@ -68,8 +69,7 @@ class Site(Qa):
 
     @property
     def settings(self) -> Settings:
-        chosen = replace(Settings(), data_dir=self.folder / ".qa-cluster", start_timeout_ms=120_000)
-        chosen = replace(chosen, connect_timeout_ms=20_000, request_timeout_ms=60_000)
+        chosen = replace(PATIENT, data_dir=self.folder / ".qa-cluster", start_timeout_ms=120_000)
         secret = chosen.data_dir / "password"
         if secret.exists():
             chosen = replace(chosen, cluster_password=secret.read_text().strip())

@@ -25,7 +25,6 @@ from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes.connect import shards_of
 from qa_cluster.cluster.nodes.node import command
 from qa_cluster.cluster.servers import model_program
-from qa_cluster.config import Settings
 from qa_cluster.errors import ModelError
 from qa_cluster.ranking.bm25 import merge
 from qa_cluster.reading.bundled import bundled_reader
@@ -34,7 +33,7 @@ from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
 from tests.harness.commands import run_here
 from tests.harness.processes import descendants
-from tests.harness.system import UNHURRIED
+from tests.harness.system import PATIENT, UNHURRIED
 
 READER = bundled_reader()
 pytestmark = [
@@ -224,7 +223,7 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
 
 def reading_all_gives_what_single_readings_give(url: str) -> None:
     """Without waves the answer is the same as from reading each candidate by itself, from the last ranked on."""
-    settings = replace(Settings(), cluster_url=url, connect_timeout_ms=20_000, request_timeout_ms=60_000)
+    settings = replace(PATIENT, cluster_url=url)
     manifest = Manifest.load(READER / MANIFEST_FILE)
     with ExitStack() as stack:
         client = stack.enter_context(ClusterClient(settings))

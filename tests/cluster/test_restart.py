@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.config import Settings
-from tests.harness.system import UNHURRIED, System
+from tests.harness.system import PATIENT, UNHURRIED, System
 
 pytestmark = pytest.mark.one_server("test_local_cluster starts both again and again")
 
@@ -23,7 +22,7 @@ def own(server_binary: Path) -> Iterator[System]:
 
 
 def test_cluster_answers_after_every_restart(own: System) -> None:
-    patient = replace(Settings(), cluster_url=own.url, connect_timeout_ms=20_000, request_timeout_ms=60_000)
+    patient = replace(PATIENT, cluster_url=own.url)
     with ClusterClient(patient) as client:
         client.put_document("ada", "Ada Lovelace wrote the first program in 1843.")
     for _ in range(2):

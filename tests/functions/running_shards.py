@@ -115,6 +115,11 @@ def sentence_name(document_id: str, i: int) -> str:
     return str(SentenceRef(document_id, tag(document_id), i))
 
 
+def triggers_that_wait(client: redis.Redis) -> int:
+    """How many clients wait for an RG.TRIGGER; it was also the last command of some that have their reply."""
+    return sum(each["cmd"] == "rg.trigger" and "b" in each["flags"] for each in client.client_list())
+
+
 EARLY = ("early bird", "The early bird catches the worm.")
 
 

@@ -22,8 +22,7 @@ from qa_cluster.shard_functions import missing_functions
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 
-from .running_shards import SECONDS, SENTENCE_ANSWER_TTL, Shards, sentence_name, tag
-from .test_call_times import triggers_that_wait
+from .running_shards import SECONDS, SENTENCE_ANSWER_TTL, Shards, sentence_name, tag, triggers_that_wait
 
 CURIE = "The cat sat on the mat. Marie Curie discovered radium in Paris in 1898. It was a great day."
 

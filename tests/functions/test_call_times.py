@@ -13,7 +13,7 @@ from qa_cluster.tracing import ShardTimes
 from tests.harness.polling import eventually
 from tests.harness.servers import Later
 
-from .running_shards import Shards, sentence_name, tag
+from .running_shards import Shards, sentence_name, tag, triggers_that_wait
 
 NAME = f"00-{'4b' * 16}-{'0f' * 8}-01"
 TEXT = "Marie Curie discovered radium in Paris in 1898. It was a great day. The cat sat on the mat."
@@ -49,11 +49,6 @@ def test_kept_answers_need_no_model(shards: Shards) -> None:
     again, times = traced(shards, "kept times", "Where was it?")
     assert [json.loads(reply)["cache"] for reply in first + again] == ["miss"] * 3 + ["shard"] * 3
     assert list(times.runs) == []
-
-
-def triggers_that_wait(client: redis.Redis) -> int:
-    """How many clients wait for an RG.TRIGGER; it was also the last command of some that have their reply."""
-    return sum(each["cmd"] == "rg.trigger" and "b" in each["flags"] for each in client.client_list())
 
 
 def test_who_waits_for_the_reading_of_another_call_tells_its_run(shards: Shards) -> None:

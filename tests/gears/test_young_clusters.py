@@ -14,7 +14,8 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, bus_key_file, execute
 from tests.harness.workers import WORKER
 
-IDLE_MS = 120_000
+PATIENCE_SECONDS = 120
+IDLE_MS = 1000 * PATIENCE_SECONDS
 COUNTED = """
 def once(shard):
     execute('INCR', 'begun:{%s}' % hashtag())
@@ -45,7 +46,7 @@ def is_running(node: Server, execution: str) -> bool:
 
 
 def finished(node: Server, execution: str) -> Any:
-    with node.client(socket_timeout=IDLE_MS / 1000) as client:
+    with node.client(socket_timeout=PATIENCE_SECONDS) as client:
         return client.execute_command("RG.GETRESULTSBLOCKING", execution)
 
 
@@ -74,7 +75,7 @@ def test_a_trigger_waits_for_the_sessions_of_a_worker_that_starts(own_cluster: C
     script = f"{where}.register(trigger='where', timeout={IDLE_MS})"
     assert execute(first, "RG.PYEXECUTE", script) == "OK"
     own = eventually(lambda: execute(third, "RG.TRIGGER", "where", "{06S}"), ignore=redis.ResponseError)
-    with first.client(socket_timeout=IDLE_MS / 1000) as client:
+    with first.client(socket_timeout=PATIENCE_SECONDS) as client:
         for _ in range(3):
             pid = third.signal_worker(signal.SIGKILL)
             eventually(lambda pid=pid: third.field("worker_pid") != pid)  # type: ignore[misc]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -53,18 +53,7 @@ class Cluster:
             last = 16383 if index == len(self.nodes) - 1 else (index + 1) * step - 1
             with node.client() as client:
                 client.execute_command("CLUSTER ADDSLOTSRANGE", index * step, last)
-        told_at = -MEET_AGAIN_SECONDS
-
-        def met() -> bool:
-            nonlocal told_at
-            if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:  # a server forgets a handshake that fails
-                told_at = time.monotonic()
-                for node in self.nodes[1:]:
-                    with node.client() as client:
-                        client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
-            return all(self._complete(node) for node in self.nodes)
-
-        eventually(met, 120)
+        _meet(self.nodes[1:], self.nodes[0], lambda: all(self._complete(node) for node in self.nodes))
 
     def _complete(self, node: Server) -> bool:
         with node.client() as client:
@@ -93,22 +82,29 @@ class Cluster:
 
 def meet(young: Server, known: Server) -> None:
     """Makes a server and one of a cluster know each other."""
-    names = []
-    for server in (young, known):
-        with server.client() as client:
-            names.append(client.execute_command("CLUSTER", "MYID"))
-    told_at = -MEET_AGAIN_SECONDS
+    names = [execute(server, "CLUSTER", "MYID") for server in (young, known)]
 
     def met() -> bool:
-        nonlocal told_at
-        with young.client() as ours, known.client() as theirs:
-            if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:  # a server forgets a handshake that fails
-                told_at = time.monotonic()
-                ours.execute_command("CLUSTER MEET", "127.0.0.1", known.port)
-            nodes = [str(client.execute_command("CLUSTER", "NODES")) for client in (ours, theirs)]
+        nodes = [str(execute(server, "CLUSTER", "NODES")) for server in (young, known)]
         return names[1] in nodes[0] and names[0] in nodes[1]
 
-    eventually(met, 120)
+    _meet([young], known, met)
+
+
+def _meet(young: Sequence[Server], known: Server, met: Callable[[], bool]) -> None:
+    """Tells servers of another again and again until they have met: a server forgets a handshake that fails."""
+    told_at = -MEET_AGAIN_SECONDS
+
+    def told_and_met() -> bool:
+        nonlocal told_at
+        if time.monotonic() - told_at >= MEET_AGAIN_SECONDS:
+            told_at = time.monotonic()
+            for server in young:
+                with server.client() as client:
+                    client.execute_command("CLUSTER MEET", "127.0.0.1", known.port)
+        return met()
+
+    eventually(told_and_met, 120)
 
 
 def reaches(node: Server, shards: int) -> bool:

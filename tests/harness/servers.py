@@ -82,6 +82,11 @@ class Later:
         return self._reply
 
 
+def beats(client: Any) -> int:
+    """How many signs of life the workers of a server have sent."""
+    return int(client.info("commandstats").get("cmdstat_qa.beat", {}).get("calls", 0))
+
+
 def execute(server: Server, *words: object) -> Any:
     """Runs one command on a connection that stays: it must not change the connection."""
     return server.observer.execute_command(*words)
@@ -233,14 +238,10 @@ class Server:
         try:
             yield
         finally:
-            before = self.beats()
+            before = beats(self.observer)
             resume(pid)
-            eventually(lambda: self.beats() > before)  # until the next one its silence exceeds the limit
+            eventually(lambda: beats(self.observer) > before)  # until the next one its silence exceeds the limit
             execute(self, "CONFIG", "SET", setting, patience)
-
-    def beats(self) -> int:
-        """How many signs of life its workers have sent."""
-        return int(self.info("commandstats").get("cmdstat_qa.beat", {}).get("calls", 0))
 
     def let_go(self, name: str = "go") -> None:
         """Lets go what the fake worker holds under this name."""

@@ -9,9 +9,8 @@ import pytest
 
 from qa_cluster import keys
 from qa_cluster.client import Client, ClusterClient
-from qa_cluster.config import Settings
 from tests.harness.polling import eventually
-from tests.harness.system import System
+from tests.harness.system import PATIENT, System
 
 pytestmark = pytest.mark.one_server("what processes remember of documents is the same on both")
 
@@ -27,7 +26,7 @@ def test_random_interleavings_of_two_processes_give_no_stale_answer(service: Sys
     chance = random.Random(11)
     stands: dict[str, str | None] = {f"book{n}": None for n in range(BOOKS)}
     hits = 0
-    patient = replace(Settings(), cluster_url=service.url, connect_timeout_ms=20_000, request_timeout_ms=60_000)
+    patient = replace(PATIENT, cluster_url=service.url)
     with (
         Client(f"http://127.0.0.1:{service.port}") as rest,
         ClusterClient(patient) as direct,

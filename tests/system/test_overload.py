@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -17,6 +16,7 @@ import redis
 from qa_cluster.clients.cluster_client import ClusterClient
 from tests.harness.polling import eventually
 from tests.harness.processes import resume
+from tests.harness.servers import beats
 from tests.harness.system import System
 
 NEW_QUESTIONS = 400
@@ -44,11 +44,6 @@ def stuck(service: System) -> Iterator[list[int]]:
         node.config_set("qa.max-queue", 1024)
         node.config_set("qa.worker-silence-ms", 10_000)
     eventually(lambda: service.total("qa_queued_clients") == 0)
-
-
-def beats(node: Any) -> int:
-    """How many signs of life the workers of a shard have sent."""
-    return int(node.info("commandstats").get("cmdstat_qa.beat", {}).get("calls", 0))
 
 
 def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> None:
