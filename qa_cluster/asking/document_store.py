@@ -101,7 +101,7 @@ class DocumentStore:
                 f"document {document_id[:100]!r} was not stored in {timeout:g} s: it may still be stored later"
             ) from error
         done = stored.parse_put(reply)
-        if done.status == "homeless":
+        if done.status == "no_collection":
             raise missing(collection)
         self._pending[tag] = done.pending_bytes
         # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.

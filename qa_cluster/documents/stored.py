@@ -128,7 +128,7 @@ class FoundDocument:
 class PutResult:
     """What a put did: `version` is the one now, empty for none; `source` that of the version before, if it is known.
 
-    `status` is stored, unchanged, conflict, stale, or homeless: the document's collection does not exist.
+    `status` is stored, unchanged, conflict, stale, or no_collection: the document's collection does not exist.
     `pending_bytes` are those of the texts that wait for their worker, in the document's partition.
     """
 

@@ -2,7 +2,7 @@
 -- ARGV: mode, condition, id, title, metadata, version, length, text, source (empty: not known).
 -- Mode `put` writes the text; `adopt` gives a text that a client wrote with SET its record, if it is still that text.
 -- Condition: `*` none, empty: the document must not exist, else the version it must have.
--- Reply: status (stored, unchanged, conflict, stale, homeless: no such collection), version that stands now, whether it was
+-- Reply: status (stored, unchanged, conflict, stale, no_collection), version that stands now, whether it was
 -- new, whether questions find it, bytes of the texts in its partition that wait for their worker, source of the version
 -- that stood before.
 local mode, condition, version, text, source = ARGV[1], ARGV[2], ARGV[6], ARGV[8], ARGV[9]
@@ -11,7 +11,7 @@ local current, before = record[1] or '', record[3] or ''
 local tokenized = (record[2] and record[2] == current) and 1 or 0
 
 if not collection_stands() then
-  return {'homeless', current, 0, tokenized, pending_bytes(), before}
+  return {'no_collection', current, 0, tokenized, pending_bytes(), before}
 end
 if condition ~= '*' and condition ~= current then
   return {'conflict', current, 0, tokenized, pending_bytes(), before}

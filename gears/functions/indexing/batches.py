@@ -178,7 +178,7 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     outcomes: dict[Name, _Outcome] = {}
     calls: list[ScriptCall] = []
     callers: list[Name] = []
-    homeless: list[ScriptCall] = []
+    without_collection: list[ScriptCall] = []
     notes = {name: note if isinstance(note, str) else "" for name, note in zip(records, replies[::2], strict=True)}
     for (name, record), text in zip(records.items(), replies[1::2], strict=True):
         made: list[ScriptCall] | str = []
@@ -201,13 +201,13 @@ def _index_portion(records: dict[Name, DocumentRecord | None]) -> dict[Name, _Ou
     for name, reply in zip(callers, run_scripts(calls), strict=True):
         if isinstance(reply, rg.error):
             outcomes[name] = reply
-        elif reply[0] == "homeless":
-            outcomes[name] = _homeless(name)
-            homeless += _settled(name, records[name], notes[name])
+        elif reply[0] == "no_collection":
+            outcomes[name] = _no_collection(name)
+            without_collection += _settled(name, records[name], notes[name])
         elif isinstance(outcomes[name], str):
             outcomes[name] = str(reply[0])
-    if homeless:
-        run_scripts(homeless)
+    if without_collection:
+        run_scripts(without_collection)
     return outcomes
 
 
@@ -245,8 +245,8 @@ def _calls(name: Name, text: Any, record: DocumentRecord | None, note: str) -> l
         return [*first, index_document(*name, document.version, made, fields, note=note)]
     # To adopt it drops what is open of it, so that comes before the parts.
     status = run_script(first[0])[0] if first else "stored"
-    if status == "homeless":
-        raise _homeless(name)
+    if status == "no_collection":
+        raise _no_collection(name)
     place = parts.send(name, made.parts, fields) if status == "stored" else None
     if place is None:
         return "stale"
@@ -284,7 +284,7 @@ def _fault(document: str, text: Any) -> InvalidInput | InputTooLong | None:
     return None
 
 
-def _homeless(name: Name) -> InvalidInput:
+def _no_collection(name: Name) -> InvalidInput:
     document = document_name(name[0])
     return InvalidInput(
         f"no collection {document.collection!r}: the text of document {document.id[:100]!r} stays, but no question is"
