@@ -13,11 +13,14 @@ import typer
 from qa_cluster import __version__
 from qa_cluster.cluster.cli import app
 from qa_cluster.config import SETTINGS
-from tests.docs.blocks import DOCUMENTS, ROOT, blocks, steps
+from tests.docs.blocks import DOCUMENTS, ROOT, blocks, document_name, steps
 from tests.fuzz.shapes import SHAPES
 from tests.harness.servers import Server
 
-TEXTS = {path.name: path.read_text() for path in (*DOCUMENTS, ROOT / "CONTRIBUTING.md")}
+PATHS = {
+    document_name(path): path for path in (*DOCUMENTS, *(ROOT / name for name in ("CONTRIBUTING.md", "SECURITY.md")))
+}
+TEXTS = {name: path.read_text() for name, path in PATHS.items()}
 COMMANDS: Any = typer.main.get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 # The command filter makes it; clients do not send it.
@@ -148,18 +151,17 @@ def anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("document", TEXTS)
 def test_links_lead_somewhere(document: str) -> None:
-    folder = ROOT / "docs" if (ROOT / "docs" / document).is_file() else ROOT
     for link in re.findall(r"\]\(([^)\s]+)\)", TEXTS[document]):
         if link.startswith(("http://", "https://")):
             continue
         name, _, anchor = link.partition("#")
-        target = folder / name if name else folder / document
+        target = PATHS[document].parent / name if name else PATHS[document]
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text()), link
 
 
 def rooms() -> set[str]:
-    """The rooms by the names that the architecture uses: folders within the six folders of code."""
+    """The rooms by the names that docs/design/rooms.md uses: folders within the six folders of code."""
     named: set[str] = set()
     for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models"):
         files = [path for pattern in ("*.py", "*.c", "*.lua") for path in (ROOT / folder).rglob(pattern)]
@@ -168,7 +170,7 @@ def rooms() -> set[str]:
 
 
 def test_every_room_has_a_paragraph() -> None:
-    described = set(re.findall(r"`((?:[a-z_]+/)+)`", section("architecture.md", "Rooms")))
+    described = set(re.findall(r"`((?:[a-z_]+/)+)`", TEXTS["design/rooms.md"]))
     assert {room for room in rooms() if room not in described and f"models/{room}" not in described} == set()
 
 

@@ -34,6 +34,11 @@ def test_it_is_short_and_in_order() -> None:
     assert re.findall(r"^## (.+)$", README, re.MULTILINE) == ORDER
 
 
+def test_the_tests_are_run_directly_after_the_demo() -> None:
+    commands = re.findall(r"^\$ (.+)$", part("60 seconds"), re.MULTILINE)
+    assert commands == ["make demo ARGS=--once", "make test"]
+
+
 def test_numbers_of_things() -> None:
     things = re.findall(r"^\*\*(\d)\. .*?```console\n(.*?)```", part("Five things to do"), re.MULTILINE | re.DOTALL)
     assert [number for number, _ in things] == ["1", "2", "3", "4", "5"]
@@ -65,9 +70,12 @@ def test_the_picture_is_small() -> None:
     assert len(content) <= MOST_BYTES
 
 
-def test_every_document_is_named() -> None:
-    linked = set(re.findall(r"\]\((docs/[a-z-]+\.md)\)", README))
-    assert linked == {str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md")}
+def test_the_contents_page_names_every_document_once() -> None:
+    contents = (ROOT / "docs" / "README.md").read_text()
+    linked = re.findall(r"\]\(((?:design/)?[a-z-]+\.md)\)", contents)
+    pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert sorted(linked) == sorted(pages)
+    assert "](docs/README.md)" in README
 
 
 @pytest.mark.parametrize("elsewhere", ["img.shields.io", "badge.fury", "github.com/", "pypi.org"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 RUN = frozenset({"console", "python", "pycon"})
 KNOWN = RUN | {"json", "text"}
 
@@ -21,6 +21,16 @@ _NOT_RUN = re.compile(r"<!-- not run: (\S.*) -->")
 # Numbers, and ids of shards.
 _NUMBER = re.compile(r"\b[0-9a-f]{8}\b|\d+(?:[.,]\d+)*")
 _RULE = "───"
+
+
+def document_name(path: Path) -> str:
+    """A document's name in tests: its path below docs/, or below the checkout for other files.
+
+    >>> [document_name(ROOT / name) for name in ("README.md", "docs/design/keys.md", "docs/README.md")]
+    ['README.md', 'design/keys.md', 'docs/README.md']
+    """
+    name = str(path.relative_to(ROOT))
+    return name if name == "docs/README.md" else name.removeprefix("docs/")
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from .blocks import DOCUMENTS, RUN, Block, agrees, blocks, faults, steps
+from .blocks import DOCUMENTS, RUN, Block, agrees, blocks, document_name, faults, steps
 from .walkthrough import Walkthrough
 
-BLOCKS = {path.name: blocks(path.name, path.read_text()) for path in DOCUMENTS}
+BLOCKS = {document_name(path): blocks(document_name(path), path.read_text()) for path in DOCUMENTS}
 RUNNABLE = {
     name: [block for block in found if block.info in RUN and not block.not_run] for name, found in BLOCKS.items()
 }

@@ -92,7 +92,7 @@ class Steps:
         if action < 0.04:
             await self._put(name)
         elif action < 0.06:
-            # The event of a plain write may be lost with its server (docs/architecture.md).
+            # The event of a plain write may be lost with its server (docs/design/writing-documents.md).
             await (self._put(name) if self.kind in ("failover", "kill") else self._set(name))
         elif action < 0.08:
             await self._remove(name)
