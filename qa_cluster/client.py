@@ -9,8 +9,10 @@ from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskOptions, SearchOptions
 
-from .clients.cluster_client import AsyncClusterClient, ClusterClient, ClusterStatus
-from .clients.rest_client import AsyncClient, Client
+from .clients.async_cluster_client import AsyncClusterClient, ClusterStatus
+from .clients.async_rest_client import AsyncClient
+from .clients.cluster_client import ClusterClient
+from .clients.rest_client import Client
 from .errors import (
     AccessDenied,
     ClusterError,

@@ -18,7 +18,7 @@ import redis
 
 from qa_cluster.access.records import ApiKey
 from qa_cluster.access.store import MAX_KEYS
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import InvalidInput, RequestError, from_reply
 from qa_cluster.keys import DEFAULT_COLLECTION

@@ -14,7 +14,7 @@ import redis
 
 from qa_cluster import __version__
 from qa_cluster.asking.engine import Engine
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, from_reply
 from qa_cluster.keys import DEFAULT_COLLECTION

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from qa_cluster.asking.questions import normalize
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
 from qa_cluster.evaluation.figures import (

@@ -11,7 +11,8 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.asking.document_store import VersionConflict
-from qa_cluster.clients.cluster_client import ClusterClient, OnRefused
+from qa_cluster.clients.async_cluster_client import OnRefused
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.documents.stored import parse_record, read_record
 from qa_cluster.errors import CannotWrite, ClusterError, DeadlineExceeded, NotFound

@@ -15,7 +15,7 @@ import pytest
 from qa_cluster import client as public
 from qa_cluster.asking.document_store import MAX_PENDING_BYTES
 from qa_cluster.client import AsyncClusterClient, ClusterClient, Document, InvalidInput, NotFound, VersionConflict
-from qa_cluster.clients import cluster_client
+from qa_cluster.clients import client_thread
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded
 from qa_cluster.keys import partition_of, pending_key
 from tests.client.scripted_cluster import ScriptedCluster
@@ -155,7 +155,7 @@ async def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its limit cancels it again and again; for a third of the time it is in the cancelled state."""
-    monkeypatch.setattr(cluster_client, "CLOSE_SECONDS", 60.0)
+    monkeypatch.setattr(client_thread, "CLOSE_SECONDS", 60.0)
 
     async def ticking() -> None:
         while True:

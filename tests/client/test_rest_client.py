@@ -10,8 +10,8 @@ import pytest
 
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
-from qa_cluster.clients import rest_client
-from qa_cluster.clients.rest_client import CONNECT_SECONDS
+from qa_cluster.clients import async_rest_client, rest_calls, rest_client
+from qa_cluster.clients.rest_calls import CONNECT_SECONDS
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
 from tests.api.service_under_test import service
 from tests.client.scripted_cluster import ScriptedCluster
@@ -130,8 +130,9 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the clients."""
     made = Clock()
-    monkeypatch.setattr(rest_client, "time", made)
-    monkeypatch.setattr(rest_client, "asyncio", SimpleNamespace(sleep=made.sleep_async))
+    for module in (rest_calls, rest_client, async_rest_client):
+        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(async_rest_client, "asyncio", SimpleNamespace(sleep=made.sleep_async))
     return made
 
 

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from qa_cluster import keys
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.cluster.backup import document_saving, restore_lock
 from qa_cluster.cluster.backup.manifest import BackupManifest
 from qa_cluster.cluster.backup.restoring import Conflict, RestoreOutcome

@@ -12,7 +12,8 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.clients.cluster_client import AsyncClusterClient, ClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
+from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.documents import stored
 from qa_cluster.keys import DocumentName, SentenceRef
 from qa_cluster.types import Removal

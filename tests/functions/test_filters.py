@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from tests.harness.polling import eventually_async
 

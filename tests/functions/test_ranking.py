@@ -11,7 +11,7 @@ import pytest
 
 from qa_cluster import keys
 from qa_cluster.asking.engine import Engine
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.ranking.filters import Filter, chosen_by

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.clients.cluster_client import AsyncClusterClient
+from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.documents.source_map import FIELD, write_map
 from qa_cluster.ranking.bm25 import Ranking

@@ -1,0 +1,365 @@
+"""The asynchronous client that asks the cluster directly, without the REST service.
+
+>>> async with AsyncClusterClient("redis://127.0.0.1:7000") as client:
+...     await client.put_document("ada", "Ada Lovelace wrote the first program.")
+...     print((await client.ask("Who wrote the first program?")).best.answer)
+Ada Lovelace
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self, Unpack
+from uuid import uuid4
+
+from qa_cluster.access.records import ApiKey, KeyLimits, new_key
+from qa_cluster.asking.connecting import target_of
+from qa_cluster.asking.document_list import DEFAULT_PAGE, ChoiceArguments, choice_of
+from qa_cluster.asking.document_removal import remove_all
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
+from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError, InvalidInput, RequestError
+from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.security.local_password import password_at
+from qa_cluster.types import (
+    AskResult,
+    CollectionEntry,
+    Document,
+    DocumentCounts,
+    DocumentEntry,
+    DocumentPage,
+    Removal,
+    SearchResult,
+    WriteResult,
+)
+
+WRITE_TIMEOUT_SECONDS = 30.0
+REMOVE_SECONDS = 600.0
+MAX_CONCURRENCY = 256
+
+# Callbacks of `put_documents`: for the result of each document, and for each refused document with the reason.
+OnWritten = Callable[[WriteResult], None]
+OnRefused = Callable[[Document, RequestError], None]
+# Returns the source of a document. The next write to the document reports it as `WriteResult.source_before`.
+SourceOf = Callable[[Document], str]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """A cluster as a client sees it."""
+
+    shards: Sequence[Mapping[str, str]]
+    partitions: int
+    model_id: str
+    model_revision: str
+    tracking: bool
+
+
+def _settings_of(cluster_url: str) -> Settings:
+    """The settings of a client that is given only an address."""
+    settings = Settings()
+    return replace(settings, cluster_url=cluster_url, cluster_password=password_at(cluster_url, settings.data_dir))
+
+
+class AsyncClusterClient:
+    """Asks the shards and writes to them. Use it in ``async with``, or call `open` and `aclose`.
+
+    `cluster` is a URL ``redis://host:port``, or settings with a `cluster_url`. For the URL of a local cluster whose
+    data folder is in the working directory, the client reads the password from that folder.
+    """
+
+    def __init__(self, cluster: str | Settings) -> None:
+        settings = _settings_of(cluster) if isinstance(cluster, str) else cluster
+        self._target = target_of(settings)
+        self._engine: Engine | None = None
+
+    async def open(self) -> Self:
+        """Connect; ClusterError names what is missing."""
+        if self._engine is None:
+            self._engine = await self._target.open()
+        return self
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            await engine.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def engine(self) -> Engine:
+        """The open engine."""
+        if self._engine is None:
+            raise ClusterError("the client is not open: use it in an `async with` block")
+        return self._engine
+
+    async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
+        """Answer a question; `qa_cluster.client.AskOptions` describes the options."""
+        return (await self.engine.ask(question, ask_options(options))).result(f"qa_{uuid4().hex}")
+
+    async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""
+        return (await self.engine.search(query, search_options(options))).result(f"qa_{uuid4().hex}")
+
+    async def pipeline(
+        self,
+        inputs: Mapping[str, str] | Sequence[Mapping[str, str]],
+        *,
+        model: str = "",
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+        **parameters: Any,
+    ) -> Any:
+        """Read answers from given contexts on a shard; `qa_cluster.pipeline` describes the parameters.
+
+        `inputs` is a dictionary with question and context, or a list of such dictionaries. For a list, the result is
+        the list of their results.
+        """
+        request = parse_request({"inputs": inputs, "parameters": parameters}, SHARD_LIMITS)
+        _, results = await self.engine.pipeline.read(model, request, timeout_seconds=timeout)
+        return results[0] if request.single else results
+
+    async def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Store a document in a collection. With `wait`, return when the document is indexed.
+
+        `if_version` is the version that the document must have now; ``""`` means that it must not exist.
+        """
+        return await self.engine.documents.put(
+            id,
+            text,
+            title=title or "",
+            metadata=metadata,
+            collection=collection,
+            if_version=if_version,
+            wait=wait,
+            timeout=timeout,
+        )
+
+    async def put_documents(
+        self,
+        documents: Iterable[Document],
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        concurrency: int = 16,
+        on_progress: Callable[[int], None] | None = None,
+        on_written: OnWritten | None = None,
+        on_refused: OnRefused | None = None,
+        source_of: SourceOf | None = None,
+        wait: bool = False,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> int:
+        """Store many documents, `concurrency` at a time, and return their number.
+
+        The client writes no faster than the shards index: DeadlineExceeded if a shard indexes nothing for `timeout`
+        seconds. The first error ends the call after the writes in flight; stored documents stay stored.
+
+        Args:
+            documents: the documents; the client reads them in another thread.
+            collection: the collection of all documents.
+            concurrency: the number of writes in flight.
+            on_progress: called with the number of documents stored so far.
+            on_written: called with the result of each write.
+            on_refused: called with each document that the cluster refuses as invalid, and the RequestError. Without it,
+                the first such error ends the call.
+            source_of: returns the source of a document.
+            wait: whether to wait until each document is indexed.
+            timeout: seconds for each write.
+        """
+        if not 1 <= concurrency <= MAX_CONCURRENCY:
+            raise InvalidInput(f"concurrency must be from 1 to {MAX_CONCURRENCY}, got {concurrency}")
+        iterator, done = iter(documents), 0
+
+        async def store() -> None:
+            nonlocal done
+            # The next document may take long (from a file or a generator), and the loop must not block.
+            while (document := await asyncio.to_thread(next_document)) is not None:
+                try:
+                    written = await self.engine.documents.put(
+                        document.id,
+                        document.text,
+                        title=document.title,
+                        metadata=document.metadata,
+                        collection=collection,
+                        source=source_of(document) if source_of is not None else "",
+                        wait=wait,
+                        timeout=timeout,
+                    )
+                except RequestError as error:
+                    if on_refused is None:
+                        raise
+                    on_refused(document, error)
+                    continue
+                if on_written is not None:
+                    on_written(written)
+                done += 1
+                if on_progress is not None:
+                    on_progress(done)
+                await self.engine.documents.caught_up(document.id, timeout)
+
+        lock = threading.Lock()
+
+        def next_document() -> Document | None:
+            with lock:
+                return next(iterator, None)
+
+        async with first_error(), asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(store())
+        return done
+
+    async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
+        """Return the stored document; NotFound if it does not exist."""
+        return await self.engine.documents.get(id, collection)
+
+    async def delete_document(
+        self,
+        id: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> str:
+        """Delete a document and return its last version; NotFound if it does not exist."""
+        return await self.engine.documents.delete(id, collection=collection, if_version=if_version, timeout=timeout)
+
+    async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+        """Delete the documents that `list_documents` lists for the same choice, within `timeout` seconds.
+
+        InvalidInput if the choice is empty. A document that is written during the call stays; `complete` is then false.
+        """
+        engine = self.engine
+        return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
+
+    async def document_page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
+    ) -> DocumentPage:
+        """Return one page of `list_documents`; the next page starts at its `next_cursor`."""
+        return await self.engine.listing.page(cursor, limit=limit, choice=choice_of(choice))
+
+    def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
+        """List the indexed documents whose ids start with `prefix` and that the filter admits, in a stable order.
+
+        `filters` and `filter` are the options of `ask`. A document that does not change during the listing is listed
+        exactly once.
+        """
+        return self.engine.listing.all(choice_of(choice))
+
+    async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
+        """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
+
+        A choice as in `list_documents` limits the count; it excludes `waiting`.
+        """
+        return await self.engine.listing.count(waiting=waiting, choice=choice_of(choice))
+
+    async def collections(self) -> tuple[CollectionEntry, ...]:
+        """Return all collections with their counts, the default collection first."""
+        return await self.engine.collections.entries()
+
+    async def collection(self, name: str) -> CollectionEntry:
+        """Return one collection; NotFound if it does not exist."""
+        return await self.engine.collections.entry(name)
+
+    async def api_keys(self) -> list[ApiKey]:
+        """Return the API keys of the REST service, the oldest first, with the expired and revoked keys."""
+        return await self.engine.api_keys.all()
+
+    async def create_api_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        collections: Sequence[str] = (),
+        limits: KeyLimits | None = None,
+        expires_in_seconds: int | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Create an API key and return its record and its text. The text is not stored.
+
+        As soon as a key exists, the REST services of the cluster refuse requests without a key.
+        """
+        key, text = new_key(
+            name,
+            scopes,
+            collections=collections,
+            limits=limits,
+            expires_in_seconds=expires_in_seconds,
+            now=time.time(),
+        )
+        await self.engine.api_keys.add(key)
+        return key, text
+
+    async def ensure_api_keys(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
+        """Store keys that were created elsewhere and that are missing here; return the new keys and the revoked keys.
+
+        InvalidInput if a stored key with the same id has another secret or other rights; then no key is stored.
+        """
+        return await self.engine.api_keys.ensure(keys)
+
+    async def revoke_api_key(self, id: str) -> ApiKey:
+        """Revoke a key in every service; NotFound if it does not exist."""
+        return await self.engine.api_keys.revoke(id)
+
+    async def clear_api_keys(self) -> int:
+        """Delete all keys with their records and return their number. The services then require no key."""
+        return await self.engine.api_keys.clear()
+
+    async def create_collection(self, name: str) -> bool:
+        """Create a collection; false if it exists."""
+        return await self.engine.collections.create(name)
+
+    async def delete_collection(self, name: str, *, timeout: float = REMOVE_SECONDS) -> Removal:
+        """Delete a collection with all its documents, within `timeout` seconds.
+
+        The collection refuses new documents from the start. Until the removal is complete, the collection is listed as
+        being deleted; another call continues the removal.
+        """
+        return await self.engine.collection_removal.run(name, seconds=timeout)
+
+    async def models(self) -> list[LoadedModel]:
+        """Return the models on the shards, the default model first."""
+        return await self.engine.models()
+
+    async def status(self) -> ClusterStatus:
+        """Return the shards, the number of partitions and the default model of the cluster."""
+        engine = self.engine
+        topology = await engine.shards.refresh()
+        manifest = await read_manifest(engine.shards)
+        shards = [
+            {"shard": shard.name, "node_id": shard.node_id, "address": str(shard.address)} for shard in topology.shards
+        ]
+        model, revision = (manifest.model_id, manifest.revision) if manifest is not None else ("", "")
+        return ClusterStatus(shards, engine.partitions, model, revision, engine.freshness.ready)
+
+
+@asynccontextmanager
+async def first_error() -> AsyncIterator[None]:
+    """Raise the first error of a task group without the group around it."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None

@@ -1,0 +1,237 @@
+"""The asynchronous client of the REST service: typed, with retries where the service asks for them.
+
+>>> async with AsyncClient("http://127.0.0.1:8080") as client:
+...     result = await client.ask("Who wrote the first program?")
+...     print(result.best.answer if result.answerable else "no answer")
+Ada Lovelace
+
+The client retries a request if the service responds with status 503 or 429 or if the connection is lost. Retries stay
+within the timeout of the call, and the service's `Retry-After` header sets the pause before each. The client raises a
+429 at once if its pause is longer than `MAX_PAUSE_SECONDS`. A call fails if no connection can be opened for
+`CONNECT_SECONDS`. A problem document becomes the exception of `qa_cluster.errors` that the service raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import httpx
+
+from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, entries_async
+from qa_cluster.asking.loaded_readers import LoadedModel
+from qa_cluster.asking.questions import AskArguments, SearchArguments
+from qa_cluster.errors import DeadlineExceeded
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.security.tls import trusted
+from qa_cluster.types import (
+    AskResult,
+    CollectionEntry,
+    Document,
+    DocumentCounts,
+    DocumentEntry,
+    DocumentPage,
+    Removal,
+    SearchResult,
+    WriteResult,
+)
+
+from .rest_calls import (
+    TIMEOUT_SECONDS,
+    PipelineInputs,
+    RestCall,
+    as_json,
+    ask_call,
+    collection_call,
+    collection_query,
+    condition,
+    content_of,
+    count_call,
+    document_path,
+    key_header,
+    page_call,
+    parsed,
+    parsed_collections,
+    parsed_models,
+    parsed_object,
+    pipeline_call,
+    put_call,
+    removal_call,
+    retry_pause,
+    search_call,
+    unreachable,
+)
+
+
+class AsyncClient:
+    """The asynchronous client of the REST service at `base_url`.
+
+    Args:
+        base_url: the address of the service, such as ``http://127.0.0.1:8080``.
+        api_key: the key, if the service requires one.
+        tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service. By default, the
+            authorities that the system trusts. ConfigError if the file cannot be used.
+        transport: a transport of httpx, for tests and proxies.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str = "",
+        tls_ca: str = "",
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(
+            base_url=base_url, headers=key_header(api_key), verify=trusted(tls_ca), transport=transport
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def _send(self, call: RestCall) -> bytes:
+        begun = time.monotonic()
+        until = begun + call.timeout
+        attempt = 0
+        while True:
+            response: httpx.Response | None = None
+            lost: httpx.TransportError | None = None
+            try:
+                response = await self._http.request(**call.arguments(until - time.monotonic()))
+            except httpx.TimeoutException as error:
+                raise DeadlineExceeded(f"no response from {self._http.base_url} in {call.timeout:g} s") from error
+            except httpx.TransportError as error:
+                lost = error
+            pause = retry_pause(response, lost, attempt, begun, until)
+            if pause is None:
+                if response is None:
+                    raise unreachable(self._http.base_url, lost, attempt + 1) from lost
+                return content_of(response)
+            attempt += 1
+            await asyncio.sleep(pause)
+
+    async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
+        """Answer a question; `qa_cluster.client.AskOptions` describes the options."""
+        return AskResult.from_json(await self._send(ask_call(question, options)))
+
+    async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""
+        return SearchResult.from_json(await self._send(search_call(query, options)))
+
+    async def pipeline(
+        self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
+    ) -> Any:
+        """Read answers from given contexts, as `POST /models/{id}` does.
+
+        Args:
+            inputs: a dictionary with question and context, or a list of such dictionaries.
+            model: the name of the reader.
+            timeout: seconds for the call.
+            parameters: the parameters of `qa_cluster.pipeline`, such as top_k, doc_stride and max_answer_len.
+
+        Returns:
+            ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such dictionaries. For a list of inputs,
+            the list of their results.
+        """
+        return parsed(await self._send(pipeline_call(inputs, model, timeout, parameters)))
+
+    async def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        wait: bool = True,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Store a document in a collection. With `wait`, return when the document is indexed.
+
+        `if_version` is the version that the document must have now; ``""`` means that it must not exist.
+        """
+        call = put_call(Document(id, text, title or "", metadata or {}), collection, if_version, wait, timeout)
+        return WriteResult.from_dict(parsed_object(await self._send(call)))
+
+    async def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
+        """Return the stored document; NotFound if it does not exist."""
+        return Document.from_json(
+            await self._send(RestCall("GET", document_path(id), query=collection_query(collection)))
+        )
+
+    async def delete_document(
+        self, id: str, *, collection: str = DEFAULT_COLLECTION, if_version: str | None = None
+    ) -> None:
+        """Delete a document; NotFound if it does not exist."""
+        query, headers = collection_query(collection), condition(if_version)
+        await self._send(RestCall("DELETE", document_path(id), query=query, headers=headers))
+
+    async def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+        """Delete the documents that `list_documents` lists for the same choice, within `timeout` seconds.
+
+        InvalidInput if the choice is empty. A document that is written during the call stays; `complete` is then false.
+        """
+        return Removal.from_dict(parsed_object(await self._send(removal_call(timeout, choice))))
+
+    async def document_page(
+        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]
+    ) -> DocumentPage:
+        """Return one page of `list_documents`; the next page starts at its `next_cursor`."""
+        return DocumentPage.from_dict(parsed_object(await self._send(page_call(cursor, limit, choice))))
+
+    def list_documents(self, **choice: Unpack[ChoiceArguments]) -> AsyncIterator[DocumentEntry]:
+        """List the indexed documents whose ids start with `prefix` and that the filter admits, in a stable order.
+
+        `filters` and `filter` are the options of `ask`.
+        """
+        return entries_async(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, **choice))
+
+    async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
+        """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
+
+        A choice as in `list_documents` limits the count; it excludes `waiting`.
+        """
+        return DocumentCounts.from_dict(parsed_object(await self._send(count_call(waiting, choice))))
+
+    async def collections(self) -> tuple[CollectionEntry, ...]:
+        """Return all collections with their counts, the default collection first."""
+        return parsed_collections(await self._send(RestCall("GET", "/collections")))
+
+    async def collection(self, name: str) -> CollectionEntry:
+        """Return one collection; NotFound if it does not exist."""
+        return CollectionEntry.from_dict(parsed_object(await self._send(collection_call("GET", name))))
+
+    async def create_collection(self, name: str) -> bool:
+        """Create a collection; false if it exists."""
+        body = as_json({"name": name})
+        return parsed_object(await self._send(RestCall("POST", "/collections", body))).get("created") is True
+
+    async def delete_collection(self, name: str, *, timeout: float = TIMEOUT_SECONDS) -> Removal:
+        """Delete a collection with all its documents, within `timeout` seconds.
+
+        The collection refuses new documents from the start. Until the removal is complete, the collection is listed as
+        being deleted; another call continues the removal.
+        """
+        return Removal.from_dict(parsed_object(await self._send(collection_call("DELETE", name, timeout))))
+
+    async def models(self) -> list[LoadedModel]:
+        """Return the models on the shards, the default model first."""
+        return parsed_models(await self._send(RestCall("GET", "/models")))
+
+    async def ready(self) -> Mapping[str, Any]:
+        """Return the service's report on whether every shard can answer. A shard that cannot raises no error."""
+        response = await self._http.get("/readyz", timeout=TIMEOUT_SECONDS)
+        return parsed_object(response.content)

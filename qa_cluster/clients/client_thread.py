@@ -1,0 +1,107 @@
+"""The thread in which a synchronous client of the cluster runs an asynchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError as FutureCancelled
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError
+
+from .async_cluster_client import AsyncClusterClient
+
+CLOSE_SECONDS = 10.0
+CLOSE_POLL_SECONDS = 0.02
+
+_Result = TypeVar("_Result")
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    """The tasks of this loop, without the current one."""
+    current = asyncio.current_task()
+    return {task for task in asyncio.all_tasks() if task is not current}
+
+
+async def _cancelled_ended(until: float) -> None:
+    """Wait until cancelled tasks have ended; ClusterError names a task that has not at `until`, in the loop's time.
+
+    Each round collects the tasks again: a task whose `asyncio.timeout` expires counts as cancelled only for a moment,
+    and then it continues.
+    """
+    while tasks := {task for task in _others() if task.cancelling()}:
+        if asyncio.get_running_loop().time() > until:
+            raise ClusterError(f"closing the client: {tasks.pop().get_name()} did not end in {CLOSE_SECONDS:g} s")
+        await asyncio.wait(tasks, timeout=CLOSE_POLL_SECONDS)
+
+
+class ClientThread:
+    """Opens and closes a client, and runs its calls in the loop of a background thread."""
+
+    def __init__(self, cluster: str | Settings) -> None:
+        self._client = AsyncClusterClient(cluster)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> Self:
+        """Connect; ClusterError names what is missing."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="qa-cluster-client", daemon=True)
+            self._thread.start()
+            try:
+                self._run(self._client.open())
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def close(self) -> None:
+        """Close all connections and end the thread."""
+        if self._loop is None or self._thread is None:
+            return
+        loop = self._loop
+        try:
+            self._run(self._shut())
+        finally:
+            self._loop = None
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+            self._thread = None
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+
+    async def _shut(self) -> None:
+        """Close the client and end every task of the loop; a task that is pending when its loop closes never ends."""
+        clock = asyncio.get_running_loop()
+        await _cancelled_ended(clock.time() + CLOSE_SECONDS)
+        await self._client.aclose()
+        until = clock.time() + CLOSE_SECONDS
+        while tasks := _others():
+            for task in tasks:
+                task.cancel()
+            await _cancelled_ended(until)
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        if self._loop is None:
+            work.close()
+            raise ClusterError("the client is not open: use it in a `with` block")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except FutureCancelled as error:
+            raise ClusterError("the client was closed during the call") from error
+        except BaseException:  # such as KeyboardInterrupt in the calling thread
+            future.cancel()
+            raise

@@ -1,0 +1,291 @@
+"""The requests of the REST clients, their retries, and the reading of responses: what both clients share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import orjson
+
+from qa_cluster.asking.collections import CollectionBusy
+from qa_cluster.asking.document_list import ChoiceArguments, choice_of
+from qa_cluster.asking.document_store import VersionConflict
+from qa_cluster.asking.loaded_readers import LoadedModel
+from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
+from qa_cluster.errors import (
+    LEAVES,
+    AccessDenied,
+    ClusterError,
+    DeadlineExceeded,
+    InputTooLong,
+    InvalidInput,
+    LimitReached,
+    NotFound,
+    ProtocolError,
+    QAError,
+    QueueFull,
+)
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+from qa_cluster.security.tls import meaning
+from qa_cluster.types import CollectionEntry, Document
+
+TIMEOUT_SECONDS = 30.0
+NETWORK_MARGIN_SECONDS = 2.0
+DEFAULT_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 5.0
+# A service that restarts accepts connections again within this time; after it, the service is probably not running.
+CONNECT_SECONDS = 2.0
+
+# A dictionary with question and context, or a list of such dictionaries.
+PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
+_Query = dict[str, str | list[str]]
+
+_RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict, CollectionBusy)
+_BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
+_BY_STATUS: Mapping[int, type[QAError]] = {
+    401: AccessDenied,
+    403: AccessDenied,
+    404: NotFound,
+    409: CollectionBusy,
+    412: VersionConflict,
+    413: InputTooLong,
+    429: LimitReached,
+    503: QueueFull,
+    504: DeadlineExceeded,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RestCall:
+    """One request to the service; `timeout` in seconds limits it with all its retries."""
+
+    method: str
+    path: str
+    content: bytes | None = None
+    query: Mapping[str, str | list[str]] | None = None
+    headers: Mapping[str, str] | None = None
+    timeout: float = TIMEOUT_SECONDS
+
+    def arguments(self, left: float) -> dict[str, Any]:
+        """The arguments of httpx for an attempt that has `left` seconds."""
+        headers = dict(self.headers or {})
+        if self.content is not None:
+            headers["content-type"] = "application/json"
+        return {
+            "method": self.method,
+            "url": self.path,
+            "content": self.content,
+            "params": self.query,
+            "headers": headers,
+            "timeout": max(0.05, left) + NETWORK_MARGIN_SECONDS,
+        }
+
+
+def ask_call(question: str, arguments: AskArguments) -> RestCall:
+    """The request of a question."""
+    options = ask_options(arguments)
+    # The service has defaults for options that are not sent. It refuses an empty model, which here means the default.
+    given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
+    if not options.model:
+        given.pop("model", None)
+    return RestCall("POST", "/qa", as_json({"question": question, **given}), timeout=_seconds(options.timeout_ms))
+
+
+def search_call(query: str, arguments: SearchArguments) -> RestCall:
+    """The request of a search."""
+    options = search_options(arguments)
+    given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
+    return RestCall("POST", "/search", as_json({"query": query, **given}), timeout=_seconds(options.timeout_ms))
+
+
+def _seconds(timeout_ms: int | None) -> float:
+    return timeout_ms / 1000 if timeout_ms is not None else TIMEOUT_SECONDS
+
+
+def as_json(value: object, what: str = "the options", option: int | None = None) -> bytes:
+    """A value as JSON; InvalidInput names `what` if the value has no JSON form. `option` is for `orjson.dumps`."""
+    try:
+        return orjson.dumps(value, option=option)
+    except TypeError as error:
+        raise InvalidInput(f"{what} cannot be written as JSON: {error}") from error
+
+
+def pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters: Mapping[str, Any]) -> RestCall:
+    """The request that reads given contexts."""
+    body = {"inputs": inputs, "parameters": parameters}
+    content = as_json(body, "inputs and parameters", orjson.OPT_SERIALIZE_NUMPY)
+    path = f"/models/{quote(model or 'default', safe='')}"
+    return RestCall("POST", path, content, _timeout_query(timeout), timeout=timeout)
+
+
+def _timeout_query(seconds: float) -> _Query:
+    return {"timeout_ms": str(max(1, int(seconds * 1000)))}
+
+
+def document_path(document_id: str) -> str:
+    """The path of a document."""
+    # `GET /documents/count` counts the documents: the path of a document with this id needs an escaped letter.
+    return "/documents/%63ount" if document_id == "count" else f"/documents/{quote(document_id, safe='')}"
+
+
+def _choice(arguments: ChoiceArguments) -> _Query:
+    """The query parameters of a choice of documents; InvalidInput for a choice that is wrong."""
+    choice_of(arguments)
+    filters, short = arguments.get("filters"), arguments.get("filter") or ()
+    given: _Query = {
+        "prefix": arguments.get("prefix") or "",
+        "filters": "" if filters is None else as_json(filters).decode(),
+        "filter": [short] if isinstance(short, str) else list(short),
+        "collection": arguments.get("collection") or "",
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def page_call(cursor: str, limit: int, arguments: ChoiceArguments) -> RestCall:
+    """The request of a page of the list of documents."""
+    given: _Query = {"limit": str(limit), **({"cursor": cursor} if cursor else {})}
+    return RestCall("GET", "/documents", query=given | _choice(arguments))
+
+
+def count_call(waiting: bool, arguments: ChoiceArguments) -> RestCall:
+    """The request that counts documents."""
+    given: _Query = {"waiting": "true" if waiting else "false"}
+    return RestCall("GET", "/documents/count", query=given | _choice(arguments))
+
+
+def removal_call(timeout: float, arguments: ChoiceArguments) -> RestCall:
+    """The request that deletes the documents of a choice."""
+    return RestCall("DELETE", "/documents", query=_timeout_query(timeout) | _choice(arguments), timeout=timeout)
+
+
+def condition(if_version: str | None) -> dict[str, str]:
+    """The header of a write that is done only at a version; an empty version means that the document must not exist."""
+    if if_version is None:
+        return {}
+    return {"if-match": f'"{if_version}"'} if if_version else {"if-none-match": "*"}
+
+
+def collection_query(collection: str) -> _Query:
+    """The query parameter that names a collection; the default collection is not named."""
+    return {} if check_collection(collection) == DEFAULT_COLLECTION else {"collection": collection}
+
+
+def collection_call(method: str, name: str, timeout: float | None = None) -> RestCall:
+    """A request to a collection."""
+    path = f"/collections/{check_collection(name)}"
+    if timeout is None:
+        return RestCall(method, path)
+    return RestCall(method, path, query=_timeout_query(timeout), timeout=timeout)
+
+
+def put_call(document: Document, collection: str, if_version: str | None, wait: bool, timeout: float) -> RestCall:
+    """The request that stores a document."""
+    body = {"text": document.text, "title": document.title, "metadata": dict(document.metadata)}
+    query = {"wait": "true" if wait else "false", **_timeout_query(timeout), **collection_query(collection)}
+    content = as_json(body, f"document {document.id[:100]!r}")
+    return RestCall("PUT", document_path(document.id), content, query, condition(if_version), timeout)
+
+
+def _error_of(response: httpx.Response) -> QAError:
+    """The exception that a response reports."""
+    try:
+        problem = orjson.loads(response.content)
+        code, detail = problem["code"], problem["detail"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        code, detail = "", f"HTTP {response.status_code} {response.text[:200]}"
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(response.status_code)
+    if kind is None:
+        kind = InvalidInput if 400 <= response.status_code < 500 else ClusterError
+    error = kind(detail)
+    error.retry_after_seconds = _retry_after(response)
+    return error
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else None
+
+
+def retry_pause(
+    response: httpx.Response | None, lost: httpx.TransportError | None, attempt: int, begun: float, until: float
+) -> float | None:
+    """The seconds to wait before the next attempt; None if the client does not retry.
+
+    Args:
+        response: the response of this attempt; None if the connection was lost.
+        lost: the error of the connection.
+        attempt: the number of this attempt, from 0.
+        begun: the start of the first attempt, as `time.monotonic` gives it.
+        until: the deadline of the call, as `time.monotonic` gives it.
+    """
+    if isinstance(lost, httpx.ConnectError):
+        until = min(until, begun + CONNECT_SECONDS)
+    if response is not None and response.status_code not in (429, 503):
+        return None
+    asked = _retry_after(response) if response is not None else None
+    if response is not None and response.status_code == 429 and (asked is None or asked > MAX_PAUSE_SECONDS):
+        return None  # for example, a limit per day
+    pause = min(asked if asked is not None else DEFAULT_PAUSE_SECONDS * 2**attempt, MAX_PAUSE_SECONDS)
+    return pause if time.monotonic() + pause < until else None
+
+
+def unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
+    """The error of a service that cannot be reached."""
+    if found := meaning(lost, of_service=True):
+        return ClusterError(f"the service at {url} cannot be reached: {found}")
+    hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
+    return ClusterError(f"the service at {url} cannot be reached ({lost}, {tries} tries){hint}")
+
+
+def key_header(api_key: str) -> dict[str, str]:
+    """The header with the key. The error for a malformed key does not repeat the key."""
+    if not api_key:
+        return {}
+    if not api_key.isascii() or not api_key.isprintable() or " " in api_key:
+        raise InvalidInput("api_key must be a key as `qa-cluster keys create` prints it: qac_, an id and a secret")
+    return {"authorization": f"Bearer {api_key}"}
+
+
+def content_of(response: httpx.Response) -> bytes:
+    """The body of a successful response; raises the error that another response reports."""
+    if not response.is_success:
+        raise _error_of(response)
+    return response.content
+
+
+def parsed(content: bytes) -> Any:
+    """The JSON value of a body; ProtocolError if the body is not JSON."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(f"the service's response is not JSON: {error}") from error
+
+
+def parsed_object(content: bytes) -> dict[str, Any]:
+    """The JSON object of a body; ProtocolError for other values."""
+    value = parsed(content)
+    if not isinstance(value, dict):
+        raise ProtocolError("the service's response is not a JSON object")
+    return value
+
+
+def parsed_collections(content: bytes) -> tuple[CollectionEntry, ...]:
+    """The collections that a body lists."""
+    found = parsed_object(content).get("data")
+    if not isinstance(found, list):
+        raise ProtocolError("the service's list of collections cannot be read")
+    return tuple(map(CollectionEntry.from_dict, found))
+
+
+def parsed_models(content: bytes) -> list[LoadedModel]:
+    """The models that a body lists."""
+    known = {entry.name for entry in fields(LoadedModel)}
+    try:
+        models = parsed_object(content)["data"]
+        return [LoadedModel(**{name: value for name, value in model.items() if name in known}) for model in models]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ProtocolError(f"the service's list of models cannot be read: {error!r}") from error
