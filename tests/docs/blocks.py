@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -70,7 +71,7 @@ def blocks(document: str, text: str) -> list[Block]:
             continue
         mark = _NOT_RUN.fullmatch(lines[opened - 1].strip()) if opened else None
         info = lines[opened].strip().removeprefix("```")
-        inside = "\n".join(lines[opened + 1 : number])
+        inside = dedent("\n".join(lines[opened + 1 : number]))
         found.append(Block(document, opened + 1, info, inside, mark[1] if mark else ""))
         opened = None
     if opened is not None:
