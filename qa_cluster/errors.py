@@ -1,4 +1,4 @@
-"""Every error qa-cluster raises, grouped by what the caller can do about it.
+"""Every error that qa-cluster raises, grouped by what the caller can do about it.
 
 ::
 
@@ -7,23 +7,23 @@
     │   ├── InvalidInput        ERR        422
     │   ├── InputTooLong        TOOLONG    413
     │   ├── NotFound            NOTFOUND   404
-    │   └── AccessDenied        FORBIDDEN  403  the API key is missing or wrong (401), or may not do this
-    ├── CapacityError           try again later
+    │   └── AccessDenied        FORBIDDEN  403  the API key is missing or wrong (401), or lacks the right
+    ├── CapacityError           retry later
     │   ├── QueueFull           OVERLOADED 503
     │   ├── DeadlineExceeded    DEADLINE   504
     │   └── LimitReached        LIMIT      429  a limit of the API key
-    ├── WorkerError             the shard's worker is at fault: most can be retried
+    ├── WorkerError             the shard's worker is at fault: retry most of these
     │   ├── NoWorker            NOWORKER   503
     │   ├── WorkerLost          WORKERLOST 503
     │   └── InferenceFailed     INFERENCE  500
     ├── ModelError              MODEL      503  a model, manifest or tokenizer is missing or unusable
     ├── ProtocolError           PROTOCOL   502  module and worker do not speak the same version
     ├── ClusterError            CLUSTER    503  the cluster cannot be reached or lacks something
-    │   └── CannotWrite         CLUSTER    503  a server takes no writes: disk, memory or replicas
+    │   └── CannotWrite         CLUSTER    503  a server accepts no writes: disk, memory or replicas
     └── ConfigError             CONFIG     500  a setting is wrong; raised at start
 
-Each leaf carries the code it has on the wire (RESP), its HTTP status and whether the same request may succeed when it
-is sent again. `from_reply` turns the text of a RESP error back into the class.
+Each leaf has a code on the wire (RESP), an HTTP status, and a flag that says whether a retry of the same request may
+succeed. `from_reply` turns the text of a RESP error back into the class.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Self
 
 
 class ReplyError(Exception):
-    """An error reply of the server; `str()` is its text, code first."""
+    """An error reply of the server; `str()` returns its text, which starts with the code."""
 
     @property
     def code(self) -> str:
@@ -44,10 +44,10 @@ class QAError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-        resp_code: first word of the error on the wire.
-        http_status: status of the HTTP response that reports it.
-        retryable: whether the same request may succeed later.
-        retry_after_seconds: how long to wait before that, where known.
+        resp_code: the first word of the error on the wire.
+        http_status: the status of the HTTP response that reports the error.
+        retryable: whether a retry of the same request may succeed.
+        retry_after_seconds: the seconds to wait before the retry; None if unknown.
     """
 
     resp_code = "ERR"
@@ -69,8 +69,8 @@ class RequestError(QAError):
 class InvalidInput(RequestError):
     """A value is malformed, out of range or of the wrong type.
 
-    `place` names the field at fault, as a path into the request: ``top_k``, ``filters/conditions/0/value``; it is empty
-    where the fault is in no field, or not known.
+    `place` is the path of the wrong field in the request, such as ``top_k`` or ``filters/conditions/0/value``. It is
+    empty if the fault is in no field or unknown.
     """
 
     def __init__(self, *said: object, place: str = "") -> None:
@@ -93,14 +93,16 @@ class NotFound(RequestError):
 
 
 class AccessDenied(RequestError):
-    """The REST service wants an API key, or another one: it is missing, not valid, or not made for this request."""
+    """The REST service refuses the request's API key: it is missing, invalid, or lacks the right to make this
+    request.
+    """
 
     resp_code = "FORBIDDEN"
     http_status = 403
 
 
 class CapacityError(QAError):
-    """There is no room or time for the request now."""
+    """The system has no capacity or time for the request now."""
 
     retryable = True
     http_status = 503
@@ -114,14 +116,14 @@ class QueueFull(CapacityError):
 
 
 class DeadlineExceeded(CapacityError):
-    """The time limit of the request passed before it was answered."""
+    """The timeout of the request expired before the answer was ready."""
 
     resp_code = "DEADLINE"
     http_status = 504
 
 
 class LimitReached(CapacityError):
-    """The API key has used what it may use in this time; `retry_after_seconds` says when there is more."""
+    """The API key has reached a limit; after `retry_after_seconds`, the limit admits more."""
 
     resp_code = "LIMIT"
     http_status = 429
@@ -136,13 +138,13 @@ class WorkerError(QAError):
 
 
 class NoWorker(WorkerError):
-    """The shard has no worker, or none that is ready."""
+    """The shard has no worker that is ready."""
 
     resp_code = "NOWORKER"
 
 
 class WorkerLost(WorkerError):
-    """The worker died twice while it worked on this job."""
+    """The worker died twice during this job."""
 
     resp_code = "WORKERLOST"
 
@@ -164,14 +166,14 @@ class ModelError(QAError):
 
 
 class ProtocolError(QAError):
-    """The other side of a link speaks another version of the protocol, or sends invalid messages."""
+    """A peer speaks another version of the protocol or sends invalid messages."""
 
     resp_code = "PROTOCOL"
     http_status = 502
 
 
 class ClusterError(QAError):
-    """The cluster cannot be reached, is not whole, or lacks the module, a model or the functions."""
+    """The cluster cannot be reached, does not serve all slots, or lacks the module, a model or the functions."""
 
     resp_code = "CLUSTER"
     http_status = 503
@@ -180,15 +182,15 @@ class ClusterError(QAError):
 
 
 class CannotWrite(ClusterError):
-    """A server answers, but takes no writes and runs no functions: disk or memory is full, or replicas are missing.
+    """A server responds, but accepts no writes and runs no functions: disk or memory is full, or replicas are missing.
 
-    `address` is where it listens, as text; None where that is not known.
+    `address` is the address of the server, as text; None if it is unknown.
     """
 
     address: object = None
 
     def at(self, address: object) -> Self:
-        """The same of the server there."""
+        """Set the address of the server and return the error."""
         self.address = address
         return self
 
@@ -217,35 +219,36 @@ LEAVES: tuple[type[QAError], ...] = (
 )
 
 _BY_CODE = {leaf.resp_code: leaf for leaf in LEAVES}
-# Error codes of a server that takes no writes, and what an operator can do about each.
+# Error codes of a server that accepts no writes, and what an operator can do about each.
 _REMEDIES = {
-    "MISCONF": "its log and `dir` show what is wrong there; it writes again as soon as its disk does",
-    "NOREPLICAS": "bring its replicas back, or lower min-replicas-to-write",
+    "MISCONF": "read the server's log and check its `dir`; writes resume as soon as the disk works",
+    "NOREPLICAS": "restore its replicas, or lower min-replicas-to-write",
     "OOM": "raise its maxmemory, or add shards",
 }
 _DISK_FULL = "No space left on device"
-# Error codes of a server that is itself at fault, not the command.
+# Error codes that a server sends if the server is at fault and not the command.
 _SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"})
 
 
 def remedy(refusal: str) -> str:
-    """The text of a server's refusal to write in words, and what can be done about it.
+    """Describe a server's refusal to write and what to do about it.
 
     >>> remedy("MISCONF Errors writing to the AOF file: No space left on device")
-    'disk is full (MISCONF): free space on the disk of its `dir`; it then writes again by itself'
+    'disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically'
     """
     code, _, rest = refusal.partition(" ")
     if code == "MISCONF" and _DISK_FULL in rest:
-        return "disk is full (MISCONF): free space on the disk of its `dir`; it then writes again by itself"
+        return "disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically"
     names = {"MISCONF": "saving to disk fails", "NOREPLICAS": "too few replicas", "OOM": "memory is full"}
     return f"{names[code]} ({code}{': ' + rest if rest else ''}): {_REMEDIES[code]}"
 
 
 def from_reply(text: str) -> QAError:
-    """The error that the text of a RESP error reply stands for.
+    """Return the error for the text of a RESP error reply.
 
-    A leading ``ERR`` may be missing (redis-py strips it). An error of the server itself becomes `ClusterError`, any
-    other code `InvalidInput`, both with the whole text; one that takes no writes `CannotWrite`, with what to do.
+    A leading ``ERR`` may be missing, because redis-py strips it. A refusal to write becomes `CannotWrite`, with what to
+    do. Another error of the server becomes `ClusterError`, and an unknown code becomes `InvalidInput`, both with the
+    whole text.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')

@@ -1,6 +1,6 @@
-"""Counters, gauges and histograms of one process in the Prometheus text format, and nothing else.
+"""Counters, gauges and histograms of one process, in the Prometheus text format.
 
-Label values must come from small fixed sets (routes, statuses, tiers): a question or an id never becomes a label.
+Label values must come from small fixed sets such as routes, statuses and tiers. A question or an id is never a label.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Counter:
         self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
 
     def inc(self, *values: str, by: float = 1) -> None:
-        """Count one more."""
+        """Add 1, or `by`."""
         self._values[values] = self._values.get(values, 0.0) + by
 
     def value(self, *values: str) -> float:

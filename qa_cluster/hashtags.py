@@ -1,4 +1,4 @@
-"""Short constant strings that hash to a given slot: how a key is pinned to a shard, as RedisGears' ``hashtag()`` did.
+"""Short constant strings that hash to a given slot. They pin a key to a shard, as RedisGears' ``hashtag()`` did.
 
 >>> hashtag_for_slot(0)
 '06S'
@@ -15,16 +15,16 @@ from .errors import InvalidInput
 from .keys import SLOTS
 
 _ALPHABET = (string.digits + string.ascii_uppercase + string.ascii_lowercase).encode()  # in the order of the bytes
-_LONGEST = 3  # three characters suffice for all slots
+_LONGEST = 3  # three characters are enough for all slots
 
-# One more byte makes of a checksum c the checksum of the byte (c >> 8) ^ byte, with c << 8 added. So the low byte of a
-# slot allows few last bytes after each beginning, and a worker's start need not try all 238,000 strings.
+# One more byte turns a checksum c into the checksum of the byte (c >> 8) ^ byte, plus c << 8. The low byte of a slot
+# therefore allows only a few last bytes after each prefix. A worker's start need not try all 238,000 strings.
 _BYTE_SUMS = tuple(crc_hqx(bytes([byte]), 0) for byte in range(256))
 
 
 @cache
 def hashtag_for_slot(number: int) -> str:
-    """The constant string that hashes to slot `number`: the first, the shorter before the longer, that does."""
+    """Return the first string that hashes to slot `number`, the shortest first."""
     if not 0 <= number < SLOTS:
         raise InvalidInput(f"slot {number} is out of range: 0 to {SLOTS - 1}")
     fitting = [(byte, total) for byte, total in enumerate(_BYTE_SUMS) if (total ^ number) & 0xFF == 0]
@@ -39,7 +39,7 @@ def hashtag_for_slot(number: int) -> str:
 
 
 def shard_tag(slot_ranges: list[tuple[int, int]]) -> str:
-    """The hash tag of a shard that owns `slot_ranges`: the one of its lowest slot.
+    """Return the hash tag of a shard that owns `slot_ranges`: the tag of its lowest slot.
 
     >>> shard_tag([(5461, 10922), (0, 3)])
     '06S'

@@ -1,9 +1,9 @@
-"""The names of all keys, and the partitions that they belong to.
+"""The names of all keys, and their partitions.
 
-Every key of a document has the hash tag of its partition, so a partition can be moved between shards by moving one
-slot. A document is in one collection; keys have its *name*, which tells both (`DocumentName`). Where a function takes a
-document, a plain string is the id of one in the default collection. This module only builds and parses names; it never
-talks to a server.
+Every key of a document has the hash tag of its partition. A partition therefore migrates between shards as one slot. A
+document is in one collection; its keys contain a *name* that has the collection and the id (`DocumentName`). Where a
+function takes a document, a plain string is the id of a document in the default collection. This module only builds and
+parses names; it never calls a server.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ API_KEYS_PREFIX = "api-keys:"
 PENDING_PREFIX = "pending:"
 DEFAULT_COLLECTION = "default"
 MAX_COLLECTION_CHARS = 64
-# No name of a sentence is longer: an id of 512 bytes, each one encoded as three, with collection, tag and number.
+# No name of a sentence is longer: 512 bytes of an id, each encoded as three, with collection, tag and number.
 MAX_NAME_CHARS = 2048
-# Between collection and id. A percent sign of an id is encoded, so it cannot occur in one.
+# Separates collection and id. A percent sign in an id is encoded, so an id never contains this separator.
 COLLECTION_END = "%/"
 
 _TAG_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -42,7 +42,7 @@ _ENCODE = str.maketrans({"%": "%25", "{": "%7B", "}": "%7D"})
 _DECODE = {"%25": "%", "%7B": "{", "%7D": "}"}
 _ESCAPE = re.compile(r"%(?:25|7B|7D)?")
 _COLLECTION = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_COLLECTION_CHARS - 1}}}\Z")
-COLLECTION_PATTERN = "^[a-z0-9][a-z0-9_-]*$"  # the same for descriptions, which say the length by themselves
+COLLECTION_PATTERN = "^[a-z0-9][a-z0-9_-]*$"  # the same pattern for API descriptions, which state the length separately
 _TAGGED = re.compile(r"([^{}]*):\{([^{}]+)\}\Z", re.DOTALL)
 _INDEX = "(0|[1-9][0-9]{0,9})"
 _SENTENCE = re.compile(rf"([^{{}}]*):\{{([^{{}}]+)\}}:{_INDEX}\Z", re.DOTALL)
@@ -52,7 +52,8 @@ _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\
 
 
 class DocumentName(str):
-    """What stands for a document in keys: its encoded id, behind ``<collection>%/`` unless that is the default one.
+    """The name of a document in keys: the encoded id, after ``<collection>%/`` unless the collection is the default
+    one.
 
     >>> DocumentName.of("50%"), DocumentName.of("moby", "books")
     ('50%25', 'books%/moby')
@@ -67,12 +68,14 @@ class DocumentName(str):
 
     @classmethod
     def parse(cls, text: str) -> DocumentName:
-        """The name that stands in a key; InvalidInput if it is none."""
+        """Return the name that a key contains; InvalidInput if the text is not a name."""
         name = cls(text)
         if "%" not in text and "{" not in text and "}" not in text:
             return name
         if cls.of(name.id, check_collection(name.collection)) != text:
-            raise InvalidInput(f"name of a document in a key is not as we write it: {text[:100]!r}")
+            raise InvalidInput(
+                f"a key has a document name that qa-cluster does not write: {text[:100]!r}"
+            )
         return name
 
     @property
@@ -87,12 +90,12 @@ class DocumentName(str):
 
 
 def document_name(document: str) -> DocumentName:
-    """The name of a document; a string that is none is the id of one in the default collection."""
+    """Return the name of a document; a plain string is the id of a document in the default collection."""
     return document if isinstance(document, DocumentName) else DocumentName.of(document)
 
 
 def check_collection(name: object) -> str:
-    """The name of a collection, if it may be one; the error names the fault."""
+    """Return the name if it is a valid name of a collection; otherwise the error names the fault."""
     if not isinstance(name, str) or not _COLLECTION.match(name):
         raise InvalidInput(
             f"collection must be 1 to {MAX_COLLECTION_CHARS} characters of a-z, 0-9, _ and -, the first a letter or a"
@@ -103,7 +106,7 @@ def check_collection(name: object) -> str:
 
 
 def collection_prefix(collection: str) -> str:
-    """What precedes the ids of a collection's documents in keys.
+    """Return the prefix of a collection's document ids in keys.
 
     >>> collection_prefix("books"), collection_prefix("default")
     ('books%/', '')
@@ -113,7 +116,7 @@ def collection_prefix(collection: str) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class SentenceRef:
-    """One sentence of a document; its string form ``<doc>:{tag}:<i>`` is part of the keys about it."""
+    """One sentence of a document; the keys about the sentence contain its string form ``<doc>:{tag}:<i>``."""
 
     document: DocumentName
     tag: str
@@ -126,7 +129,7 @@ class SentenceRef:
 
     @property
     def document_id(self) -> str:
-        """The id of its document."""
+        """The id of the document."""
         return self.document.id
 
     def __str__(self) -> str:
@@ -134,7 +137,7 @@ class SentenceRef:
 
 
 def encode_id(document_id: str) -> str:
-    """The form of a document id inside keys: ``%``, ``{`` and ``}`` percent-encoded, all else as it is.
+    """Return a document id as keys contain it: ``%``, ``{`` and ``}`` are percent-encoded.
 
     >>> encode_id("50% {draft}")
     '50%25 %7Bdraft%7D'
@@ -143,7 +146,7 @@ def encode_id(document_id: str) -> str:
 
 
 def decode_id(encoded: str) -> str:
-    """The document id that `encode_id` turned into ``encoded``; InvalidInput if it is not a result of `encode_id`."""
+    """Return the document id that `encode_id` encoded; InvalidInput if ``encoded`` is not a result of `encode_id`."""
 
     def decode(match: re.Match[str]) -> str:
         plain = _DECODE.get(match.group())
@@ -157,7 +160,7 @@ def decode_id(encoded: str) -> str:
 
 
 def slot(key: str | bytes) -> int:
-    """The cluster slot of a key, by the server's rule for hash tags."""
+    """The cluster slot of a key, by the rule of the server for hash tags."""
     data = key.encode() if isinstance(key, str) else key
     opening = data.find(b"{")
     if opening >= 0:
@@ -194,7 +197,7 @@ def partition_tags(partitions: int) -> tuple[str, ...]:
 
 
 def partition_of(document_id: str, partitions: int) -> str:
-    """The tag of the partition a document belongs to, by a hash of its id."""
+    """The tag of a document's partition, by a hash of the document's id."""
     digest = blake2b(document_id.encode(), digest_size=8).digest()
     return partition_tags(partitions)[int.from_bytes(digest, "big") % partitions]
 
@@ -210,7 +213,7 @@ def document_key(document: str, tag: str) -> str:
 
 
 def sentence_key(document: str, tag: str) -> str:
-    """The key of sentences that a client keeps without a document, a hash."""
+    """The key of the sentences that a client stores without a document: a hash."""
     return f"{SENTENCE_PREFIX}{document_name(document)}:{{{tag}}}"
 
 
@@ -220,7 +223,7 @@ def answers_key(document: str, tag: str) -> str:
 
 
 def places_key(document: str, tag: str) -> str:
-    """The key of the places of a document's sentences."""
+    """The key of a document's sentence offsets."""
     return f"places:{document_name(document)}:{{{tag}}}"
 
 
@@ -230,7 +233,7 @@ def tokens_key(document: str, tag: str) -> str:
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
-    """The key of one sentence's answer to one question, by the default model or by a named one.
+    """The key of the answer of one sentence to one question, by the default reader or by a named one.
 
     >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?")
     'bertqa{06S}_a_b:{06S}:3_Why?'
@@ -241,7 +244,7 @@ def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
 
 
 def digest_name(mark: str, digest: str) -> str:
-    """What stands for a question in the key of its answer where keys hold no questions (`qa.answer-keys`).
+    """The name of a question in an answer's key, for clusters whose keys contain no questions (`qa.answer-keys`).
 
     >>> digest_name("0a1b2c3d", 4 * "01234567")
     '#0a1b2c3d-01234567012345670123456701234567'
@@ -250,7 +253,7 @@ def digest_name(mark: str, digest: str) -> str:
 
 
 def parse_digest_name(name: str) -> str | None:
-    """The mark of such a name, which says by which key it was made; None if the name is a question.
+    """Return the mark of a digest name, which identifies the key of the digest; None if the name is a question.
 
     >>> parse_digest_name("#0a1b2c3d-01234567012345670123456701234567"), parse_digest_name("Why?")
     ('0a1b2c3d', None)
@@ -260,7 +263,7 @@ def parse_digest_name(name: str) -> str | None:
 
 
 def whole_answer_key(tag: str, digest: str, collection: str = DEFAULT_COLLECTION) -> str:
-    """The key of a collection's cached answer to a question; `digest` names the question and its options."""
+    """The key of a collection's cached answer to a question; `digest` identifies the question with its options."""
     return f"{WHOLE_ANSWER_PREFIX}{_own(collection)}{{{tag}}}:{digest}"
 
 
@@ -279,22 +282,22 @@ def epoch_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
 
 
 def collections_key(tag: str) -> str:
-    """The key of the list of collections, of which each partition has one: a hash."""
+    """The key of a partition's copy of the list of collections: a hash."""
     return f"{COLLECTIONS_PREFIX}{{{tag}}}"
 
 
 def api_keys_key(tag: str) -> str:
-    """The key of the list of API keys, of which each partition has one: a hash."""
+    """The key of a partition's copy of the list of API keys: a hash."""
     return f"{API_KEYS_PREFIX}{{{tag}}}"
 
 
 def api_use_key(key_id: str) -> str:
-    """The key of what an API key has used of its limits, a hash."""
+    """The key of an API key's use of its limits: a hash."""
     return f"api-use:{{{key_id}}}"
 
 
 def api_running_key(key_id: str) -> str:
-    """The key of the requests of an API key that are under way: a sorted set by the time at which they are over."""
+    """The key of the requests of an API key that are in flight: a sorted set, scored by the time when they end."""
     return f"api-running:{{{key_id}}}"
 
 
@@ -303,50 +306,50 @@ def _own(collection: str) -> str:
 
 
 def pending_key(tag: str) -> str:
-    """The key of a partition's documents that wait to be indexed, a hash: their bytes, and the sum under ``""``.
+    """The key of a partition's pending documents: a hash of their sizes in bytes, with the sum under ``""``.
 
-    The module adds 1 to those whose text changes in another way than by our scripts
+    The module adds 1 to the size of a document whose text changes in another way than by the scripts of this package
     (`native/corpus/notes.h`).
     """
     return f"{PENDING_PREFIX}{{{tag}}}"
 
 
 def kept_key(tag: str) -> str:
-    """The key of what names a partition's cached answers of sentences, the oldest first: a sorted set."""
+    """The key of the names of a partition's cached sentence answers, the oldest first: a sorted set."""
     return f"kept:{{{tag}}}"
 
 
 def kept_bytes_key(tag: str) -> str:
-    """The key of the bytes of these answers, a sum."""
+    """The key of the total size of the cached sentence answers, in bytes."""
     return f"kept-bytes:{{{tag}}}"
 
 
 def whole_kept_key(tag: str) -> str:
-    """The key of what names the whole answers that a partition keeps, the oldest first: a sorted set."""
+    """The key of the names of a partition's cached whole answers, the oldest first: a sorted set."""
     return f"kept-whole:{{{tag}}}"
 
 
 def whole_kept_bytes_key(tag: str) -> str:
-    """The key of the bytes of these answers, a sum."""
+    """The key of the total size of the cached whole answers, in bytes."""
     return f"kept-whole-bytes:{{{tag}}}"
 
 
 def layout_key(tag: str) -> str:
-    """The key of what a partition's documents were made with, a hash."""
+    """The key of the record of how a partition's documents were processed: a hash."""
     return f"layout:{{{tag}}}"
 
 
 def flight_key(tag: str) -> str:
-    """A key that never exists; commands and scripts name it so that they fail while their partition moves.
+    """A key that never exists. Commands and scripts name it so that they fail while their partition migrates.
 
-    While a slot moves, the server refuses a command or script with several keys if one of them is missing. It therefore
-    refuses each one that also names this key, which might otherwise read or change half a partition.
+    While a slot migrates, the server refuses a command with several keys if one of the keys is missing. A command that
+    also names this key is therefore always refused. Without it, the command might read or change half a partition.
     """
     return f"flight:{{{tag}}}"
 
 
 def model_key(shard_tag: str, name: str = "") -> str:
-    """The key of a shard's copy of a reader: the default one, or the one of that name.
+    """The key of a shard's copy of a reader: the default reader, or the named one.
 
     >>> model_key("06S"), model_key("06S", "org/tiny@0123456789ab")
     ('bert-qa{06S}', 'bert-qa@org/tiny@0123456789ab{06S}')
@@ -369,7 +372,7 @@ def _named(name: str) -> str:
 
 
 def parse_model_key(key: str) -> tuple[str, str] | None:
-    """The shard tag and name (empty: the default) of the reader at a key, None if it is not a reader's key.
+    """Return the shard tag and the name (empty: the default) of a reader's key; None for another key.
 
     >>> parse_model_key("bert-qa@tiny@0123456789ab{06S}")
     ('06S', 'tiny@0123456789ab')
@@ -379,12 +382,12 @@ def parse_model_key(key: str) -> tuple[str, str] | None:
 
 
 def progress_key(shard_tag: str) -> str:
-    """The key of a shard's progress in bulk pre-tokenization, a hash."""
+    """The key of a shard's progress in bulk indexing: a hash."""
     return f"progress:{{{shard_tag}}}"
 
 
 def parse_tagged(key: str, prefix: str) -> tuple[DocumentName, str] | None:
-    """The document and the tag of a ``<prefix><doc>:{tag}`` key, or None if it is not one.
+    """Return the document and the tag of a ``<prefix><doc>:{tag}`` key; None for another key.
 
     >>> parse_tagged("paragraphs:a:b:{06S}", PARAGRAPHS_PREFIX)
     ('a:b', '06S')
@@ -401,7 +404,7 @@ def parse_tagged(key: str, prefix: str) -> tuple[DocumentName, str] | None:
 
 
 def parse_sentence(text: str) -> SentenceRef:
-    """The sentence that ``<doc>:{tag}:<i>`` names.
+    """Return the sentence that ``<doc>:{tag}:<i>`` names.
 
     >>> parse_sentence("a:{06S}:3")
     SentenceRef(document='a', tag='06S', index=3)
@@ -413,7 +416,8 @@ def parse_sentence(text: str) -> SentenceRef:
 
 
 def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
-    """The sentence, question and model (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key.
+    """Return the sentence, question and reader (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>``
+    key.
 
     >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
     (SentenceRef(document='a_b', tag='06S', index=3), 'Why_so?', '')

@@ -1,4 +1,4 @@
-"""The map of slots to shards: the reply of `CLUSTER SLOTS`, parsed and checked. Pure."""
+"""The map from slots to shards, parsed from the reply of `CLUSTER SLOTS`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DEFAULT_PORT = 6379
 
 
 class NotServed(ClusterError):
-    """No shard serves a slot now: its primary has failed and no replica has taken over yet."""
+    """No shard serves a slot: its primary failed and no replica has taken over yet."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -52,14 +52,14 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The short name shown to users: the node id's first eight digits."""
+        """The short name shown to users: the first eight digits of the node id."""
         return self.node_id[:8]
 
 
 class Topology:
-    """The primaries of a cluster and the slots they serve.
+    """The primaries of a cluster and the slots that they serve.
 
-    `spared` are the shards that have a replica, which takes over when the primary fails.
+    `spared` holds the shards that have a replica, which takes over if the primary fails.
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int, Shard]], spared: Iterable[Shard] = ()) -> None:
@@ -76,7 +76,7 @@ class Topology:
         return self.covered == SLOTS
 
     def shard_of(self, slot: int) -> Shard:
-        """The primary that serves `slot`; NotServed when none does."""
+        """Return the primary that serves `slot`; NotServed if no primary does."""
         index = bisect_right(self._starts, slot) - 1
         if index >= 0 and slot <= self._ranges[index][1]:
             return self._ranges[index][2]
@@ -98,7 +98,7 @@ def _text(value: object) -> str:
 
 
 def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
-    """Read the reply of `CLUSTER SLOTS`; a node listed without a host is at the host that was asked."""
+    """Parse the reply of `CLUSTER SLOTS`. A node without a host is at the host that sent the reply."""
     ranges: list[tuple[int, int, Shard]] = []
     spared: set[Shard] = set()
     for entry in reply:
@@ -106,7 +106,7 @@ def parse_slots(reply: Sequence[Any], asked: Address) -> Topology:
         host, port, node_id = _text(primary[0]), int(primary[1]), _text(primary[2])
         shard = Shard(node_id, Address(asked.host if host in ("", "?") else host, port))
         ranges.append((int(start), int(end), shard))
-        if replicas:  # the reply leaves out those that have failed
+        if replicas:  # the reply leaves out failed replicas
             spared.add(shard)
     if not ranges:
         raise ClusterError(f"{asked} serves a cluster without slots: create it first (qa-cluster up)")

@@ -1,6 +1,6 @@
-"""The types of questions, answers and documents for users of the clients and of the REST service, and their JSON.
+"""The questions, answers and documents that the clients and the REST service exchange, as types and as JSON.
 
-The JSON names are those of the REST service; `answer`, `score`, `start` and `end` are Hugging Face's. Offsets are
+The JSON names are the names of the REST service; `answer`, `score`, `start` and `end` are Hugging Face's. Offsets are
 half-open, in code points of the stored document: ``document.text[answer.start:answer.end] == answer.answer``.
 """
 
@@ -8,18 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import orjson
 
 from .errors import InvalidInput
 
-_Kind = TypeVar("_Kind")
+
+class _Json:
+    """A dataclass with a JSON form; `what` is its name in errors."""
+
+    __slots__ = ()
+    _what: ClassVar[str] = ""
+
+    def __init_subclass__(cls, what: str = "") -> None:
+        cls._what = what or cls._what
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return asdict(self)  # type: ignore[call-overload,no-any-return]
+
+    def to_json(self) -> bytes:
+        """Return the JSON text."""
+        return orjson.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returns. Unknown fields are ignored; InvalidInput if a field is missing."""
+        try:
+            made: Self = _pick(cls, value)
+            return made
+        except TypeError as error:
+            raise InvalidInput(f"not {cls._what}: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: bytes | str) -> Self:
+        """Read what `to_json` returns."""
+        return cls.from_dict(_object(text))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The file that a document was made of, and the line or page of it where the paragraph begins, counted from 1."""
+    """The source file of a document, and the line or page (counted from 1) where the paragraph starts."""
 
     file: str
     line: int | None = None
@@ -28,10 +58,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A further place where an answer was read, with the same words: a span of a stored document.
+    """Another span of a stored document in which the same answer was read.
 
     Attributes:
-        section, source: as of an `Answer`.
+        section, source: as in `Answer`.
     """
 
     document_id: str
@@ -46,7 +76,7 @@ class Mention:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `asdict` makes."""
+        """Read what `asdict` returns."""
         mention: Self = _pick(cls, {**value, **_origin(value)})
         return mention
 
@@ -56,10 +86,10 @@ class Answer:
     """One answer: a span of a sentence of a stored document.
 
     Attributes:
-        score: the probability that the answer is right; those of all answers and of no answer add up to 1.
+        score: the probability that the answer is right. The scores of all answers and of "no answer" add up to 1.
         section: the headings above the answer, the outermost first.
-        source: where it stands in the document's file; None if that is not known.
-        also_in: other places with the same answer, the best first.
+        source: the position in the document's source file; None if it is unknown.
+        also_in: other spans with the same answer, the best first.
     """
 
     rank: int
@@ -83,12 +113,12 @@ class Answer:
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """The shards of all its places."""
+        """The shards that hold the answer."""
         return (self.shard, *(mention.shard for mention in self.also_in))
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
+        """Read what `to_dict` returns."""
         mentions = tuple(Mention.from_dict(mention) for mention in value.get("also_in", ()))
         answer: Self = _pick(cls, {**value, **_origin(value), "also_in": mentions})
         return answer
@@ -116,7 +146,7 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """How caches were used: tier ``near``, ``shard`` or ``none``; status ``hit``, ``miss``, ``refresh`` or ``off``."""
+    """The use of the caches: tier ``near``, ``shard`` or ``none``; status ``hit``, ``miss``, ``refresh`` or ``off``."""
 
     status: str
     tier: str
@@ -126,10 +156,10 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The state of the documents that was searched. `version` changes with every change of any document.
+    """The state of the searched documents. `version` changes with every change of a document.
 
     Attributes:
-        partial: whether some shards could not be asked, so that their documents had no part in this.
+        partial: whether some shards did not answer, so that their documents are missing from the result.
         missing: the addresses of these shards.
     """
 
@@ -142,11 +172,11 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much work the answer took when it was made.
+    """The work that it took to compute the answer.
 
     Attributes:
-        windows: the windows in which the sentences were read, including those of cached readings.
-        truncated: whether the question was too long and its end was not read.
+        windows: the number of windows that were read, with the windows of cached answers.
+        truncated: whether the question was too long, so that its end was not read.
     """
 
     candidates: int
@@ -168,7 +198,7 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class AskResult:
+class AskResult(_Json):
     """The result of one question. If there is no answer, `answerable` is false."""
 
     id: str
@@ -207,13 +237,9 @@ class AskResult:
             "timings_ms": asdict(self.timings_ms),
         }
 
-    def to_json(self) -> bytes:
-        """The result as JSON."""
-        return orjson.dumps(self.to_dict())
-
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes; unknown fields are ignored, missing ones are an InvalidInput."""
+        """Read what `to_dict` returns."""
         try:
             timings = value["timings_ms"]
             return cls(
@@ -233,15 +259,10 @@ class AskResult:
         except (KeyError, TypeError) as error:
             raise InvalidInput(f"not a result of a question: {error!r}") from error
 
-    @classmethod
-    def from_json(cls, text: bytes | str) -> Self:
-        """Read what `to_json` makes."""
-        return cls.from_dict(_object(text))
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a stored document."""
+    """A span of a stored document."""
 
     start: int
     end: int
@@ -250,7 +271,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A sentence with its neighbours, as long as in the document; white space between sentences becomes spaces."""
+    """A sentence with its neighbours. It is as long as in the document: spaces replace the white space between
+    sentences.
+    """
 
     text: str
     start: int
@@ -259,12 +282,12 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One sentence that a search has found: ``document.text[hit.start:hit.end] == hit.text``.
+    """One sentence that a search found: ``document.text[hit.start:hit.end] == hit.text``.
 
     Attributes:
-        highlights: the places, in the document, of the sentence's words that match terms of the query.
-        passage: the sentence with its neighbours; None unless `context` asked for them.
-        section, source: as of an `Answer`.
+        highlights: the spans in the document of the words that match terms of the query.
+        passage: the sentence with its neighbours; None unless the search set `context`.
+        section, source: as in `Answer`.
     """
 
     rank: int
@@ -284,7 +307,7 @@ class Hit:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `asdict` makes."""
+        """Read what `asdict` returns."""
         passage = value.get("passage")
         spans = tuple(_pick(Span, span) for span in value.get("highlights", ()))
         read = None if passage is None else _pick(Passage, passage)
@@ -302,11 +325,11 @@ class SearchTimings:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(_Json):
     """The result of one search.
 
     Attributes:
-        terms: the query's words after analysis; sentences are compared with these.
+        terms: the words of the query after analysis; the ranking compares sentences with these.
         sentences: the number of sentences that were ranked.
     """
 
@@ -324,13 +347,9 @@ class SearchResult:
         values = asdict(self)
         return {"id": values.pop("id"), "object": "qa.search", **values}
 
-    def to_json(self) -> bytes:
-        """The result as JSON."""
-        return orjson.dumps(self.to_dict())
-
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes; unknown fields are ignored, missing ones are an InvalidInput."""
+        """Read what `to_dict` returns."""
         try:
             return cls(
                 id=value["id"],
@@ -345,15 +364,10 @@ class SearchResult:
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(f"not a result of a search: {error!r}") from error
 
-    @classmethod
-    def from_json(cls, text: bytes | str) -> Self:
-        """Read what `to_json` makes."""
-        return cls.from_dict(_object(text))
-
 
 @dataclass(frozen=True, slots=True)
-class Document:
-    """A stored document. `tokenized` tells whether questions are answered from this version already."""
+class Document(_Json, what="a document"):
+    """A stored document. `tokenized` says whether this version is indexed."""
 
     id: str
     text: str
@@ -363,28 +377,10 @@ class Document:
     sentences: int = 0
     tokenized: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """The document as JSON-ready values."""
-        return asdict(self)
-
-    def to_json(self) -> bytes:
-        """The document as JSON."""
-        return orjson.dumps(self.to_dict())
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
-        return _read(cls, value, "a document")
-
-    @classmethod
-    def from_json(cls, text: bytes | str) -> Self:
-        """Read what `to_json` makes."""
-        return cls.from_dict(_object(text))
-
 
 @dataclass(frozen=True, slots=True)
-class DocumentEntry:
-    """A document in a listing. `tokenized` is false while it is being replaced; `length` is in code points."""
+class DocumentEntry(_Json):
+    """A document in a list. `tokenized` is false while a new version is pending; `length` is in code points."""
 
     id: str
     title: str
@@ -393,14 +389,10 @@ class DocumentEntry:
     sentences: int
     tokenized: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """The entry as JSON-ready values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class DocumentPage:
-    """A part of a listing, the last one if it has no `next_cursor`. Any page may be short, or empty."""
+class DocumentPage(_Json):
+    """A page of a list of documents. The last page has no `next_cursor`. Any page may be short or empty."""
 
     documents: tuple[DocumentEntry, ...]
     next_cursor: str | None
@@ -412,7 +404,7 @@ class DocumentPage:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
+        """Read what `to_dict` returns."""
         try:
             return cls(tuple(_pick(DocumentEntry, entry) for entry in value["data"]), value["next_cursor"])
         except (KeyError, TypeError, AttributeError) as error:
@@ -420,28 +412,20 @@ class DocumentPage:
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentCounts:
-    """How many documents and sentences answers come from, and how many documents are not ready (None: not counted)."""
+class DocumentCounts(_Json, what="counts of documents"):
+    """The numbers of indexed documents and of their sentences, and of pending documents (None: not counted)."""
 
     documents: int
     sentences: int
     waiting: int | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The counts as JSON-ready values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
-        return _read(cls, value, "counts of documents")
-
 
 @dataclass(frozen=True, slots=True)
-class CollectionEntry:
-    """A collection, and how many documents and sentences answers to its questions come from.
+class CollectionEntry(_Json, what="a collection"):
+    """A collection, with the numbers of its indexed documents and of their sentences.
 
-    `state` is ``ready``; ``deleting``; or ``incomplete``: a failure came between, creating it again completes it.
+    `state` is ``ready``, ``deleting`` or ``incomplete``. An incomplete collection was left by a failure; create it
+    again to complete it.
     """
 
     name: str
@@ -453,34 +437,20 @@ class CollectionEntry:
         """The entry as JSON-ready values."""
         return {"object": "qa.collection", **asdict(self)}
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
-        return _read(cls, value, "a collection")
-
 
 @dataclass(frozen=True, slots=True)
-class Removal:
-    """How many documents were removed; `complete` is false if some that were chosen are still there."""
+class Removal(_Json, what="a removal"):
+    """The number of deleted documents. `complete` is false if some chosen documents remain."""
 
     deleted: int
     complete: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers as JSON-ready values."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
-        return _read(cls, value, "a removal")
-
 
 @dataclass(frozen=True, slots=True)
-class WriteResult:
-    """What writing a document did. `changed` is false if this version was already stored.
+class WriteResult(_Json, what="the result of a write"):
+    """The result of a write. `changed` is false if this version was already stored.
 
-    `source_before` is where the version before came from, empty if that is not known; only the writer itself gets it.
+    `source_before` is the source of the previous version, empty if it is unknown. Only the writer receives it.
     """
 
     id: str
@@ -493,22 +463,8 @@ class WriteResult:
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready values."""
         values = asdict(self)
-        del values["source_before"]  # a path on somebody's machine
+        del values["source_before"]  # it may be a path on the machine of the writer
         return values
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` makes."""
-        return _read(cls, value, "the result of a write")
-
-
-def _read(kind: type[_Kind], value: Mapping[str, Any], what: str) -> _Kind:
-    """An object of plain fields; InvalidInput where one is missing."""
-    try:
-        made: _Kind = _pick(kind, value)
-        return made
-    except TypeError as error:
-        raise InvalidInput(f"not {what}: {error}") from error
 
 
 def _pick(kind: Any, value: Mapping[str, Any]) -> Any:

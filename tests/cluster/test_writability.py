@@ -38,7 +38,7 @@ def test_a_full_disk_is_named_and_the_server_can_still_be_asked(client: redis.Re
     client.set("a", "b")  # the disk refuses it, and the next write is refused by the server
     refused = write_refusal(client)
     assert refused == (
-        "cannot write: disk is full (MISCONF): free space on the disk of its `dir`; it then writes again by itself"
+        "cannot write: disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically"
     )
     with pytest.raises(redis.exceptions.ResponseError, match="MISCONF") as raised:
         client.set("a", "c")

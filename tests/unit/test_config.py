@@ -51,7 +51,6 @@ def test_tables_and_lists_of_toml(in_empty_folder: Path) -> None:
         ({"QA_SHARDS": "3.5"}, ["'shards'", "'3.5'"]),
         ({"QA_SHARD": "3"}, ["unknown setting 'shard'", "did you mean 'shards'"]),
         ({"QA_ZZZZZZ": "3"}, ["unknown setting 'zzzzzz'", "qa-cluster config"]),
-        ({"QA_SENTENCE_TTL_S": "3"}, ["'sentence_ttl_s'", "is called 'sentence_answer_ttl_s' now"]),
         ({"QA_WAVES": "3,1"}, ["'waves'", "ascending"]),
         ({"QA_WAVES": ""}, ["'waves'"]),
         ({"QA_WAVES": "1,x"}, ["'waves'", "'1,x'"]),
