@@ -93,9 +93,7 @@ class NotFound(RequestError):
 
 
 class AccessDenied(RequestError):
-    """The REST service refuses the request's API key: it is missing, invalid, or lacks the right to make this
-    request.
-    """
+    """The REST service refuses the request's API key: it is missing, invalid, or lacks the right."""
 
     resp_code = "FORBIDDEN"
     http_status = 403

@@ -52,8 +52,7 @@ _ANSWER = re.compile(rf"bertqa(?:@([^{{}}]+))?\{{([^{{}}]+)\}}_([^{{}}]*):\{{\2\
 
 
 class DocumentName(str):
-    """The name of a document in keys: the encoded id, after ``<collection>%/`` unless the collection is the default
-    one.
+    """The name of a document in keys: its encoded id, after ``<collection>%/`` in a collection with a name.
 
     >>> DocumentName.of("50%"), DocumentName.of("moby", "books")
     ('50%25', 'books%/moby')
@@ -73,9 +72,7 @@ class DocumentName(str):
         if "%" not in text and "{" not in text and "}" not in text:
             return name
         if cls.of(name.id, check_collection(name.collection)) != text:
-            raise InvalidInput(
-                f"a key has a document name that qa-cluster does not write: {text[:100]!r}"
-            )
+            raise InvalidInput(f"a key has a document name that qa-cluster does not write: {text[:100]!r}")
         return name
 
     @property
@@ -416,8 +413,7 @@ def parse_sentence(text: str) -> SentenceRef:
 
 
 def parse_answer_key(key: str) -> tuple[SentenceRef, str, str]:
-    """Return the sentence, question and reader (empty: the default) of a ``bertqa{tag}_<doc>:{tag}:<i>_<question>``
-    key.
+    """Parse a ``bertqa{tag}_<doc>:{tag}:<i>_<question>`` key into sentence, question and reader (empty: the default).
 
     >>> parse_answer_key("bertqa{06S}_a_b:{06S}:3_Why_so?")
     (SentenceRef(document='a_b', tag='06S', index=3), 'Why_so?', '')

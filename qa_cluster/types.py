@@ -271,8 +271,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A sentence with its neighbours. It is as long as in the document: spaces replace the white space between
-    sentences.
+    """A sentence with its neighbours.
+
+    It is as long as in the document: spaces replace the white space between sentences.
     """
 
     text: str

@@ -1,1 +1,1 @@
-"""Documents: from users' files, as they are split into sentences, and as the shards store them."""
+"""Documents: how they are read from users' files, split into sentences, and stored on the shards."""

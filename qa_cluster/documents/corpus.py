@@ -1,11 +1,12 @@
 """Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
 
-With an extractor (`sources.limited`) it reads manual pages, HTML, PDF and the other formats of `sources.formats` too:
-clean text, with a map back to the file (`source_map`). Without one, text is read as it is.
+With an extractor (`sources.limited`), it also reads manual pages, HTML, PDF and the other formats of `sources.formats`.
+The result is clean text with a source map (`source_map`). Without an extractor, a text is read unchanged and must be
+UTF-8.
 
-Documents come one after the other; only one file (of JSON lines, one line) is held in memory. A document that cannot be
-read, or that repeats the id of an earlier one, raises InvalidInput, which names the file, the line or entry, and the
-reason; with ``on_error="skip"`` it is reported, and reading goes on. Without an extractor, text must be UTF-8.
+Only one file (of JSON lines, one line) is in memory at a time. InvalidInput is raised for a document that cannot be
+read or that repeats an id; it names the file, the line or entry, and the reason. With ``on_error="skip"``, the error is
+reported and reading continues.
 
 >>> for document in read_documents([Path("articles.jsonl")]):
 ...     print(document.id, len(document.text))
@@ -37,27 +38,27 @@ _FIELDS = {"id", "title", "text", "metadata"}
 
 
 class FileExtractor(Protocol):
-    """Makes clean text of a file; `forced` is the format of all files, or empty."""
+    """Extracts clean text from a file; `forced` is the format of all files, or empty."""
 
     forced: str
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        """The format of a file, and its text."""
+        """Return the format of a file and its text."""
 
 
 class RepeatedId(InvalidInput):
-    """A document has the id of one that was read before it.
+    """A document repeats the id of an earlier document.
 
     Attributes:
         document_id: the repeated id.
     """
 
     def __init__(self, where: str, document_id: str, before: str) -> None:
-        super().__init__(f"{where}: the id {document_id!r} is also that of a document in {before}: rename one of them")
+        super().__init__(f"{where}: the id {document_id!r} is also used by a document in {before}: rename one")
         self.document_id = document_id
 
 
-# One attempt at a document: its place in the file, and a function that returns it or raises a RequestError.
+# One attempt to read a document: its position in the file, and a function that returns it or raises a RequestError.
 _Attempt = tuple[str, Callable[[], Document]]
 
 
@@ -70,10 +71,10 @@ def read_documents(
     id_prefix: str = "",
     extractor: FileExtractor | None = None,
 ) -> Iterator[Document]:
-    """The documents of files and folders, in order, each within the limits of documents.
+    """Yield the documents of files and folders in order, each checked against the limits.
 
-    `max_bytes` limits one document's text as well; `id_prefix` is put before every id. An `extractor` reads all files
-    but those of JSON.
+    `max_bytes` also limits a document's text. `id_prefix` precedes every id. An `extractor` reads all files except
+    JSON.
     """
     found = read_from(
         paths, on_error=on_error, on_skip=on_skip, max_bytes=max_bytes, id_prefix=id_prefix, extractor=extractor
@@ -91,7 +92,7 @@ def read_from(
     id_prefix: str = "",
     extractor: FileExtractor | None = None,
 ) -> Iterator[tuple[Path, Document]]:
-    """The same, each with the one of `paths` that it comes from."""
+    """Yield the same documents, each with the element of `paths` that it comes from."""
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
 
@@ -126,7 +127,7 @@ def _attempts(file: Path, name: str, extractor: FileExtractor | None) -> Iterato
 def _files(
     path: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None
 ) -> Iterator[tuple[str, Path]]:
-    """The files at `path` that can be read, each with a name for its document: in a folder, the path within it."""
+    """Yield the readable files at `path`, each with a name for its document (in a folder, the path within it)."""
     if path.is_dir():
         found = _files_below(path, refuse, extractor)
         if not found and extractor is None:
@@ -147,14 +148,14 @@ def _files(
 
 
 def _files_below(folder: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None) -> list[Path]:
-    """The files in a folder and its subfolders that documents can be read from, in order.
+    """Return the readable files of a folder and its subfolders, in order.
 
-    A folder that cannot be listed is refused, whatever else is found. The files include those that cannot be examined,
-    such as a broken link: the attempt to read them reports the error.
+    A folder that cannot be listed is always refused. The result includes files that cannot be examined, such as a
+    broken link: the attempt to read them reports the error.
     """
 
     def unlisted(error: OSError) -> None:
-        refuse(InvalidInput(f"{error.filename}: this folder cannot be listed: {error.strerror}"))
+        refuse(InvalidInput(f"{error.filename}: cannot list this folder: {error.strerror}"))
 
     below = (Path(at) / name for at, _, names in os.walk(folder, onerror=unlisted) for name in names)
     return sorted(file for file in below if _is_document(file, folder, extractor) and _may_be_read(file))
@@ -163,7 +164,7 @@ def _files_below(folder: Path, refuse: Callable[[RequestError], None], extractor
 def _is_document(file: Path, folder: Path, extractor: FileExtractor | None) -> bool:
     if file.suffix.lower() in _READERS:
         return True
-    # What is hidden belongs to programs: `.git` is full of files without an ending.
+    # Hidden files belong to programs. For example, `.git` contains many files without an ending.
     hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
     return extractor is not None and not hidden and may_be_document(file.name)
 
@@ -193,7 +194,7 @@ def _unreadable(file: Path, error: OSError) -> InvalidInput:
 
 
 def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
-    """The document, unless it exceeds a limit or repeats an id; `places` has the place of each id so far."""
+    """Return the document unless it exceeds a limit or repeats an id; `places` maps each id so far to its file."""
     size = len(document.text.encode())
     if size > max_bytes:
         raise InputTooLong(f"{where}: document {document.id!r} has {size} bytes, the limit is {max_bytes}")
@@ -208,7 +209,7 @@ def _checked(document: Document, where: str, max_bytes: int, places: dict[str, s
 
 
 def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = None) -> Document:
-    """A document from values of a file; `where` begins the error message about the first invalid value."""
+    """Create a document from values of a file; `where` starts the error message about the first invalid value."""
     if not isinstance(id, str) or not id.strip():
         raise InvalidInput(f"{where}: 'id' is {_shown(id)}, must be non-empty text")
     if not isinstance(text, str):
@@ -222,7 +223,7 @@ def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = N
     try:
         f"{id}{title}{text}".encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(f"{where}: holds a lone surrogate, which is not valid Unicode") from error
+        raise InvalidInput(f"{where}: contains a lone surrogate, which is not valid Unicode") from error
     return Document(id=id, text=text, title=title, metadata=metadata or {})
 
 
@@ -236,7 +237,7 @@ def _plain(file: Path, name: str) -> Iterator[_Attempt]:
 
 
 def _extracted(file: Path, name: str, extractor: FileExtractor) -> Document:
-    """The clean text of a file, with its map."""
+    """Return the clean text of a file with its source map."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -271,7 +272,7 @@ def _markdown(file: Path, name: str) -> Iterator[_Attempt]:
 
 
 def _json_lines(file: Path, name: str) -> Iterator[_Attempt]:
-    del name  # every line has an id of its own
+    del name  # every line has its own id
     try:
         with file.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -297,7 +298,7 @@ def _json_line(where: str, line: bytes) -> Document:
 
 
 def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
-    """The documents of a SQuAD or CORD-19 file, which are told apart by their fields."""
+    """Yield the documents of a SQuAD or CORD-19 file; the fields show which of the two it is."""
     try:
         value = json.loads(_read_text(file))
     except (ValueError, RecursionError) as error:
@@ -308,14 +309,14 @@ def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
         yield str(file), lambda: _cord19(file, value)
     else:
         raise InvalidInput(
-            f"{file}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text');"
-            " documents of your own go into a .jsonl file"
+            f"{file}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text'); put your"
+            " own documents into a .jsonl file"
         )
-    del name  # the entries have ids of their own
+    del name  # every entry has its own id
 
 
 def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
-    """One document for each paragraph, `<title>:<n>`; `<n>` counts on through articles that share a title."""
+    """Yield a document `<title>:<n>` for each paragraph; `<n>` continues through articles with the same title."""
     counts: dict[str, int] = {}
     for index, article in enumerate(articles):
         where = f"{file}: data[{index}]"

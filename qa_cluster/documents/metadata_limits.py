@@ -1,6 +1,6 @@
-"""What metadata may hold besides their size: values that every reader of their JSON understands alike.
+"""Limits of metadata besides their size: values that every JSON parser reads in the same way.
 
-Parsers give up on deep nesting, each at a depth of its own, and make a float of an integer that does not fit 64 bits.
+Parsers refuse deep nesting, each at its own depth, and turn an integer that does not fit 64 bits into a float.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 MAX_DEPTH = 32
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
 
-# Only a text with so many digits in a row may hold an integer beyond 64 bits.
+# A text without so many digits in a row contains no integer beyond 64 bits.
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def may_hold_long_number(text: bytes) -> bool:
-    """Whether there may be an integer beyond 64 bits in JSON, where a fast parser would make a float of it."""
+    """Whether JSON may contain an integer beyond 64 bits, which a fast parser would turn into a float."""
     return _LONG_NUMBER.search(text) is not None
 
 
 def check_integer(digits: str) -> int:
-    """The integer, for parsers of JSON; ValueError if it does not fit 64 bits."""
-    # Python itself refuses to parse some thousands of digits.
+    """Return the integer, as a hook for JSON parsers; ValueError if it does not fit 64 bits."""
+    # Python refuses to parse some thousands of digits.
     value = int(digits) if len(digits) <= 20 else MAX_INTEGER + 1
     if (fault := _of_integer(value, digits)) is not None:
         raise ValueError(fault)
@@ -31,7 +31,7 @@ def check_integer(digits: str) -> int:
 
 
 def fault_of(value: Any, depth: int = 1) -> str | None:
-    """Why metadata are refused, None if they are not.
+    """Return the reason to refuse metadata; None if they are valid.
 
     >>> fault_of({"a": [1]}), fault_of({"a": 2**64})
     (None, 'has the number 18446744073709551616, the limit is 64 bits: write it as text')

@@ -1,11 +1,17 @@
-"""Packs where the sentences of a document stand in its text, so that a shard can cut any of them out. Pure.
+"""Packs the sentence offsets of a document, so that a shard can cut any sentence out of the text.
 
-The packed places are a byte, the width of a record, and a record for each sentence, so that one is found by its number.
-A record has the sentence's first code point (u32), its length in code points (u16) and a check of its bytes (u16). In a
-text that is not ASCII, the record goes on with its first byte (u32) and its length in bytes (u16). The scripts in
-``qa_cluster/scripts`` know this form, too.
+The packed form is one byte, the width of a record, and then one record per sentence. A sentence is therefore found by
+its number. A record has three fields:
 
-The check tells when the text is no longer the one that was split: a client has just written another one by ``SET``.
+- the sentence's first code point (u32)
+- its length in code points (u16)
+- a checksum of its bytes (u16)
+
+If the text is not ASCII, a record also has the first byte (u32) and the length in bytes (u16). The scripts in
+``qa_cluster/scripts`` read the same form.
+
+The checksum shows that the text is no longer the text that was split, because a client has just replaced it with
+``SET``.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ NARROW, WIDE = _NARROW.size, _WIDE.size
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A sentence: its number, its text, and its first code point in the document."""
+    """A sentence with its number, its text, and its first code point in the document."""
 
     index: int
     text: str
@@ -30,7 +36,7 @@ class Placed:
 
 
 def pack_places(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
-    """The places of the sentences at `spans` (code points, ascending, without overlaps).
+    """Pack the offsets of the sentences at `spans` (code points, ascending, without overlaps).
 
     >>> pack_places("A cat. No!", [(0, 6), (7, 10)]).hex(" ")
     '08 00 00 00 00 06 00 a9 1f 07 00 00 00 03 00 ee 1e'
@@ -50,12 +56,13 @@ def pack_places(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 def cut(first: int, width: int, records: bytes, text: bytes) -> Iterator[Placed | None]:
-    """The sentences of a stretch of a document, from number `first` on; None for one whose text has changed.
+    """Yield consecutive sentences of a document, from number `first`; None for a sentence whose text has changed.
 
     Args:
-        width: bytes of a record.
-        records: those of the sentences, one after the other.
-        text: the text from the first sentence's first byte on, as it is now.
+        first: the number of the first sentence.
+        width: the bytes of a record.
+        records: the records of the sentences.
+        text: the current text, from the first byte of the first sentence.
     """
     begin = 0
     for number in range(len(records) // width):

@@ -1,10 +1,10 @@
 """Splits a text into sentences, as exact spans of code points.
 
-A change of its results needs a new `SPLITTER_VERSION`: documents split by another version are split again.
-
-The text is never rewritten: ``text[start:end]`` is the sentence, spans are in order and do not overlap, and every
-character that is not white space belongs to one. Text that is not prose (tables, lists, code, base64) is split at lines
+The text stays unchanged: ``text[start:end]`` is the sentence. Spans are in order and do not overlap, and every
+character that is not white space is in a span. Text that is not prose (tables, lists, code, base64) is split at lines,
 or cut to a length that the reader can read.
+
+Raise `SPLITTER_VERSION` with every change of the results: documents with another version are then split again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import chain, pairwise
 
 import nupunkt
 
-# The first number is for changes in this module; the package's version is for its rules and abbreviations.
+# The first number is the version of this module; the package's version covers its rules and abbreviations.
 SPLITTER_VERSION = f"1-nupunkt-{nupunkt.__version__}"
 MAX_SENTENCE_LENGTH = 1500
 MAX_SENTENCE_TOKENS = 256
@@ -25,21 +25,21 @@ MAX_BLOCK_LENGTH = 10_000
 SentenceSpan = tuple[int, int]
 
 _BLANK_LINE = re.compile(r"(?:\r\n|[\n\r\v\x85\u2028])[^\S\n\r]*(?:\r\n|[\n\r\v\x85\u2028])|[\f\u2029]")
-# A line that begins like this starts a new block, even if the line before has no full stop.
+# A line that starts like this starts a new block, even if the previous line has no full stop.
 _NEW_ITEM = re.compile(
     r"[\n\r](?=[^\S\n\r]*(?:[-*+\u2022\u2023\u25aa\u2013][^\S\n\r]|\(?\d{1,3}[.)][^\S\n\r]|[a-zA-Z][)][^\S\n\r]"
     r"|#{1,6}[^\S\n\r]|\||>>>|```))"
 )
 # Lines of tables, rules and code: each is a block of its own.
 _STRUCTURED = re.compile(r"\t|\S {3,}\S.* {3,}\S|^\s*\||[;{}]$|^\s*([=\-~*_#^])\1{2,}$")
-# What a structured line has at least.
+# Each structured line matches this fast pattern.
 _MAY_BE_STRUCTURED = re.compile(r"\t| {3}|[|;{}]|[=\-~*_#^]{3}")
-# Full stops that need no space after them, with the closing quotes and brackets that follow.
+# Full stops that need no space after them, with closing quotes and brackets.
 _UNSPACED_STOP = re.compile(
     r"[\u3002\uff01\uff1f\uff61\uff0e\u203c\u2047\u2048\u2049\u0964\u0965\u06d4\u061f\u1362\u1367\u17d5\u104b\u166e]+"
     r"[\u300d\u300f\u201d\u2019\"')\uff09\u3011\u300b\u3009\]]*"
 )
-# Without any of these the splitter finds one sentence.
+# The splitter finds one sentence in a text without any of these.
 _STOP = re.compile(r"[.!?\u2026]")
 _LIKELY_END = re.compile(r"[.!?](?=\s)")
 _CLAUSE = re.compile(r"[;:,\u2014\u2013](?=\s)|[\u3001\uff0c\uff1b\uff1a\uff64]")
@@ -49,12 +49,12 @@ _DENSE = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
 )
 
-# The splitter's model is not thread-safe: it keeps state while it runs.
+# The splitter's model is not thread-safe: it has state while it runs.
 _lock = threading.Lock()
 
 
 def split_sentences(text: str) -> list[SentenceSpan]:
-    """Start and end of every sentence of a text.
+    """Return the start and end of every sentence of a text.
 
     >>> text = "Dr. Smith went home. He slept."
     >>> [text[start:end] for start, end in split_sentences(text)]
@@ -64,7 +64,7 @@ def split_sentences(text: str) -> list[SentenceSpan]:
 
 
 def sentence_spans(text: str) -> Iterator[SentenceSpan]:
-    """The same, one after the other: whoever needs the first ones only has no work with the others."""
+    """Yield the spans of `split_sentences` one by one; the caller may stop early and save work."""
     for block_start, block_end in _blocks(text):
         for start, end in _prose(text, block_start, block_end):
             trimmed = _trim(text, start, end)
@@ -73,7 +73,7 @@ def sentence_spans(text: str) -> Iterator[SentenceSpan]:
 
 
 def _blocks(text: str) -> Iterator[SentenceSpan]:
-    """Paragraphs and list items, and single lines where a paragraph is a table or code."""
+    """Yield paragraphs and list items, and single lines of a paragraph that is a table or code."""
     breaks = chain(_BLANK_LINE.finditer(text), _NEW_ITEM.finditer(text))
     for start, end in pairwise(sorted({0, len(text), *(match.end() for match in breaks)})):
         lines = text[start:end].splitlines(keepends=True) if _MAY_BE_STRUCTURED.search(text, start, end) else ()
@@ -99,7 +99,8 @@ def _is_structured(line: str) -> bool:
 
 
 def _prose(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
-    # For some texts (a run of "!") the splitter's time grows with the square of the length: it gets long ones in parts.
+    # For some texts (such as a run of "!"), the splitter's time grows with the square of the length. It gets long
+    # blocks in parts.
     while end - start > MAX_BLOCK_LENGTH:
         edges = (m.end() for m in _LIKELY_END.finditer(text, start, start + MAX_BLOCK_LENGTH))
         edge = max(edges, default=start + MAX_BLOCK_LENGTH)
@@ -137,35 +138,35 @@ def _trim(text: str, start: int, end: int) -> SentenceSpan | None:
 
 
 def _token_estimate(word: str) -> int:
-    """About how many word pieces a word becomes: in dense scripts one per character, else 1, or one per 4 if long."""
+    """Estimate the word pieces of a word: one per character in dense scripts, else one, or one per 4 characters."""
     if not word.isascii() and _DENSE.search(word):
         return len(word)
     return (len(word) + 3) // 4 if len(word) > 8 else 1
 
 
 def _limit(text: str, start: int, end: int) -> int:
-    """The last place where a sentence that begins at ``start`` may end."""
+    """Return the last position at which a sentence that starts at ``start`` may end."""
     end = min(end, start + MAX_SENTENCE_LENGTH)
     if end - start <= MAX_SENTENCE_TOKENS:
         return end
     tokens = 0
     part = text[start:end]
     if part.isascii():
-        # Most sentences are short enough: for them it need not be known where each word ends.
+        # Most sentences are short enough, so that the end of each word need not be found.
         found = _WORD_OR_MARK.findall(part)
         if len(found) + sum([(len(word) - 1) // 4 for word in found if len(word) > 8]) <= MAX_SENTENCE_TOKENS:
             return end
     for match in _WORD_OR_MARK.finditer(text, start, end):
         size = _token_estimate(match.group())
         if tokens + size > MAX_SENTENCE_TOKENS:
-            # Only a word that exceeds the limit alone is cut; all others stay whole.
+            # Cut only a word that exceeds the limit alone.
             return match.start() if tokens else min(match.end(), start + MAX_SENTENCE_TOKENS)
         tokens += size
     return end
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
-    """The pieces of a sentence, each within the limits: cut after a clause, else between words, else anywhere."""
+    """Yield the parts of a sentence, each within the limits: cut after a clause, else between words, else anywhere."""
     while start < end:
         limit = _limit(text, start, end)
         if limit >= end:

@@ -1,15 +1,18 @@
-"""The map of a document back to its file: sections and places, as they stand in its metadata under ``_source``.
+"""The source map of a document: headings and positions in its file. It is in the metadata under ``_source``.
 
     {"file": "gzip.1.gz", "format": "roff", "extractor": 1, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS", "-f"]],
      "unit": "line", "places": "<base64>"}
 
-An entry of `sections` has the distance of its start from that of the entry before, how many headings of the path before
-it keeps, and the further headings; no heading means that no section is there. `places` are pairs of numbers, seven bits
-a byte, the lowest first: the distance of a paragraph's start from the one before, and that of its line or page,
-doubled, less one if it is negative. Starts are code points of the text.
+Starts are code points of the text. The fields are delta-encoded:
 
-Whoever stores documents may write such a map; one that cannot be read counts as none. What is too large is thinned out:
-first the deepest headings go, and every second place.
+- An entry of `sections` has the distance from the previous start, the number of headings that it shares with the
+  previous path, and its further headings. An entry without headings ends all sections.
+- `places` are pairs of numbers: the distance from the start of the previous paragraph, and the distance from its line
+  or page. Each number takes seven bits a byte, the lowest first. The second number is doubled, less one if it is
+  negative.
+
+Any client may store such metadata; a source map that cannot be read is ignored. A source map that is too large is
+reduced: the deepest headings are removed first, then every second position.
 """
 
 from __future__ import annotations
@@ -33,10 +36,10 @@ UNITS = ("line", "page")
 
 @dataclass(frozen=True, slots=True)
 class SourceMap:
-    """Where the parts of a document's text come from.
+    """The positions of the parts of a document's text in its file.
 
     Attributes:
-        file: the name of the file; empty if it is not known.
+        file: the name of the file; empty if it is unknown.
         starts, paths: each section's start, ascending, and its headings, the outermost first.
         place_starts, numbers: each paragraph's start, ascending, and its `unit`, counted from 1.
     """
@@ -50,17 +53,20 @@ class SourceMap:
     numbers: tuple[int, ...] = ()
 
     def section_at(self, start: int) -> tuple[str, ...]:
-        """The headings above a place of the text."""
+        """Return the headings above a position of the text."""
         found = bisect_right(self.starts, start)
         return self.paths[found - 1] if found else ()
 
     def number_at(self, start: int) -> int | None:
-        """The line or page where the paragraph of a place of the text begins."""
+        """Return the line or page where the paragraph at a position of the text starts."""
         found = bisect_right(self.place_starts, start)
         return self.numbers[found - 1] if found else None
 
     def source_at(self, start: int) -> Source | None:
-        """The file, and the line or page where the paragraph of a place of the text begins; None without a file."""
+        """Return the file, and the line or page where the paragraph at a position of the text starts.
+
+        None without a file.
+        """
         if not self.file:
             return None
         number = self.number_at(start)
@@ -79,7 +85,7 @@ def write_map(
     unit: str = "",
     places: Sequence[tuple[int, int]] = (),
 ) -> dict[str, Any]:
-    """The metadata value of a map: `sections` are starts with their headings, `places` starts with line or page.
+    """Return a source map as metadata. `sections` are starts with headings, `places` are starts with line or page.
 
     >>> write_map("a.rst", "rst", 1, [(0, ["Top"]), (9, ["Top", "Below"])])["sections"]
     [[0, 0, 'Top'], [9, 1, 'Below']]
@@ -140,7 +146,7 @@ def _append(data: bytearray, number: int) -> None:
 
 
 def read_map(metadata: Mapping[str, Any]) -> SourceMap:
-    """The map in a document's metadata; `NO_MAP` where there is none that can be read."""
+    """Return the source map in a document's metadata; `NO_MAP` if it is missing or cannot be read."""
     value = metadata.get(FIELD)
     if not isinstance(value, Mapping):
         return NO_MAP
@@ -164,7 +170,7 @@ def _sections(packed: Any) -> tuple[tuple[int, ...], tuple[tuple[str, ...], ...]
         if not (isinstance(distance, int) and isinstance(kept, int) and distance >= 0 and 0 <= kept <= len(path)):
             raise ValueError(f"not a section: {distance!r}, {kept!r}")
         if not all(isinstance(heading, str) for heading in headings):
-            raise ValueError("a heading is no text")
+            raise ValueError("a heading is not text")
         at, path = at + distance, (*path[:kept], *headings)[:MAX_DEPTH]
         starts.append(at)
         paths.append(path)
@@ -197,14 +203,14 @@ def _unpacked(data: bytes) -> Iterator[int]:
 
 
 def shown_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata as answers have it: without the map, of which they have their own section and place."""
+    """Return metadata as answers show them: without the source map, because answers have a section and a source."""
     if FIELD not in metadata:
         return metadata
     return {name: value for name, value in metadata.items() if name != FIELD}
 
 
 def filter_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata as filters see it: of the map, only the file's name and format."""
+    """Return metadata as filters see them: only the file name and the format of the source map."""
     value = metadata.get(FIELD)
     if not isinstance(value, Mapping):
         return metadata

@@ -1,6 +1,6 @@
 """Documents as they are stored: limits, versions, and the script calls that write and remove them.
 
-Builders check their input and return a `ScriptCall`; parsers take the reply of that call. Nothing here talks to a
+Builders check their input and return a `ScriptCall`; parsers take the reply of the call. This module never calls a
 server.
 """
 
@@ -28,12 +28,12 @@ MAX_TITLE_BYTES = 4096
 MAX_METADATA_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 5_000_000
 MAX_SOURCE_BYTES = 4096
-# Removing a document removes its cached answers in the same step, which takes 2 to 3 ms for so many, whose names have
-# so many bytes.
+# Removing a document removes its cached answers in the same step. With this number of answers and bytes of their names,
+# the step takes 2 to 3 ms.
 MAX_ANSWERS = 1000
 MAX_ANSWER_NAMES_BYTES = 256_000
 BLOCK_SENTENCES = 64
-"""Sentences whose tokens are stored together."""
+"""The number of sentences whose tokens are stored together."""
 
 ANY_VERSION = "*"
 NO_VERSION = ""
@@ -53,7 +53,7 @@ class DocumentInput:
 
     @property
     def name(self) -> keys.DocumentName:
-        """What stands for it in keys."""
+        """The name of the document in keys."""
         return keys.DocumentName.of(self.document_id, self.collection)
 
 
@@ -62,10 +62,10 @@ class DocumentRecord:
     """The stored record of a document.
 
     Attributes:
-        sentences: their number; None while the document is not split.
-        splitter: the version of the splitter that made them; empty if it is not recorded.
-        tokenized: whether questions are answered from this version.
-        analyzer: the version of the analyzer that made the postings; empty for the layout of earlier versions.
+        sentences: the number of sentences; None while the document is not split.
+        splitter: the version of the splitter; empty if it is not recorded.
+        tokenized: whether this version is indexed.
+        analyzer: the version of the analyzer that made the postings; empty if it is not recorded.
     """
 
     document_id: str
@@ -79,7 +79,7 @@ class DocumentRecord:
     analyzer: str
 
     def is_current(self, splitter: str, analyzer: str) -> bool:
-        """Whether questions find this version as this splitter and this analyzer make it."""
+        """Whether this version is indexed with this splitter and this analyzer."""
         return self.tokenized and self.splitter == splitter and self.analyzer == analyzer
 
 
@@ -88,12 +88,12 @@ class SentenceRecord:
     """A stored sentence and its neighbours.
 
     Attributes:
-        start: its first code point in the document.
-        answer: the cached answer to the question, empty if there is none.
-        left, right: its neighbours, the nearest first.
-        blocks: the stored tokens of `BLOCK_SENTENCES` sentences each, in order; empty where there are none.
-        first_block: the number of the first of them.
-        metadata: of the document, JSON; empty if it was not asked for.
+        start: the first code point of the sentence in the document.
+        answer: the cached answer to the question; empty if it is missing.
+        left, right: the neighbours, the nearest first.
+        blocks: the stored tokens of `BLOCK_SENTENCES` sentences each, in order; empty for a missing block.
+        first_block: the number of the first block.
+        metadata: the metadata of the document as JSON; empty unless requested.
     """
 
     index: int
@@ -112,9 +112,9 @@ class SentenceRecord:
 
 @dataclass(frozen=True, slots=True)
 class FoundDocument:
-    """A document of which sentences were fetched: for each of them `passages` has it with its neighbours.
+    """A document with some of its sentences: `passages` has each sentence with its neighbours.
 
-    `epoch` is that of the document's partition. A passage leaves out sentences that do not exist.
+    `epoch` is the epoch of the document's partition. A passage leaves out sentences that do not exist.
     """
 
     epoch: int
@@ -126,10 +126,11 @@ class FoundDocument:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """What a put did: `version` is the one now, empty for none; `source` that of the version before, if it is known.
+    """The result of a put. `version` is the current version, empty if the document does not exist.
 
-    `status` is stored, unchanged, conflict, stale, or no_collection: the document's collection does not exist.
-    `pending_bytes` are those of the texts that wait for their worker, in the document's partition.
+    `status` is stored, unchanged, conflict, stale, or no_collection: the document's collection does not exist. `source`
+    is the source of the previous version, if it is known. `pending_bytes` is the size of the pending documents in the
+    partition.
     """
 
     status: str
@@ -142,7 +143,10 @@ class PutResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """What a delete did: `status` is deleted, missing, conflict or stale; `version` is the one before, or empty."""
+    """The result of a delete: `status` is deleted, missing, conflict or stale.
+
+    `version` is the previous one, or empty.
+    """
 
     status: str
     version: str
@@ -150,9 +154,9 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """What indexing makes of a text: `places` is from `pack_places`, `packed` from `pack_sentences`.
+    """What indexing needs of a text: `places` is the result of `pack_places`, `packed` of `pack_sentences`.
 
-    That of a long text comes in `parts` instead, each with the number of its sentences.
+    A long text has `parts` instead, each with the number of its sentences.
     """
 
     splitter: str
@@ -164,7 +168,7 @@ class IndexedText:
 
 
 def check_document_id(document_id: object) -> str:
-    """The id itself, if it is valid; the error names the fault."""
+    """Return the id if it is valid; the error names the fault."""
     if not isinstance(document_id, str) or not document_id:
         raise InvalidInput(f"document id must be a non-empty string, got {document_id!r}"[:200], place="id")
     if not is_unicode(document_id):
@@ -182,7 +186,7 @@ def check_document(
     metadata: Mapping[str, Any] | None = None,
     collection: object = keys.DEFAULT_COLLECTION,
 ) -> DocumentInput:
-    """The document, if it is within all limits; the error names the value and the limit.
+    """Return the document if it is within all limits; the error names the value and the limit.
 
     >>> check_document("a", "A cat.", "Cats").version
     'bf85ebfc8ac05950'
@@ -209,13 +213,13 @@ def check_length(text: str, what: str) -> None:
     end = end_of_limit(text)
     if end is not None:
         raise InputTooLong(
-            f"text {what} has more than {MAX_SENTENCES} sentences, the limit, which its first {end} of {length} code"
-            " points have: divide it into several documents"
+            f"text {what} has more than {MAX_SENTENCES} sentences, the limit: its first {end} of {length} code"
+            " points reach the limit. Divide it into several documents"
         )
 
 
 def check_source(source: object) -> str:
-    """The name of a source of documents, if it may be one; the error names the fault."""
+    """Return the name of a document source if it is valid; the error names the fault."""
     checked = _check_text("source", source)
     if (size := len(checked.encode())) > MAX_SOURCE_BYTES:
         raise InputTooLong(f"source {checked[:40]!r}.. has {size} bytes, the limit is {MAX_SOURCE_BYTES}")
@@ -231,7 +235,7 @@ def _check_text(name: str, value: object) -> str:
 
 
 def canonical_metadata(metadata: object, what: str) -> str:
-    """Metadata as JSON that is the same for equal metadata."""
+    """Return metadata as JSON that is the same for equal metadata."""
     if not isinstance(metadata, Mapping):
         raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}", place="metadata")
     if (fault := fault_of(metadata)) is not None:
@@ -257,7 +261,7 @@ def document_version(title: str, metadata: str, text: str) -> str:
 
 
 def document_keys(document: str, tag: str) -> tuple[str, ...]:
-    """The keys that every document script takes, in their order."""
+    """Return the keys that every document script takes, in their order."""
     collection = keys.document_name(document).collection
     return (
         keys.paragraphs_key(document, tag),
@@ -276,13 +280,16 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
 def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ScriptCall:
     """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist).
 
-    `source` names where it comes from; no version depends on it.
+    `source` is the source of the document; the version does not depend on it.
     """
     return _put("put", document, tag, if_version, source)
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
-    """Write the record of a text that a client wrote with ``SET``; it does nothing once the text has changed again."""
+    """Write the record of a text that a client wrote with ``SET``.
+
+    The script does nothing if the text has changed again.
+    """
     return _put("adopt", document, tag, if_version)
 
 
@@ -302,7 +309,7 @@ def _put(mode: str, document: DocumentInput, tag: str, condition: str, source: s
 
 
 def parse_put(reply: Sequence[Any]) -> PutResult:
-    """The reply to `put_document` or `adopt_document`."""
+    """Parse the reply to `put_document` or `adopt_document`."""
     if len(reply) != 6:
         raise ClusterError(f"put of a document got an unexpected reply: {reply!r}"[:200])
     status, version, created, tokenized, pending_bytes, source = reply
@@ -312,32 +319,35 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
 
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
-    """Remove a document and everything made from it."""
+    """Remove a document and everything derived from it."""
     return ScriptCall("delete_document", document_keys(document, tag), ("delete", if_version, ANY_NOTE))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
-    """Remove what is left of a document whose text a client removed; it does nothing if there is a text again."""
+    """Remove the rest of a document whose text a client removed. The script does nothing if the text exists again."""
     return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION, ANY_NOTE))
 
 
 def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) -> ScriptCall:
-    """Remove a version but not the text: a client has replaced it by a text that cannot be read."""
+    """Remove a version but not the text: a client has replaced the text with one that cannot be read."""
     return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version, note))
 
 
 def read_note(document: str, tag: str) -> tuple[str, str, str]:
-    """The command that reads the note of a document's changes; a text that is read after it has all of them."""
+    """Return the command that reads a document's change note.
+
+    A text that is read afterwards has all the changes of the note.
+    """
     return "HGET", keys.pending_key(tag), keys.document_name(document)
 
 
 def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
-    """Nothing is left to do about the changes up to this note, if the version still stands (`NO_VERSION`: none)."""
+    """Settle the changes up to this note if the version is still current (`NO_VERSION`: no record): no work remains."""
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
 
 def parse_delete(reply: Sequence[Any]) -> DeleteResult:
-    """The reply to `delete_document`, `forget_document` or `forget_version`."""
+    """Parse the reply to `delete_document`, `forget_document` or `forget_version`."""
     if len(reply) != 2:
         raise ClusterError(f"removal of a document got an unexpected reply: {reply!r}"[:200])
     return DeleteResult(_text(reply[0]), _text(reply[1]))
@@ -353,10 +363,10 @@ def index_document(
     place: str = "",
     note: str = ANY_NOTE,
 ) -> ScriptCall:
-    """Index a version and store its sentences' places: questions find it then. The reply is ``[stored | stale]``.
+    """Index a version and store its sentence offsets; questions then find it. The reply is ``[stored | stale]``.
 
-    A document that was sent in parts is open at `place` in the index: it is committed, or aborted if it is stale. It
-    waits no more unless it has changed since this `note` of it (`read_note`).
+    A document that was sent in parts is open at `place` in the index: the script commits it, or aborts it if it is
+    stale. The document is no longer pending unless it has changed since the change note `note` (`read_note`).
     """
     args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed, place, note)
     return ScriptCall("index_document", document_keys(document, tag), args)
@@ -369,16 +379,20 @@ def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: M
 
 
 def loose_sentences(document: str, tag: str) -> ScriptCall:
-    """Drop the answers of sentences that a client keeps without a document; the reply is 0 if there is a document."""
+    """Delete the cached answers of sentences that a client stores without a document.
+
+    The reply is 0 if there is a document.
+    """
     return ScriptCall("loose_sentences", document_keys(document, tag), ())
 
 
 def read_sentence(
     sentence: keys.SentenceRef, question: str, model: str = "", *, around: int = 0, metadata: bool = False
 ) -> ScriptCall:
-    """Everything that is needed to answer from a sentence; `parse_sentence_record` parses the reply.
+    """Fetch what is needed to answer from a sentence; `parse_sentence_record` parses the reply.
 
-    ``around`` is how many neighbours are fetched on each side, at most; `metadata`, whether the document's comes too.
+    ``around`` is the number of neighbours on each side, at most; `metadata` says whether to fetch the document's
+    metadata.
     """
     name = (sentence.document, sentence.tag)
     names = (
@@ -394,7 +408,10 @@ def read_sentence(
 
 
 def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRecord | None:
-    """The reply to `read_sentence` for sentence number ``index``: None where there is none in the text as it is now."""
+    """Parse the reply to `read_sentence` for sentence number ``index``.
+
+    None if the current text has no such sentence.
+    """
     if reply is None:
         return None
     if len(reply) != 11:
@@ -427,12 +444,12 @@ def _is_there(placed: Placed | None) -> bool:
 
 
 def _blob(value: Any) -> bytes:
-    # the worker gets bytes that are valid UTF-8 as text
+    # in the worker, bytes that are valid UTF-8 arrive as text
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
 def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
-    """Sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
+    """Fetch sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
     names = (
         keys.paragraphs_key(document, tag),
         keys.places_key(document, tag),
@@ -444,11 +461,11 @@ def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) ->
 
 
 def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
-    """The reply to `read_hits`: None where there is no such document."""
+    """Parse the reply to `read_hits`; None if the document does not exist."""
     if reply is None:
         return None
     if len(reply) != 6:
-        raise ClusterError(f"sentences of a document are an unexpected reply: {reply!r}"[:200])
+        raise ClusterError(f"unexpected reply for sentences of a document: {reply!r}"[:200])
     epoch, version, title, metadata, width, passages = reply
     return FoundDocument(
         int(epoch),
@@ -477,9 +494,9 @@ def store_answer(
     ttl_seconds: int,
     most_bytes: int = SENTENCE_ANSWERS_MB << 20,
 ) -> ScriptCall:
-    """Cache an answer if the sentence still is ``text`` of ``version``; the reply is 1, or 0 if it is not.
+    """Cache an answer if the sentence is still ``text`` of ``version``; the reply is 1 if it is stored, else 0.
 
-    All cached answers of the partition take about ``most_bytes`` at most: the oldest give way.
+    All cached answers of the partition take about ``most_bytes`` at most; the oldest are evicted.
     """
     name = (sentence.document, sentence.tag)
     own = keys.answer_key(sentence, question, model)
@@ -500,7 +517,7 @@ def store_answer(
 
 
 def drop_answers(tag: str, names: tuple[str, ...]) -> ScriptCall:
-    """Drop cached answers of a partition by their keys; the reply is how many there were."""
+    """Delete cached answers of a partition by their keys; the reply is the number of deleted answers."""
     return ScriptCall("drop_answers", (keys.kept_key(tag), keys.kept_bytes_key(tag), keys.flight_key(tag), *names), ())
 
 
@@ -508,12 +525,12 @@ RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "s
 
 
 def read_record(document: str, tag: str) -> tuple[str, ...]:
-    """The command that reads a document's record."""
+    """Return the command that reads a document's record."""
     return ("HMGET", keys.document_key(document, tag), *RECORD_FIELDS)
 
 
 def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
-    """The reply to `read_record`: None where there is no document."""
+    """Parse the reply to `read_record`; None if the document does not exist."""
     values = [None if value is None else _text(value) for value in reply]
     if len(values) != len(RECORD_FIELDS):
         raise ClusterError(f"unexpected reply for the record of a document: {reply!r}"[:200])

@@ -1,10 +1,10 @@
-"""Whether a text can be stored at all."""
+"""Whether a text can be stored."""
 
 from __future__ import annotations
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a string can be encoded, that is, holds no lone surrogates."""
+    """Whether a string can be encoded: it has no lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:

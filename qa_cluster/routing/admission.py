@@ -1,14 +1,14 @@
-"""Lets in only as many questions as can be answered in time: the others are refused while they wait, not at the end.
+"""Admits only as many questions as can be answered before their deadlines, and refuses the others early.
 
-`at_once` questions are worked on; others, `most_waiting` at most, wait. Whose turn it is depends on the asker (an API
-key, see `on_behalf`): of those with waiting questions the one for whom the fewest are worked on goes next, and an
-asker's own go in the order of their arrival. An asker for whom none is worked on need not wait for others to end, as
-long as no more than `SPARE_TURNS` have been let in like that. When all places to wait are taken, the asker with the
-most of them loses its newest to one who has fewer.
+`at_once` questions are answered at the same time; up to `most_waiting` more are queued. Each asker (an API key, see
+`on_behalf`) has a queue. The next question is from the asker with the fewest questions in work, and an asker's
+questions are taken in the order of their arrival. An asker without a question in work need not wait for others to end:
+up to `SPARE_TURNS` questions are admitted in addition. If all queues together are full, the asker with the most queued
+questions loses its newest one to an asker with fewer.
 
-While some wait, the times at which questions end tell the pace of the cluster. By that pace, a question that cannot end
-before its deadline any more is refused at once, so its caller can go elsewhere or come back, and the cluster does no
-work that nobody will get.
+While questions are queued, the times at which questions end show the throughput of the cluster. A question that cannot
+end before its deadline at this rate is refused at once. Its caller can then retry elsewhere, and the cluster does no
+work in vain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from qa_cluster.tracing import step
 
 from .on_behalf import asker
 
-# How many ends make a pace: a few that came together say little, and old ones speak of another load.
+# The number of ends that the rate is computed from. Fewer ends say little, and old ends belong to another load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8
@@ -33,7 +33,7 @@ SPARE_TURNS = 8
 
 @dataclass(eq=False, slots=True)
 class _Waiting:
-    """A question that waits: whose it is, until when it must have ended, and what wakes it."""
+    """A queued question: its asker, its deadline, and the future that wakes it."""
 
     asker: str
     until: float
@@ -41,7 +41,7 @@ class _Waiting:
 
 
 class Admission:
-    """The questions of one process that are worked on, and those that wait.
+    """The questions of one process that are in work, and the questions that are queued.
 
     >>> admission = Admission(64, 256)
     >>> async with admission.turn(seconds=10.0):
@@ -53,30 +53,30 @@ class Admission:
         self._most_waiting = most_waiting
         self._clock = clock
         self._working: Counter[str] = Counter()
-        self._queues: dict[str, deque[_Waiting]] = {}  # by asker, in the order in which they have their turns
+        self._queues: dict[str, deque[_Waiting]] = {}  # by asker, in the order of their turns
         self._ends: deque[float] = deque(maxlen=MOST_ENDS)
         self.refused = 0
 
     @property
     def working(self) -> int:
-        """How many questions are worked on."""
+        """The number of questions in work."""
         return self._working.total()
 
     @property
     def waiting(self) -> int:
-        """How many questions wait for their turn."""
+        """The number of queued questions."""
         return sum(map(len, self._queues.values()))
 
     @property
     def pace(self) -> float:
-        """Seconds from the end of one question to that of the next, while some wait; 0 if not known yet."""
+        """The seconds between the ends of two questions while some are queued; 0 if unknown."""
         if len(self._ends) < LEAST_ENDS:
             return 0.0
         return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
 
     @asynccontextmanager
     async def turn(self, seconds: float) -> AsyncIterator[None]:
-        """Wait for a turn; QueueFull as soon as it is clear that the work will not end in so many seconds."""
+        """Wait for a turn; QueueFull as soon as it is clear that the work will not end within `seconds`."""
         mine = asker()
         if self._may_begin(mine):
             self._working[mine] += 1
@@ -107,12 +107,12 @@ class Admission:
             await waiting.turn
         except asyncio.CancelledError:
             if not self._remove(waiting) and not waiting.turn.cancelled() and waiting.turn.exception() is None:
-                self._end(mine)  # its turn had come in the same moment
+                self._end(mine)  # the turn came at the same moment
             raise
 
     def _make_place(self, mine: str) -> None:
-        """Refuse the newest question of the client with most that wait; QueueFull if that is the one that comes."""
-        full = f"{self.working} questions are being answered and {self.waiting} wait, the limit"
+        """Refuse the newest question of the asker with the most queued questions; QueueFull if it is the new one."""
+        full = f"{self.working} questions are being answered and {self.waiting} are queued, the limit"
         self.refused += 1
         most = max(self._queues.values(), key=len, default=None)
         if most is None or len(most) <= len(self._queues.get(mine, ())) + 1:
@@ -132,7 +132,7 @@ class Admission:
         return True
 
     def _end(self, mine: str, at: float | None = None) -> None:
-        """One is done; `at` is when, None if it says nothing about the pace."""
+        """End a question; `at` is the time, None if it says nothing about the rate."""
         self._working[mine] -= 1
         if not self._working[mine]:
             del self._working[mine]
@@ -141,11 +141,11 @@ class Admission:
         self._refuse_late()
         while self._queues and self.working < self._at_once:
             waiting = self._next()
-            if not waiting.turn.done():  # else its asker has left, and is about to notice
+            if not waiting.turn.done():  # else the asker has cancelled and will notice
                 self._working[waiting.asker] += 1
                 waiting.turn.set_result(None)
         if not self._queues:
-            self._ends.clear()  # from now on, questions end as they come, not as fast as they can
+            self._ends.clear()  # from now on, questions end at the rate of their arrival
 
     def _next(self) -> _Waiting:
         """Take out the first question of the asker whose turn it is."""
@@ -153,18 +153,18 @@ class Admission:
         queue = self._queues.pop(mine)
         waiting = queue.popleft()
         if queue:
-            self._queues[mine] = queue  # behind all others
+            self._queues[mine] = queue  # after all other askers
         return waiting
 
     def _in_turn(self) -> Iterator[_Waiting]:
-        """All that wait, about in the order in which they will have their turns."""
+        """Yield all queued questions, approximately in the order of their turns."""
         for place in range(max(map(len, self._queues.values()), default=0)):
             for queue in self._queues.values():
                 if place < len(queue):
                     yield queue[place]
 
     def _refuse_late(self) -> None:
-        """Refuse those that would end too late: each ends when all before it have, those being worked on included."""
+        """Refuse the questions that would end too late. Each ends after all questions before it and all in work."""
         pace, now, working = self.pace, self._clock(), self.working
         if not pace:
             return
@@ -181,7 +181,7 @@ class Admission:
             self._remove(waiting)
             waiting.turn.set_exception(
                 QueueFull(
-                    f"{working} questions are being answered and {before} wait, which takes {needed:.1f} s:"
-                    f" this one has {max(0.0, waiting.until - now):.1f} s left (timeout_ms)"
+                    f"{working} questions are being answered and {before} are queued, which takes {needed:.1f} s:"
+                    f" this question has {max(0.0, waiting.until - now):.1f} s left (timeout_ms)"
                 )
             )

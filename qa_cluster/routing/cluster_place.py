@@ -1,4 +1,4 @@
-"""Where a cluster is and how to log in, from the settings: addresses, user, password and TLS."""
+"""The address and login of a cluster, from the settings: addresses, user, password and TLS."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ _SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlace:
-    """The servers of a cluster that are asked first, and the login that is valid for all of its servers."""
+    """The first servers to connect to, and the login for all servers of the cluster."""
 
     seeds: Sequence[Address]
     login: Login
 
 
 def credentials_of(settings: Settings) -> tuple[str, str]:
-    """User and password on the cluster, each empty if there is none: those of the settings, else of `cluster_url`."""
+    """Return user and password for the cluster, from the settings or else from `cluster_url`.
+
+    Each is empty if unset.
+    """
     user, _, password = urlsplit(settings.cluster_url).netloc.rpartition("@")[0].partition(":")
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
 
 
 def place_of(settings: Settings) -> ClusterPlace:
-    """The cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
+    """Return the cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
     parts = urlsplit(settings.cluster_url)
     hosts = parts.netloc.rpartition("@")[2]
     if parts.scheme not in _SCHEMES or not hosts:
@@ -53,7 +56,7 @@ def place_of(settings: Settings) -> ClusterPlace:
 
 
 def tls_files(settings: Settings) -> TlsFiles:
-    """The files of the settings for connections to the cluster by TLS."""
+    """Return the TLS files for connections to the cluster, from the settings."""
     return TlsFiles(
         settings.cluster_tls_ca, settings.cluster_tls_cert, settings.cluster_tls_key, settings.cluster_tls_check_host
     )

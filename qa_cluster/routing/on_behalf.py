@@ -1,8 +1,8 @@
-"""For whom the work of a task is done, so that shards and services can put those in turn.
+"""The user that a task works for, so that shards and services can share their capacity fairly.
 
-A process asks the shards for many: a service for the holders of API keys, all as one ACL user. The shards tell clients
-of one user apart by their names (`CLIENT SETNAME`), so the connection that works for somebody carries their name
-meanwhile. A name that begins with ``bulk:`` makes it bulk work there, which goes on beside that of others.
+A service works for many holders of API keys, but all its connections have one ACL user. The shards therefore tell
+clients of one user apart by their connection names (`CLIENT SETNAME`). A connection that works for a user has the
+user's name for that time. A name that starts with ``bulk:`` marks bulk work, which the shards queue separately.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ _bulk: ContextVar[bool] = ContextVar("bulk", default=False)
 
 
 def work_for(asker: str) -> None:
-    """From here on this task, and those that it starts, work for `asker`, the id of an API key; empty: nobody."""
+    """Let this task, and the tasks that it starts, work for `asker`, the id of an API key.
+
+    Empty: no particular user.
+    """
     _asker.set(asker)
 
 
 def asker() -> str:
-    """Whom this task works for; empty: nobody in particular."""
+    """The asker that this task works for; empty: no particular user."""
     return _asker.get()
 
 
 @contextmanager
 def bulk_work() -> Iterator[None]:
-    """Within the block, this task and those that it starts do bulk work."""
+    """Within the block, this task and the tasks that it starts do bulk work."""
     token = _bulk.set(True)
     try:
         yield
@@ -37,6 +40,6 @@ def bulk_work() -> Iterator[None]:
 
 
 def connection_name() -> str:
-    """The name under which a shard gets the commands of this task."""
+    """The connection name under which a shard receives the commands of this task."""
     name = f"{CLIENT_NAME}:{_asker.get()}" if _asker.get() else CLIENT_NAME
     return f"bulk:{name}" if _bulk.get() else name

@@ -1,4 +1,4 @@
-"""Calls of the functions on a shard; those of a recorded question ask for their times, which become its parts."""
+"""Calls of the functions on a shard. The calls of a traced question also ask for the times of their steps."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from qa_cluster.tracing import Fact, ShardTimes, TracedStep, step
 
 from .shards import Shards
 
-# Shards compare their functions every 2 s, and then send what another one lacks.
+# Shards compare their functions every 2 s and then send each other the missing ones.
 REGISTERED_WITHIN_SECONDS = 5.0
 REGISTERED_PAUSE_SECONDS = 0.1
 
 
 async def read_sentences(shards: Shards, shard: Shard, model: str, question: str, sentences: list[str]) -> list[Any]:
-    """The replies of `qa.read` on a shard, one for each sentence."""
+    """Return the replies of `qa.read` on a shard, one per sentence."""
     with step(READ_TRIGGER, is_call=True) as call:
         if call is None:
             return await _trigger(shards, shard, READ_TRIGGER, model, question, *sentences)
         call.note({**shard_facts(shard), "qa.sentences": len(sentences)})
-        # A shard of an earlier version takes the name of the step for one more sentence, which does not exist.
         replies = await _trigger(shards, shard, READ_TRIGGER, model, question, *sentences, call.traceparent)
         if len(replies) > len(sentences):
             _put(call, replies.pop())
@@ -37,7 +36,10 @@ async def read_sentences(shards: Shards, shard: Shard, model: str, question: str
 async def rank_on(
     shards: Shards, shard: Shard, count: int, question: str, *, packed_filter: str, collection: str
 ) -> dict[str, Any] | ReplyError:
-    """What `qa.rank` answers on a shard, or the error in its place; the filter is in hex, empty for none."""
+    """Return the reply of `qa.rank` on a shard, or the error in its place.
+
+    The filter is in hex, empty for no filter.
+    """
     given = (packed_filter,) if packed_filter else ()
     arguments = (question, *given) if collection == DEFAULT_COLLECTION else (question, packed_filter, collection)
     with step(RANK_TRIGGER, is_call=True) as call:
@@ -45,22 +47,17 @@ async def rank_on(
             return _part(await _trigger(shards, shard, RANK_TRIGGER, count, *arguments))
         call.note(shard_facts(shard))
         traced = (question, packed_filter, collection, call.traceparent)
-        try:
-            part = _part(await _trigger(shards, shard, RANK_TRIGGER, count, *traced))
-        except ReplyError as error:
-            if f"{RANK_TRIGGER} takes" not in str(error):
-                raise
-            # an earlier version of the shard's functions, which takes no name of a step
-            return _part(await _trigger(shards, shard, RANK_TRIGGER, count, *arguments))
+        part = _part(await _trigger(shards, shard, RANK_TRIGGER, count, *traced))
         if isinstance(part, dict):
             _put(call, part.pop("times", None))
         return part
 
 
 async def _trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
-    """The reply of a function on a shard.
+    """Return the reply of a function on a shard.
 
-    A shard that has just joined gets its functions from the others: until then it is asked again, for some seconds.
+    A shard that has just joined gets its functions from the other shards; until then, the call is retried for some
+    seconds.
     """
     until = monotonic() + REGISTERED_WITHIN_SECONDS
     while True:
@@ -79,7 +76,7 @@ async def _trigger(shards: Shards, shard: Shard, name: str, *arguments: str | in
 
 
 def without_function(shard: Shard, name: str) -> ClusterError:
-    """The error of a shard on which nobody has registered the function."""
+    """The error for a shard on which the function is not registered."""
     return ClusterError(f"the function {name} is not registered on shard {shard.address}: run `qa-cluster up`")
 
 
@@ -91,17 +88,17 @@ def _part(reply: list[Any]) -> dict[str, Any] | ReplyError:
     except (orjson.JSONDecodeError, IndexError, TypeError) as error:
         raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
     if not isinstance(part, dict):
-        raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: it is no object")
+        raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: it is not an object")
     return part
 
 
 def shard_facts(shard: Shard) -> dict[str, Fact]:
-    """What a trace says of the shard of a call."""
+    """The attributes of a traced call that describe its shard."""
     return {"server.address": shard.address.host, "server.port": shard.address.port, "qa.shard": shard.name}
 
 
 def _put(call: TracedStep, reported: object) -> None:
-    """Add what the shard reports to a call that has just ended."""
+    """Add the times that the shard reports to a call that has just ended."""
     times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
     if times is not None:
         for part in times.parts(ended if call.sent_at is None else call.sent_at, ended):

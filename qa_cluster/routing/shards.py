@@ -1,15 +1,15 @@
-"""Connects to every shard and sends each command to the right one, also while slots move or servers fail over.
+"""Connects to every shard and routes each command, also while slots migrate or servers fail over.
 
-Each shard has one shared connection, on which short commands are pipelined, and a bounded pool for commands that block
-(`RG.TRIGGER`): the server runs no other command on a connection while that one waits for a function, so each of them
-needs a connection of its own. So does each ranking, and that bounds their number. A cancelled command of the pool
-closes its connection, and the shard drops the job.
+Each shard has one shared connection, on which short commands are pipelined. Commands that block (`RG.TRIGGER`) use a
+bounded pool: the server runs no other command on a connection while that command waits for a function. Rankings use the
+pool as well, which limits their number. A cancelled command of the pool closes its connection, and the shard discards
+the job.
 
-After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command tried again, for as
-long as the caller's deadline allows, or for `RETRY_SECONDS` without one. After ASK, it goes to the named server.
+After MOVED, TRYAGAIN, a failover or a lost connection, the topology is refreshed and the command is retried, until the
+caller's deadline or for `RETRY_SECONDS` without a deadline. After ASK, the command goes to the named server.
 
-A shard that somebody has found to be down (`mark_down`) gets no commands: those under way there fail, and those for it
-fail at once with `ShardDown`, unless a replica may take over, which is waited for.
+A shard that was detected as down (`mark_down`) gets no commands. Its commands in flight fail, and new commands fail at
+once with `ShardDown`. If a replica may take over, new commands wait for it instead.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
 _NONE: frozenset[Shard] = frozenset()
-# UNBLOCKED: a primary becomes a replica while a command waits there for a function.
+# UNBLOCKED: a primary becomes a replica while a command on it waits for a function.
 _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
 
 
 def passes(error: ReplyError) -> bool:
-    """Whether a new topology or a pause may cure an error: `Shards.retrying` then tries again."""
+    """Whether a new topology or a pause may resolve the error, so that `Shards.retrying` retries."""
     return error.code == "MOVED" or error.code in _WAIT_AND_RETRY
 
 
 class ShardDown(ClusterError):
-    """A shard is down: what needs its documents cannot be done until it is back.
+    """A shard is down: its documents are unavailable until it is back.
 
-    `address` is where it was; None: nothing else will take its place.
+    `address` is the address of the shard; None if no other server will replace it.
     """
 
     def __init__(self, text: str, address: Address | None = None) -> None:
@@ -54,7 +54,7 @@ class ShardDown(ClusterError):
 
 
 class NotWhole(ClusterError):
-    """The shards' replies do not cover each partition once: a slot is moving, or a worker has only just started."""
+    """The shards' replies do not cover each partition once: a slot migrates, or a worker has just started."""
 
 
 class ShardPool:
@@ -77,7 +77,7 @@ class ShardPool:
         self._busy: set[Connection] = set()
 
     def give_up(self, why: str) -> None:
-        """Fail all commands under way, and those to come, until `take_up`: the server is down."""
+        """Fail all commands in flight, and new commands until `resume`: the server is down."""
         self._down = why
         for opening in self._under_way:
             opening.cancel()
@@ -85,8 +85,8 @@ class ShardPool:
             connection.close()
         self._idle.clear()
 
-    def take_up(self) -> None:
-        """The server can be used again."""
+    def resume(self) -> None:
+        """Accept commands again."""
         self._down = ""
 
     def _check(self) -> None:
@@ -103,33 +103,39 @@ class ShardPool:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():
-                self._check()  # `give_up` has ended it, not the caller
+                self._check()  # `give_up` ended it, not the caller
             raise
         finally:
             self._under_way.discard(opening)
 
     async def shared(self) -> Connection:
-        """The connection for short commands."""
+        """Return the connection for short commands."""
         if self._shared is not None and not self._shared.closed:
             return self._shared
         async with self._opening:
             if self._shared is None or self._shared.closed:
                 opened = await self._open()
-                if self._closed:  # while it was being opened: nothing would close it later
+                if self._closed:  # closed while it was being opened: no other code would close it later
                     opened.close()
                     raise ConnectionLost(f"connections to {self.address} are closed")
                 self._shared = opened
             return self._shared
 
     async def execute_blocking(self, *command: Argument) -> Any:
-        """Run a command that may block, on a connection of its own; QueueFull when too many commands wait for one."""
+        """Run a command that may block on a connection of the pool.
+
+        QueueFull if too many commands wait for a connection.
+        """
         (reply,) = await self.execute_pipeline([command])
         if isinstance(reply, ReplyError | ConnectionLost):
             raise reply
         return reply
 
     async def _run(self, connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-        """Run commands; before, the connection gets the name of those for whom they are, by which shards put turns."""
+        """Run commands.
+
+        Before, name the connection after the asker, so that the shard can take turns between askers.
+        """
         name = connection_name()
         naming = connection.name != name and self._may_name
         if naming:
@@ -139,14 +145,14 @@ class ShardPool:
         for first in range(0, len(commands), MAX_PENDING):
             replies += [await reply for reply in connection.send_many(commands[first : first + MAX_PENDING])]
         if naming and isinstance(replies.pop(0), ReplyError):
-            self._may_name = False  # the service's user has no right to: the shards see one asker
+            self._may_name = False  # the service's user may not set names: the shards see one asker
         return replies
 
     async def execute_pipeline(self, commands: Sequence[tuple[Argument, ...]], *, admitted: bool = False) -> list[Any]:
-        """Run commands one after the other on a connection of their own; QueueFull as `execute_blocking`.
+        """Run commands one after the other on a connection of the pool; QueueFull as `execute_blocking`.
 
-        An error reply or `ConnectionLost` stands in the place of its reply. Work that has been `admitted` before, with
-        earlier commands, waits however many others do: they are no more than were admitted.
+        An error reply or `ConnectionLost` is returned in the place of its reply. `admitted` is for work that has
+        already been admitted with earlier commands: it waits regardless of how many other commands wait.
         """
         self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:
@@ -191,11 +197,11 @@ class ShardPool:
 
     @property
     def in_use(self) -> int:
-        """Blocking commands under way."""
+        """The number of blocking commands in flight."""
         return self._size - self._slots._value
 
     def close(self) -> None:
-        """Close the shared connection and the idle ones; those of blocking commands close when these end."""
+        """Close the shared connection and the idle ones; connections of blocking commands close after the commands."""
         self._closed = True
         for connection in self._idle:
             connection.close()
@@ -231,7 +237,7 @@ class Shards:
         self._topology: Topology | None = None
         self._refreshing: asyncio.Task[Topology] | None = None
         self.on_topology: list[Callable[[Topology], None]] = []
-        # Counts of the reasons for sending a command again: error codes of replies, and names of exceptions.
+        # Counts of the reasons for retries: error codes of replies, and names of exceptions.
         self.redirects: Counter[str] = Counter()
 
     @property
@@ -253,7 +259,7 @@ class Shards:
 
     @property
     def up(self) -> tuple[Shard, ...]:
-        """The primaries that are not down, as far as is known."""
+        """The primaries that are not known to be down."""
         return tuple(shard for shard in self.all if shard.address not in self._down)
 
     def lost(self, besides: Shard | None = None) -> frozenset[Shard]:
@@ -261,23 +267,23 @@ class Shards:
         return self.down - self.topology.spared - {besides}
 
     def mark_down(self, address: Address, why: str) -> None:
-        """A primary is down: nothing is sent there until `mark_up`, and what was sent there fails."""
+        """Mark a primary as down: its commands fail, and no command is sent to it until `mark_up`."""
         if not any(shard.address == address for shard in self.all):
             return
         self._down[address] = why
         self.pool(address).give_up(why)
 
     def mark_up(self, address: Address) -> None:
-        """A server can be used, again or still."""
+        """Mark a server as up."""
         if self._down.pop(address, None) is not None and address in self._pools:
-            self._pools[address].take_up()
+            self._pools[address].resume()
 
     def why_down(self, shards: Iterable[Shard]) -> str:
-        """These shards and what is wrong with each, in words."""
+        """Describe these shards and the fault of each."""
         return "; ".join(sorted(f"shard {shard.address} is down: {self._down[shard.address]}" for shard in shards))
 
     async def open(self) -> None:
-        """Find the cluster; ClusterError when no given address answers."""
+        """Find the cluster; ClusterError if no given address responds."""
         await self.refresh()
 
     async def aclose(self) -> None:
@@ -291,14 +297,14 @@ class Shards:
         await asyncio.sleep(0)
 
     def pool(self, address: Address) -> ShardPool:
-        """The connections to the server at `address`."""
+        """Return the connections to the server at `address`."""
         pool = self._pools.get(address)
         if pool is None:
             pool = self._pools[address] = ShardPool(address, self.login, self._size, self._max_waiting)
         return pool
 
     def shard_of_key(self, key: str | bytes) -> Shard:
-        """The shard that serves `key`."""
+        """Return the shard that serves `key`."""
         return self.topology.shard_of(slot_of(key))
 
     async def refresh(self) -> Topology:
@@ -336,7 +342,7 @@ class Shards:
             self._pools.pop(address).close()
         served = {shard.address for shard in found.shards}
         for address in [address for address in self._down if address not in served]:
-            self.mark_up(address)  # nobody looks after it any more
+            self.mark_up(address)  # no detector will report on it any more
         if changed:
             for callback in self.on_topology:
                 callback(found)
@@ -354,7 +360,7 @@ class Shards:
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
     async def run(self, call: ScriptCall, seconds: float = RETRY_SECONDS) -> Any:
-        """Run a script on the shard of its first key, through redirections and failovers, for so many seconds."""
+        """Run a script on the shard of its first key, through redirections and failovers, for `seconds` at most."""
         key = call.keys[0]
 
         async def attempt() -> Any:
@@ -368,16 +374,16 @@ class Shards:
         return await self.retrying(attempt, seconds)
 
     async def execute_on(self, shard: Shard, *command: Argument, blocking: bool = False) -> Any:
-        """Run a command once, on this shard only; a redirection is an error like any other."""
+        """Run a command once, on this shard only; a redirection is an error."""
         return await self._execute_here(shard.address, command, blocking=blocking)
 
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[tuple[Argument, ...]]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run the commands for each server once, in a pipeline on a connection of its own, all servers at once.
+        """Run commands once on each server, all servers at the same time, pipelined on a connection of the pool.
 
-        The replies are in the order of the servers. An error reply stands in the place of its reply, a redirection too;
-        a lost connection is raised.
+        The replies are in the order of the servers. An error reply or a redirection is returned in the place of its
+        reply; a lost connection is raised.
         """
         replies = await asyncio.gather(
             *(self._pipeline(address, wanted, admitted=admitted) for address, wanted in commands.items())
@@ -446,9 +452,9 @@ class Shards:
         return replies
 
     async def retrying(self, attempt: Callable[[], Awaitable[Any]], seconds: float = RETRY_SECONDS) -> Any:
-        """Await `attempt()` until it succeeds or fails for a reason that a new topology or a pause would not cure.
+        """Await `attempt()` until it succeeds, or fails for a reason that a new topology or a pause does not resolve.
 
-        It gives up after `seconds`; a caller with a deadline of its own wraps this call in `asyncio.timeout`.
+        It gives up after `seconds`; a caller with its own deadline wraps this call in `asyncio.timeout`.
         """
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
@@ -480,19 +486,19 @@ class Shards:
                 backoff = await self._pause(backoff, until, seconds, error)
 
     def _may_be_replaced(self, address: Address | None) -> bool:
-        """Whether what serves there may soon be served by another server, or is already."""
+        """Whether another server may soon serve, or already serves, the slots of this address."""
         if address is None:
             return False
         shard = next((shard for shard in self.all if shard.address == address), None)
         return shard is None or shard in self.topology.spared
 
     def _check_refusal(self, error: ReplyError) -> None:
-        """Raise ShardDown when the other shards refuse, too, and no failover will change that."""
+        """Raise ShardDown if the other shards also refuse, and no failover will change that."""
         lost = self.lost()
         if error.code == "CLUSTERDOWN" and lost:
             raise ShardDown(
-                f"{self.why_down(lost)}; and the others refuse all commands meanwhile (set"
-                f" cluster-require-full-coverage to no, unless most of them are down): {error}"
+                f"{self.why_down(lost)}; the other shards refuse all commands meanwhile (set"
+                f" cluster-require-full-coverage to no, unless most shards are down): {error}"
             ) from error
 
     @staticmethod

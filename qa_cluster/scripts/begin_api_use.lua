@@ -1,8 +1,8 @@
--- Counts one request of an API key, unless that exceeds a limit of it.
--- KEYS: use, running. ARGV: requests a second (0: no limit), requests at a time (0: no limit), name of this request,
--- milliseconds after which it is over at the latest.
--- Reply: which limit refuses it (0: none, 1: requests a second, 2: at a time), requests left in this second,
--- microseconds until one more may begin (if refused) or until all may, requests left at this time.
+-- Counts one request of an API key unless it exceeds a limit of the key.
+-- KEYS: use, running. ARGV: requests per second (0: no limit), concurrent requests (0: no limit), name of this request,
+-- milliseconds after which it has ended at the latest.
+-- Reply: the limit that refuses it (0: none, 1: requests per second, 2: concurrent requests), requests left in this
+-- second, microseconds until one more may start (if refused) or until all may start, concurrent requests left.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local rate, most = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -16,7 +16,7 @@ if most > 0 then
 end
 local full = 0
 if rate > 0 then
-  -- The time at which all requests so far would be over, were they begun at the pace of the limit.
+  -- The time at which all requests so far would have ended if they had started at the rate of the limit.
   local step = 1000000 / rate
   local begun = tonumber(redis.call('HGET', KEYS[1], 'paced') or '0')
   local paced = math.max(now, math.min(begun, now + 1000000)) + step

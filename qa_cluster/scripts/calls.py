@@ -1,6 +1,6 @@
-"""The Lua scripts that change documents atomically on the shard that holds them.
+"""The Lua scripts that change documents atomically on their shard.
 
-A script is sent with ``EVALSHA``, and with ``EVAL`` where a server does not have it yet.
+A script is sent with ``EVALSHA``, and with ``EVAL`` if the server does not have it yet.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
-# What several scripts share is put before each of them.
+# The files that precede several scripts.
 _SHARED = {
     "kept": (
         "put_document",
@@ -38,11 +38,11 @@ class ScriptCall:
 
     @property
     def source(self) -> str:
-        """The script's text."""
+        """The text of the script."""
         return load(self.script)
 
     def short(self) -> tuple[str | bytes | int, ...]:
-        """The call by the script's hash; servers that do not have the script reply with NOSCRIPT."""
+        """The call by the script's hash; a server that does not have the script replies with NOSCRIPT."""
         return ("EVALSHA", digest(self.script), len(self.keys), *self.keys, *self.args)
 
     def command(self) -> tuple[str | bytes | int, ...]:
@@ -56,7 +56,7 @@ class ScriptCall:
 
 @cache
 def load(name: str) -> str:
-    """The text of the script ``name``, preceded by what it shares with others."""
+    """Return the text of the script ``name``, after the files that it shares with others."""
     parts = [shared for shared, scripts in _SHARED.items() if name in scripts]
     folder = files(__package__)
     return "".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in (*parts, name))
@@ -64,5 +64,5 @@ def load(name: str) -> str:
 
 @cache
 def digest(name: str) -> str:
-    """The name under which servers keep the script."""
+    """The name under which a server stores the script."""
     return sha1(load(name).encode(), usedforsecurity=False).hexdigest()

@@ -1,6 +1,6 @@
--- Drops cached answers of one partition, of sentences or whole ones, and every mention of them.
--- KEYS: kept, kept bytes, flight, then the answers. There are at most some hundreds of them.
--- Reply: how many values there were.
+-- Deletes cached answers of one partition (of sentences, or whole answers) and their entries in the lists.
+-- KEYS: kept, kept bytes, flight, then the answers. There are at most some hundreds.
+-- Reply: number of deleted answers.
 local TAG = KEYS[1]:match('{[^{}]+}$')
 local names, whole, removed = {}, {}, 0
 for i = 4, #KEYS do

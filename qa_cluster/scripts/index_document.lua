@@ -1,7 +1,7 @@
--- Indexes a document and stores the places of its sentences, if its version still stands: from now on questions find it.
--- ARGV: version, splitter, analyzer, number of sentences, places, fields and sentences as QA.INDEX.PUT takes them; or
--- instead of these two the place at which the index has a document that came in parts; last, the note of the document's
--- changes that its text has (keys.lua).
+-- Indexes a document and stores its sentence offsets if its version is still current. Questions then find it.
+-- ARGV: version, splitter, analyzer, number of sentences, sentence offsets, fields and sentences as QA.INDEX.PUT takes
+-- them; for a document that came in parts, its place in the index instead of the last two; then the change note that
+-- the text includes (keys.lua).
 -- Reply: status (stored, stale).
 local version, splitter, places, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
@@ -14,20 +14,20 @@ end
 if place == '' then
   redis.call('QA.INDEX.PUT', INDEX, ID, ARGV[6], ARGV[7])
 else
-  -- What was open has gone if the document was written or removed meanwhile, or had to give way to others.
+  -- The open document is missing if it was written or removed meanwhile, or was discarded for others.
   local reply = redis.pcall('QA.INDEX.COMMIT', INDEX, ID, place, ARGV[4])
   if reply.err then
     return string.find(reply.err, 'is not open', 1, true) and {'stale'} or reply
   end
 end
 if record[2] ~= splitter and redis.call('GET', PLACES) ~= places then
-  -- Tokens and answers were made from the sentences that go now.
+  -- Tokens and answers were computed from the previous sentences.
   redis.call('UNLINK', TOKENS)
   drop_answers()
 end
 
 redis.call('SET', PLACES, places)
--- The sentences and the fields that go are those of earlier versions, and of a client that wrote beside the document.
+-- These sentences and fields were written by a client that stores sentences without a document.
 redis.call('UNLINK', SENTENCE)
 redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt')
 redis.call('HSET', DOCUMENT, 'sentences', ARGV[4], 'splitter', splitter, 'analyzer', ARGV[3], 'tokenized', version)

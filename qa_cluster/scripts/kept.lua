@@ -1,13 +1,13 @@
--- Lists of cached answers that may take so many bytes together. A list has their keys in the order of their making, and in
--- the same number the bytes of each; another key has the sum of these. `kept:{t}` and `kept-bytes:{t}` are those of the
--- answers of a partition's sentences.
+-- Lists of cached answers with a limit of their total size. A list is a sorted set of keys in the order of their
+-- creation; the score also holds the size in bytes. Another key has the sum of the sizes. `kept:{t}` and
+-- `kept-bytes:{t}` are the list and the sum of a partition's sentence answers.
 local UNIT = 1048576
--- So many of the smallest answers make room for the largest one: the sum follows whatever comes.
+-- So many of the smallest answers make room for the largest one, so that the sum never exceeds the limit for long.
 local MOST_STEPS = 128
--- About what the server needs besides the texts: entries of the key, of the sets that name it and of the TTL.
+-- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400
 
--- Takes answers that are not kept any more out of a list. There are at most some hundreds of names.
+-- Takes answers that are no longer cached out of a list. There are at most some hundreds of names.
 local function forget_listed(list, sum, names)
   if #names == 0 or redis.call('EXISTS', list) == 0 then
     return
@@ -28,8 +28,8 @@ local function forget_kept(tag, names)
   forget_listed('kept:' .. tag, 'kept-bytes:' .. tag, names)
 end
 
--- Puts an answer that is to be stored at the end of a list. While the list exceeds its limit, the oldest answers go, and
--- whatever has expired before them; `gone` is called with the key of each.
+-- Appends an answer that is about to be stored to a list. While the list exceeds its limit, this function evicts the
+-- oldest answers, and entries of expired answers before them. It calls `gone` with the key of each.
 local function list_newest(list, sum, answer, bytes, limit, gone)
   bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)
   local newest = redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2]

@@ -1,20 +1,21 @@
--- What all document scripts share: their keys, which live in one slot, and the removal of what was derived from a version.
--- KEYS are those of `documents.document_keys`. None of the removals takes longer for a longer document.
+-- Shared by all document scripts: their keys, which are in one slot, and the removal of what was derived from a
+-- version.
+-- KEYS are the result of `documents.stored.document_keys`. No removal takes longer for a longer document.
 local PARAGRAPHS, DOCUMENT, PLACES, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ANSWERS, INDEX, PENDING, EPOCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
--- What stands for the document in keys: it waits under this name.
+-- The name of the document in keys and in the hash of pending documents.
 local NAME, TAG = DOCUMENT:match('^document:(.*):({[^{}]+})$')
--- The index knows a document by its id as it stands in keys, without the collection, which has an index of its own.
+-- The index knows a document by its encoded id without the collection: each collection has its own index.
 local COLLECTION, ID = NAME:match('^([^%%]+)%%/(.*)$')
 ID = ID or NAME
 local CHUNK = 500
 
--- Whether documents may be written to the collection; the default one is always there.
+-- Whether the collection accepts documents; the default collection always exists.
 local function collection_stands()
   return not COLLECTION or redis.call('HGET', 'collections:' .. TAG, COLLECTION) == 'ready'
 end
 
--- An epoch begins at the time of its creation, so that no value comes twice, not even after the keys were flushed.
+-- An epoch starts at the time of its creation, so that no value occurs twice, not even after FLUSHALL.
 local function move_epoch()
   if redis.call('EXISTS', EPOCH) == 0 then
     local now = redis.call('TIME')
@@ -23,7 +24,7 @@ local function move_epoch()
   redis.call('INCR', EPOCH)
 end
 
--- `store_answer.lua` bounds their number.
+-- `store_answer.lua` limits their number.
 local function drop_answers()
   local names = redis.call('SMEMBERS', ANSWERS)
   for first = 1, #names, CHUNK do
@@ -34,9 +35,10 @@ local function drop_answers()
   redis.call('UNLINK', ANSWERS)
 end
 
--- The documents that wait for their worker are the fields of a hash, the field without a name has the sum of their bytes.
--- The module adds 1 for every change of a text that is not by one of these scripts (native/corpus/notes.h), so a worker
--- says which note it had seen before it read the text: another one is of a later change, and stays. `*` is any note.
+-- The pending documents are the fields of a hash; the field with the empty name has the sum of their bytes. The module
+-- adds 1 for every change of a text by another way than these scripts (native/corpus/notes.h). A worker therefore
+-- passes the change note that it read before the text: if the note differs, the text has changed again and the document
+-- stays pending. `*` matches any note.
 local function no_longer_pending(seen)
   local bytes = redis.call('HGET', PENDING, NAME)
   if bytes and (seen == '*' or seen == bytes) then
@@ -57,7 +59,7 @@ local function pending_bytes()
   return tonumber(redis.call('HGET', PENDING, '') or 0)
 end
 
--- Takes the document out of the ranking and removes all that was made from its text.
+-- Removes the document from the index, and everything derived from its text.
 local function drop_version()
   redis.call('QA.INDEX.DEL', INDEX, ID)
   redis.call('UNLINK', PLACES, TOKENS, SENTENCE)

@@ -1,4 +1,5 @@
--- Sentences that a client keeps without a document have changed: their answers go. Reply: 1, or 0 if there is a document.
+-- Sentences that a client stores without a document have changed: deletes their answers. Reply: 1, or 0 if there is a
+-- document.
 if redis.call('EXISTS', DOCUMENT) == 1 then
   return 0
 end

@@ -1,7 +1,8 @@
--- Makes a stored reader the default one of its shard; the one that was keeps its name and stays.
--- KEYS: model, manifest and tokenizer of the default; those of the reader; those of where the former default goes, if there is one.
--- ARGV: the manifest of the default as the caller has seen it, empty for none.
--- Reply: done, changed (the default is another one now), missing (the reader is not whole).
+-- Makes a stored reader the default reader of its shard. The former default reader keeps its name.
+-- KEYS: model, manifest and tokenizer of the default; of the reader; and of the former default's named copy, if it has
+-- none yet.
+-- ARGV: the manifest of the default as the caller has read it, empty if it is missing.
+-- Reply: done, changed (another reader is the default now), missing (the reader is incomplete).
 if (redis.call('GET', KEYS[2]) or '') ~= ARGV[1] then
   return 'changed'
 end

@@ -1,6 +1,7 @@
--- What all scripts share that read sentences: KEYS[1] has the text, KEYS[2] the packed places (`reading/places.py`).
+-- Shared by all scripts that read sentences. KEYS[1] is the text, KEYS[2] the packed sentence offsets
+-- (`documents/places.py`).
 
--- Bytes of a place, and how many places there are; no places: 0, 0.
+-- The width of a record in bytes, and the number of records; 0, 0 if the offsets are missing.
 local function places()
   local bytes = redis.call('STRLEN', KEYS[2])
   if bytes == 0 then
@@ -10,7 +11,7 @@ local function places()
   return width, math.floor((bytes - 1) / width)
 end
 
--- The places of some sentences, and the text from the first one's beginning to the last one's end.
+-- The records of consecutive sentences, and the text from the start of the first to the end of the last.
 local function stretch(width, first, last)
   local found = redis.call('GETRANGE', KEYS[2], 1 + first * width, (last + 1) * width)
   local ending = #found - width + 1

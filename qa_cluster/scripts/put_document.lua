@@ -1,10 +1,10 @@
--- Stores a new version of a document and removes everything derived from the old one, at once.
--- ARGV: mode, condition, id, title, metadata, version, length, text, source (empty: not known).
--- Mode `put` writes the text; `adopt` gives a text that a client wrote with SET its record, if it is still that text.
--- Condition: `*` none, empty: the document must not exist, else the version it must have.
--- Reply: status (stored, unchanged, conflict, stale, no_collection), version that stands now, whether it was
--- new, whether questions find it, bytes of the texts in its partition that wait for their worker, source of the version
--- that stood before.
+-- Stores a new version of a document and removes everything derived from the previous one, in one step.
+-- ARGV: mode, condition, id, title, metadata, version, length, text, source (empty: unknown).
+-- Mode `put` writes the text. Mode `adopt` writes the record of a text that a client wrote with SET, if the text is
+-- unchanged.
+-- Condition: `*` for no condition; empty: the document must not exist; else the version that it must have.
+-- Reply: status (stored, unchanged, conflict, stale, no_collection), current version, whether the document is new,
+-- whether it is indexed, bytes of the pending documents in its partition, source of the previous version.
 local mode, condition, version, text, source = ARGV[1], ARGV[2], ARGV[6], ARGV[8], ARGV[9]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'tokenized', 'source')
 local current, before = record[1] or '', record[3] or ''
@@ -16,7 +16,7 @@ end
 if condition ~= '*' and condition ~= current then
   return {'conflict', current, 0, tokenized, pending_bytes(), before}
 end
--- A long text is not copied unless it has to be compared.
+-- A long text is copied only if it must be compared.
 local is_stored = (mode == 'adopt' or current == version) and redis.call('GET', PARAGRAPHS) == text
 if mode == 'adopt' and not is_stored then
   return {'stale', current, 0, tokenized, pending_bytes(), before}

@@ -1,7 +1,8 @@
--- Sentences of one document as a search shows them, with their neighbours, in one round trip and of one version.
--- KEYS: text, places, document, epoch, flight. ARGV: neighbours on each side, number of each sentence.
--- Reply: nil where there is no such document, else epoch, version, title, metadata, bytes of a place, and for each sentence
--- a list: number of the first sentence of the stretch, places, text; empty where there is no such sentence.
+-- Returns sentences of one document with their neighbours, as a search shows them, of one version in one round trip.
+-- KEYS: text, sentence offsets, document, epoch, flight. ARGV: neighbours on each side, number of each sentence.
+-- Reply: nil if the document does not exist. Else epoch, version, title, metadata, width of a record, and for each
+-- sentence a list of the number of the first sentence, the records and the text; the list is empty if the sentence does
+-- not exist.
 local AROUND = tonumber(ARGV[1])
 local record = redis.call('HMGET', KEYS[3], 'version', 'title', 'metadata')
 if not record[1] then

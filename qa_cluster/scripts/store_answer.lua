@@ -1,11 +1,11 @@
--- Caches the answer of one sentence, if the version it was read from still stands.
--- KEYS: text, places, document, sentence hash, answer, answers, kept, kept bytes, flight.
--- ARGV: version, number of the sentence, its text, answer, TTL in seconds, most answers of a document, most bytes of all
--- answers of the partition.
+-- Caches the answer of one sentence if its version is still current.
+-- KEYS: text, sentence offsets, document, sentence hash, answer, answers, kept, kept bytes, flight.
+-- ARGV: version, number of the sentence, its text, answer, TTL in seconds, limit of answers of a document, limit of
+-- bytes of all answers of the partition.
 -- Reply: 1 if stored, 0 if the document has changed.
--- The set of answers has no TTL of its own: were it evicted before the answers, a changed document could not drop them.
--- Names of expired answers are picked out a few at a time instead, and answers are dropped before there are too many.
--- When the answers of the partition exceed their limit, the oldest go, and whatever has expired before them.
+-- The set of answers has no TTL: if the set were evicted before the answers, a changed document could not invalidate
+-- them. Instead, each call removes a few names of expired answers, and evicts answers before there are too many. While
+-- the answers of the partition exceed their limit, the oldest are evicted.
 local PRUNE = 2
 local ANSWER, ANSWERS, KEPT, KEPT_BYTES = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local TAG = KEPT:match('{[^{}]+}$')
@@ -37,7 +37,7 @@ if redis.call('SCARD', ANSWERS) >= tonumber(ARGV[6]) then
 end
 if redis.call('EXISTS', ANSWER) == 0 then
   forget_kept(TAG, {ANSWER})
-  -- The key stands in three places: itself and both sets.
+  -- Three keys contain the name of the answer: its own key and both sets.
   list_newest(KEPT, KEPT_BYTES, ANSWER, 3 * #ANSWER + #ARGV[4], tonumber(ARGV[7]), no_answer_of_its_document)
 end
 redis.call('SET', ANSWER, ARGV[4], 'EX', ARGV[5])

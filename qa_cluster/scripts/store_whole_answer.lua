@@ -1,5 +1,7 @@
--- Keeps the whole answer to a question. When the partition's whole answers exceed their limit, the oldest go.
--- KEYS: answer, list of whole answers, their bytes, flight. ARGV: answer, TTL in seconds, most bytes of all of them.
+-- Caches the whole answer to a question. While the partition's whole answers exceed their limit, the oldest are
+-- evicted.
+-- KEYS: answer, list of whole answers, their bytes, flight. ARGV: answer, TTL in seconds, limit of bytes of all whole
+-- answers.
 local ANSWER, LIST, SUM = KEYS[1], KEYS[2], KEYS[3]
 
 forget_listed(LIST, SUM, {ANSWER})

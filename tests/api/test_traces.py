@@ -232,28 +232,6 @@ async def test_ranking_by_the_workers_shows_what_they_took(cluster: ScriptedClus
     assert all("queue" in names(spans, call) for call in calls)
 
 
-async def test_shards_of_an_earlier_version_answer_all_the_same(cluster: ScriptedCluster, collector: Receiver) -> None:
-    """They take the name of the call for one more sentence, or for one argument too many."""
-
-    async def reads(node: Node, arguments: list[str]) -> list[bytes]:
-        *known, name = arguments
-        assert name.startswith("00-")
-        return [*await cluster.read(node, known), b"-ERR sentence key must be <doc>:{tag}:<number>"]
-
-    async def ranks(node: Node, arguments: list[str]) -> list[bytes]:
-        if len(arguments) == 6:
-            raise ReplyError("ERR qa.rank takes a count, a question and perhaps a filter and a collection")
-        return await cluster.rank(node, arguments)
-
-    async with tracing(cluster, collector.url) as client:
-        cluster.triggers |= {"qa.read": reads, "qa.rank": ranks}
-        answered = await ask(client, HEADERS, cache="off")
-        spans, top = await spans_of(collector)
-    assert answered["answers"][0]["answer"] == "Ada"
-    call = only(spans, only(spans, top, "wave"), "qa.read")
-    assert {"queue", "model"}.isdisjoint(names(spans, call))
-
-
 async def test_an_error_is_told_by_its_kind(cluster: ScriptedCluster, collector: Receiver) -> None:
     async def fails(node: Node, arguments: list[str]) -> list[bytes]:
         raise ReplyError(f"INFERENCE it broke at {QUESTION}")
