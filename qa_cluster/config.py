@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .reading.plan import WAVES
 from .security.local_password import PASSWORD_FILE, password_at, stored_password
 from .security.ownership import objection
 from .shard_functions import (
@@ -40,7 +41,6 @@ from .shard_functions import (
     SENTENCE_ANSWERS_MB,
     TEXT,
 )
-from .waves import WAVES
 
 FILE_NAME = "qa-cluster.toml"
 # In the folder of a local cluster: the authority and the certificates that `qa-cluster up --tls` creates, and the

@@ -6,7 +6,7 @@ half-open, in code points of the stored document: ``document.text[answer.start:a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
@@ -221,21 +221,21 @@ class AskResult(_Json):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready values, as the REST service sends it."""
-        return {
-            "id": self.id,
-            "object": "qa.result",
-            "created": self.created,
-            "question": self.question,
-            "normalized_question": self.normalized_question,
-            "model": asdict(self.model),
-            "answerable": self.answerable,
-            "no_answer_score": self.no_answer_score,
-            "answers": [answer.to_dict() for answer in self.answers],
-            "index": asdict(self.index),
-            "usage": asdict(self.usage),
-            "cache": asdict(self.cache),
-            "timings_ms": asdict(self.timings_ms),
-        }
+        values: dict[str, Any] = orjson.loads(self.to_json())
+        return values
+
+    def to_json(self) -> bytes:
+        """The result as JSON."""
+        head = answer_head(self.question, self.normalized_question)
+        body = answer_body(
+            model=self.model,
+            answerable=self.answerable,
+            no_answer_score=self.no_answer_score,
+            answers=self.answers,
+            index=self.index,
+            usage=self.usage,
+        )
+        return answer_json(self.id, self.created, head, body, cache=self.cache, timings=self.timings_ms)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
@@ -258,6 +258,34 @@ class AskResult(_Json):
             )
         except (KeyError, TypeError) as error:
             raise InvalidInput(f"not a result of a question: {error!r}") from error
+
+
+def answer_head(question: str, normalized: str) -> bytes:
+    """The question's part of a result, as JSON without its braces."""
+    return orjson.dumps({"question": question, "normalized_question": normalized})[1:-1]
+
+
+def answer_body(
+    *, model: Model, answerable: bool, no_answer_score: float, answers: Sequence[Answer], index: Index, usage: Usage
+) -> bytes:
+    """The part of a result that is the same in all responses with this answer, as a JSON object."""
+    return orjson.dumps(
+        {
+            "model": model,
+            "answerable": answerable,
+            "no_answer_score": no_answer_score,
+            "answers": [answer.to_dict() for answer in answers],
+            "index": index,
+            "usage": usage,
+        }
+    )
+
+
+def answer_json(request_id: str, created: int, head: bytes, body: bytes, *, cache: CacheUse, timings: Timings) -> bytes:
+    """A whole result as JSON, from the parts that `answer_head` and `answer_body` have made."""
+    first = orjson.dumps({"id": request_id, "object": "qa.result", "created": created})
+    last = orjson.dumps({"cache": cache, "timings_ms": timings})
+    return b"%b,%b,%b,%b" % (first[:-1], head, body[1:-1], last[1:])
 
 
 @dataclass(frozen=True, slots=True)

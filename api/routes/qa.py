@@ -1,28 +1,25 @@
-"""`GET /qa` and `POST /qa`, as plain ASGI: a cached answer must cost little more than reading the request.
+"""`GET /qa` and `POST /qa`, as plain ASGI: an answer from the near cache costs little more than reading the request.
 
-A query string that was answered before is recognised by its bytes, so it need not be parsed again before the near cache
-is asked. When a client disconnects, its question is cancelled.
+The service recognises a query string that it has answered before by its bytes, and asks the near cache without parsing
+the query string again. When a client disconnects, its question is cancelled.
 """
 
 from __future__ import annotations
 
-import asyncio
 from time import perf_counter, time
 
-import orjson
-
 from qa_cluster.access.records import ApiKey
-from qa_cluster.asking.asker import CacheMiss, Outcome
-from qa_cluster.asking.questions import AskOptions
+from qa_cluster.asking.answers.answering import milliseconds
+from qa_cluster.asking.answers.caching import CacheMiss
+from qa_cluster.asking.asker import Outcome
 from qa_cluster.tracing import current
-from qa_cluster.types import Timings
+from qa_cluster.types import CacheUse, Timings, answer_json
 
 from ..description.schemas import ask_fields, ask_options, parse_body, parse_query
 from ..http.aliases import Alias, Aliases
 from ..http.error_map import HttpProblem, RawHeaders
 from ..http.messages import (
     JSON,
-    ClientGone,
     Receive,
     Scope,
     Send,
@@ -31,6 +28,7 @@ from ..http.messages import (
     read_body,
     require_json,
     send_response,
+    while_connected,
 )
 from ..service.lifespan import ServiceState
 
@@ -44,9 +42,9 @@ class QuestionRoute:
         self._aliases = Aliases()
 
     async def near(self, scope: Scope, request_id: str, send: Send, key: ApiKey) -> int | None:
-        """Answer a GET from the near cache and return the status, or do nothing and return None.
+        """Answer a GET from the near cache and return the status; return None if that is not possible.
 
-        `key` is valid and may ask; whether about this collection is found out here.
+        `key` is valid and may ask questions. This method checks whether it may use the collection.
         """
         begun = perf_counter()
         alias = self._aliases.get(scope["query_string"])
@@ -59,26 +57,21 @@ class QuestionRoute:
         found = engine.asker.near_hit(digest, coverage)
         if found is None:
             return None
-        body, etag, use, answerable = found
-        self._state.metrics.questions.inc("near", "answer" if answerable else "no_answer")
-        taken = (perf_counter() - begun) * 1000
+        self._state.metrics.questions.inc("near", "answer" if found.answerable else "no_answer")
+        taken = milliseconds(perf_counter() - begun)
         if (recorded := current()) is not None:
             recorded.put("cache", begun, perf_counter(), {"qa.cache.tier": "near", "qa.cache.hit": True})
         headers = [
-            (b"etag", etag.encode()),
-            (b"cache-control", b"private, no-cache"),
-            (b"cache-status", b"qa-cluster; hit; ttl=%d; detail=near" % use.ttl_s),
+            *_cache_headers(found.etag, found.cache),
             (b"server-timing", b"cache;dur=%.3f, total;dur=%.3f" % (taken, taken)),
             (b"x-request-id", request_id.encode()),
         ]
-        if _matches(scope, etag):
+        if _matches(scope, found.etag):
             await send_response(send, 304, headers, b"")
             return 304
-        whole = (
-            b'{"id":"%b","object":"qa.result","created":%d,%b,%b,"cache":{"status":"hit","tier":"near","age_s":%d,"ttl_s":%d},'
-            b'"timings_ms":{"cache":%.3f,"rank":0.0,"read":[],"total":%.3f}}'
-        ) % (request_id.encode(), int(time()), head, body[1:-1], use.age_s, use.ttl_s, taken, taken)
         headers.append((b"content-type", JSON))
+        timings = Timings(cache=taken, total=taken)
+        whole = answer_json(request_id, int(time()), head, found.body, cache=found.cache, timings=timings)
         await send_response(send, 200, headers, whole)
         return 200
 
@@ -99,42 +92,20 @@ class QuestionRoute:
             )
         options = ask_options(values, self._state.options.coverage)
         permit(scope, options.collection)
-        outcome = await self._ask_while_connected(receive, values["question"], options)
+        asking = self._state.engine.asker.ask(values["question"], options)
+        try:
+            outcome = await while_connected(receive, asking, self._state.metrics.disconnects.inc)
+        except CacheMiss as error:
+            raise HttpProblem("cache-miss", str(error)) from error
         if method == "GET":
             self._remember(scope["query_string"], outcome)
         await self._respond(scope, send, outcome)
-
-    async def _ask_while_connected(self, receive: Receive, text: str, options: AskOptions) -> Outcome:
-        engine = self._state.engine
-        asking = asyncio.ensure_future(engine.ask(text, options))
-        leaving = asyncio.ensure_future(_disconnected(receive))
-        try:
-            await asyncio.wait((asking, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                self._state.metrics.disconnects.inc()
-                raise ClientGone
-            return await asking
-        except CacheMiss as error:
-            raise HttpProblem("cache-miss", str(error)) from error
-        finally:
-            leaving.cancel()
-            asking.cancel()
 
     async def _respond(self, scope: Scope, send: Send, outcome: Outcome) -> None:
         use, timings = outcome.cache, outcome.timings
         self._state.metrics.question(use, timings, outcome.answerable)
         self._state.metrics.partial.inc("qa", by=outcome.partial)
-        if use.status == "hit":
-            status = b"qa-cluster; hit; ttl=%d; detail=%b" % (use.ttl_s, use.tier.encode())
-        else:
-            stored = b"; stored" if use.ttl_s else b""
-            status = b"qa-cluster; fwd=%b%b" % (b"miss" if use.status == "miss" else b"bypass", stored)
-        headers: RawHeaders = [
-            (b"etag", outcome.etag.encode()),
-            (b"cache-control", b"private, no-cache"),
-            (b"cache-status", status),
-            (b"server-timing", _server_timing(timings)),
-        ]
+        headers = [*_cache_headers(outcome.etag, use), (b"server-timing", _server_timing(timings))]
         if scope["method"] != "POST" and _matches(scope, outcome.etag):
             await send_response(send, 304, headers, b"")
             return
@@ -142,18 +113,20 @@ class QuestionRoute:
         await send_response(send, 200, headers, outcome.encode(scope["state"]["request_id"]))
 
     def _remember(self, query: bytes, outcome: Outcome) -> None:
-        """Make `near` recognise this query string, if its answer may come from the near cache."""
-        question = outcome.question
-        if question.options.cache not in ("use", "only"):
-            return
-        head = orjson.dumps({"question": question.text, "normalized_question": question.folded})[1:-1]
-        options = question.options
-        self._aliases.put(query, Alias(outcome.digest, head, options.coverage, options.collection))
+        """Have `near` recognise this query string, if the answer may come from the near cache."""
+        options = outcome.question.options
+        if options.cache in ("use", "only"):
+            self._aliases.put(query, Alias(outcome.digest, outcome.head, options.coverage, options.collection))
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _cache_headers(etag: str, use: CacheUse) -> RawHeaders:
+    """ETag, Cache-Control and Cache-Status (RFC 9211) of an answer."""
+    if use.status == "hit":
+        status = b"qa-cluster; hit; ttl=%d; detail=%b" % (use.ttl_s, use.tier.encode())
+    else:
+        stored = b"; stored" if use.ttl_s else b""
+        status = b"qa-cluster; fwd=%b%b" % (b"miss" if use.status == "miss" else b"bypass", stored)
+    return [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache"), (b"cache-status", status)]
 
 
 def _matches(scope: Scope, etag: str) -> bool:

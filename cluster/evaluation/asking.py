@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import redis
-
-from qa_cluster.asking.questions import normalize
 from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, NotFound, QAError, RequestError
@@ -28,14 +23,9 @@ from qa_cluster.evaluation.figures import (
 )
 from qa_cluster.evaluation.intervals import difference_interval, mean_interval
 from qa_cluster.evaluation.question_set import QuestionSet
-from qa_cluster.keys import parse_sentence
-from qa_cluster.ranking.bm25 import merge
 from qa_cluster.routing.on_behalf import bulk_work
-from qa_cluster.shard_functions import RANK_TRIGGER
 from qa_cluster.types import AskResult
 
-from ..nodes.connect import shards_of
-from ..nodes.node import command
 from ..servers.signals import run_until_signal
 from ..terminal import console
 from ..terminal.console import Advance
@@ -52,30 +42,33 @@ class Places:
     sentences: int
 
 
-def rank_all(settings: Settings, url: str, questions: QuestionSet, collection: str, advance: Advance) -> Places:
+def rank_all(settings: Settings, questions: QuestionSet, collection: str, advance: Advance) -> Places:
     """Rank the sentences of a collection for every question, as `ask` does."""
-    places: list[int | None] = []
+    places: dict[int, int | None] = {}
     sentences = 0
-    with ExitStack() as stack:
-        shards = [stack.enter_context(client) for _, client in shards_of(settings, url)]
-        for number, (example, gold) in enumerate(zip(questions.examples, questions.gold, strict=True), start=1):
+    waiting = iter(range(len(questions.examples)))
+
+    async def work(client: AsyncClusterClient) -> None:
+        nonlocal sentences
+        for number in waiting:
+            text = questions.examples[number].question
             try:
-                asked = (RANK_TRIGGER, max(DEPTHS), normalize(example.question), "", collection)
-                replies = [json.loads(command(client, "RG.TRIGGER", *asked)[0]) for client in shards]
-                ranking = merge(replies, max(DEPTHS))
-            except (redis.exceptions.RedisError, ValueError, LookupError, QAError) as error:
-                raise ClusterError(f"question {number}, {example.question!r}, could not be ranked: {error}") from error
-            sentences = ranking.sentences
-            places.append(first_place([_sentence(questions, item.sentence) for item in ranking.candidates], gold))
-            advance(number)
-    return Places(places, sentences)
+                found = await client.search(text, top_k=max(DEPTHS), collection=collection, timeout_ms=_TIMEOUT_MS)
+            except QAError as error:
+                raise ClusterError(f"question {number + 1}, {text!r}, could not be ranked: {error}") from error
+            sentences = found.sentences
+            ranked = [_sentence(questions, hit.document_id, hit.passage_id) for hit in found.hits]
+            places[number] = first_place(ranked, questions.gold[number])
+            advance(len(places))
+
+    run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
+    return Places([places[number] for number in range(len(places))], sentences)
 
 
-def _sentence(questions: QuestionSet, key: str) -> str:
+def _sentence(questions: QuestionSet, document_id: str, passage_id: str) -> str:
     """The text of a ranked sentence, empty if its document is not part of the question set."""
-    ref = parse_sentence(key)
-    sentences = questions.sentences.get(ref.document_id, [])
-    return sentences[ref.index] if ref.index < len(sentences) else ""
+    sentences, number = questions.sentences.get(document_id, []), int(passage_id.rpartition(":")[2])
+    return sentences[number] if number < len(sentences) else ""
 
 
 def ask_all(

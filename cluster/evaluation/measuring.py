@@ -108,7 +108,7 @@ def _on_a_cluster(
         report: dict[str, Any] = {"context_tokens": context_tokens}
         if ranking:
             with console.progress("ranking", len(plan.questions.examples)) as advance:
-                places = rank_all(settings, settings.cluster_url, plan.questions, plan.collection, advance)
+                places = rank_all(settings, plan.questions, plan.collection, advance)
             report["ranking"] = _ranking(plan, places, reference)
         if system:
             report["system"] = _system(plan, settings, reference, answers)

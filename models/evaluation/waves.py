@@ -19,7 +19,7 @@ from qa_cluster.evaluation.examples import Example, spread
 from qa_cluster.evaluation.intervals import resampled_means
 from qa_cluster.evaluation.scoring import f1
 from qa_cluster.reading.manifest import WaveFit
-from qa_cluster.waves import WAVES, certainty, is_sure, wave_ends
+from qa_cluster.reading.plan import WAVES, certainty, is_sure, wave_ends
 
 from .evaluate import Prediction
 from .sentence_index import SentenceIndex

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qa_cluster.config import Settings
+from qa_cluster.reading.plan import StageOptions
 from qa_cluster.routing.cluster_place import place_of
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
@@ -40,7 +41,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         whole_answer_ttl_seconds=settings.whole_answer_ttl_s,
         whole_answers_bytes=settings.whole_answers_mb << 20,
         answer_drift=settings.answer_drift,
-        waves=settings.waves,
+        plan=(StageOptions(waves=settings.waves),),
         pipeline_max_requests=settings.pipeline_max_requests,
         limits=AskLimits(
             question_max_chars=settings.question_max_chars,

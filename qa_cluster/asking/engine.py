@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.access.limits import KeyUse
@@ -16,14 +16,19 @@ from qa_cluster.access.store import ApiKeys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
+from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.manifest import Manifest
+from qa_cluster.reading.plan import DEFAULT_PLAN, StageOptions
 from qa_cluster.routing.admission import SPARE_TURNS, Admission
 from qa_cluster.routing.connection import Login
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER
 from qa_cluster.topology import Address
 
-from .answer_cache import AnswerCache, Watches
+from .answers.answer_cache import AnswerCache, Watches
+from .answers.answering import Answering
+from .answers.caching import CachedAnswers
+from .answers.near_cache import NearCache
 from .asker import Asker, Outcome
 from .collections import Collections
 from .document_list import DocumentList
@@ -31,10 +36,9 @@ from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
 from .freshness import Freshness
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedModel, LoadedReaders, list_models, read_manifest
-from .near_cache import NearCache
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
-from .searcher import Found, Ranker, Searcher
+from .searcher import Found, Searcher
 
 # What a request may take besides its own time: its body, a pause of its client, a second try.
 KEY_USE_MARGIN_SECONDS = 60.0
@@ -51,7 +55,7 @@ class EngineOptions:
         near_cache_ttl_seconds, whole_answer_ttl_seconds: how long this process and the shards keep an answer.
         whole_answers_bytes: what the whole answers that a partition keeps may take together.
         answer_drift: how far the weight of a term may move before a kept answer is given up, as a share of it.
-        waves: how many sentences have been read after each wave.
+        plan: the stages by which questions are read.
         connections_per_shard: most questions at one shard at the same time.
         max_waiting_per_shard: most questions that wait for such a connection.
         questions_at_once: most questions that the shards work on at the same time, for this process.
@@ -65,7 +69,7 @@ class EngineOptions:
     whole_answer_ttl_seconds: int = Settings.whole_answer_ttl_s
     whole_answers_bytes: int = Settings.whole_answers_mb << 20
     answer_drift: float = Settings.answer_drift
-    waves: tuple[int, ...] = Settings.waves
+    plan: tuple[StageOptions, ...] = DEFAULT_PLAN
     limits: AskLimits = field(default_factory=AskLimits)
     connections_per_shard: int = 64 + SPARE_TURNS
     max_waiting_per_shard: int = 256
@@ -95,18 +99,17 @@ class Engine:
         self.readers = LoadedReaders(shards, manifest)
         self._ranker = Ranker(shards, partitions)
         self.collections = Collections(shards, freshness, partitions)
+        self.admission = Admission(options.questions_at_once, options.max_waiting_questions)
+        answering = Answering(shards, self._ranker, watches, self.admission)
         self.asker = Asker(
             shards,
             freshness,
-            self.near,
-            self._answers,
             self.readers,
-            ranker=self._ranker,
+            CachedAnswers(shards, freshness, self.near, self._answers, answering),
             collections=self.collections,
             follow=self._follow,
             limits=options.limits,
-            waves=options.waves,
-            admission=Admission(options.questions_at_once, options.max_waiting_questions),
+            plan=options.plan,
         )
         self.searcher = Searcher(
             shards, self._ranker, collections=self.collections, follow=self._follow, limits=options.limits
@@ -157,8 +160,8 @@ class Engine:
         return await self.searcher.search(text, options)
 
     @property
-    def rankings(self) -> Mapping[str, int]:
-        """How many rankings were made, by ``indexes`` and by ``triggers`` (`Ranker`)."""
+    def rankings(self) -> int:
+        """How many rankings this process has made."""
         return self._ranker.rankings
 
     async def models(self) -> list[LoadedModel]:

@@ -61,10 +61,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Keeping:
-    """An answer that is being made: whether its question has been dropped meanwhile."""
+class PendingAnswer:
+    """An answer that is being computed: whether a write has invalidated it meanwhile."""
 
-    dropped: bool = False
+    invalidated: bool = False
 
 
 class Freshness:
@@ -84,7 +84,7 @@ class Freshness:
         self._shards = shards
         self._links: dict[Shard, _Link] = {}
         self._tags: tuple[str, ...] = ()
-        self._kept: dict[str, list[Keeping]] = {}
+        self._pending: dict[str, list[PendingAnswer]] = {}
         self._poll = select.poll()
         self._wake = asyncio.Event()
         self._tick = asyncio.Event()
@@ -153,16 +153,16 @@ class Freshness:
         return drained()
 
     @contextmanager
-    def keeping(self, digest: str) -> Iterator[Keeping]:
-        """While an answer is being made: hears of its question's drop even before the answer is in any cache."""
-        keeping = Keeping()
-        self._kept.setdefault(digest, []).append(keeping)
+    def pending_answer(self, digest: str) -> Iterator[PendingAnswer]:
+        """Learn, while an answer is being computed, of a write that invalidates it before it is in any cache."""
+        pending = PendingAnswer()
+        self._pending.setdefault(digest, []).append(pending)
         try:
-            yield keeping
+            yield pending
         finally:
-            self._kept[digest].remove(keeping)
-            if not self._kept[digest]:
-                del self._kept[digest]
+            self._pending[digest].remove(pending)
+            if not self._pending[digest]:
+                del self._pending[digest]
 
     def _pushed(self, shard: Shard, push: list[Any]) -> None:
         if not push or push[0] != b"invalidate":
@@ -202,8 +202,8 @@ class Freshness:
         self._wake.set()
 
     def _dropped(self, digest: str) -> None:
-        for keeping in self._kept.get(digest, ()):
-            keeping.dropped = True
+        for pending in self._pending.get(digest, ()):
+            pending.invalidated = True
         for callback in self.on_dropped:
             callback(digest)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import blake2b
 from typing import Any, TypedDict
@@ -17,6 +17,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.reading.plan import ReadingPlan
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 CACHE_MODES = ("use", "refresh", "only", "off")
@@ -152,24 +153,20 @@ class Question:
     timeout_seconds: float
     chosen: Filter | None = None
 
-    def digest(self, reader: str, waves: tuple[int, ...], numbers: Sequence[float]) -> str:
-        """The name of its answer in caches: the same for questions that must have the same answer.
-
-        `numbers` are the numbers in the reader's manifest that an answer depends on.
-        """
+    def digest(self, plan: ReadingPlan) -> str:
+        """The name of its answer in caches: equal for questions that must have the same answer."""
         options = self.options
         given = {field.name: getattr(options, field.name) for field in fields(options)}
-        # For these options, the answer depends on the effective value, not on how it was given.
+        # The answer depends on the effective value of these options, not on how it was given.
         effective = {
             "retriever_k": self.retriever_k,
             "doc_id": (),
             "filters": None,
             "filter": None if self.chosen is None else self.chosen.canonical,
-            "waves": waves if options.waves else (),
-            "model": reader,
+            "model": plan.digest,
         }
         what = {name: value for name, value in (given | effective).items() if name not in SAME_ANSWER}
-        text = orjson.dumps((self.folded, what, numbers), option=orjson.OPT_SORT_KEYS)
+        text = orjson.dumps((self.folded, what), option=orjson.OPT_SORT_KEYS)
         return blake2b(text, digest_size=16).hexdigest()
 
 

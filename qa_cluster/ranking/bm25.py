@@ -1,8 +1,8 @@
-"""Ranks sentences by the question's terms: BM25 plus the edges of the term graph.
+"""Scores sentences by the question's terms: BM25 plus the edges of the term graph.
 
-A shard's index finds its best sentences (``native/index/rank.c``); `merge` scores those of all shards exactly, under
-the document frequencies of the whole corpus. An edge is a pair of the question's terms; a sentence that holds both ends
-earns the geometric mean of their weights.
+Each partition's index finds its best sentences (``native/index/rank.c``). `best_of` scores the sentences of all indexes
+exactly, under the document frequencies of the whole corpus. An edge is a pair of the question's terms. A sentence that
+holds both terms earns the geometric mean of their weights.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qa_cluster.errors import ClusterError
-
 EDGE_WEIGHT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One sentence, best of the corpus first.
+    """A ranked sentence.
 
     Attributes:
         sentence: its key ``<doc>:{tag}:<i>``.
-        score: under the frequencies of the whole corpus.
-        weights: its weight for every term.
-        place: the place of its document in the partition's index, which another version of the document does not have.
+        score: its score under the frequencies of the whole corpus.
+        weights: its weight for each term.
+        place: the place of its document in the partition's index; every version of a document has its own place.
     """
 
     sentence: str
@@ -38,7 +36,14 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RankedPartition:
-    """The index of a partition when it was ranked: its sentences, those with each term, and how far it went."""
+    """The state of a partition's index when it was ranked.
+
+    Attributes:
+        sentences: how many sentences it had.
+        frequencies: how many of them held each term.
+        identity: names the index; another index under the same key has another identity.
+        next_id: the id that the index gives to the next document.
+    """
 
     sentences: int
     frequencies: tuple[int, ...]
@@ -48,15 +53,17 @@ class RankedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The best sentences of the corpus and what they were ranked by.
+    """The best sentences of the corpus, and the state of the indexes that found them.
 
     Attributes:
-        candidates: the best first.
-        epochs: of every partition.
-        sentences: of the corpus.
-        terms: of the question.
-        frequencies: in how many sentences of the corpus each term is.
-        parts: the same of every partition.
+        candidates: the best sentences, the best first.
+        epochs: the epoch of each partition.
+        sentences: how many sentences the corpus has.
+        terms: the terms of the question.
+        frequencies: how many sentences of the corpus hold each term.
+        parts: the state of each partition's index.
+        reindexing: whether another version of the analyzer has made the terms of some partitions. Such a ranking may
+            miss sentences, and no answer from it is cached.
     """
 
     candidates: list[Candidate]
@@ -65,18 +72,19 @@ class Ranking:
     terms: tuple[str, ...] = ()
     frequencies: tuple[int, ...] = ()
     parts: Mapping[str, RankedPartition] = field(default_factory=dict)
+    reindexing: bool = False
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Inverse document frequency of terms, never negative."""
+    """The inverse document frequency of each term; never negative."""
     df = np.minimum(np.asarray(frequencies, dtype=np.float64), sentences)
     return np.log1p((sentences - df + 0.5) / (df + 0.5))
 
 
 def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The scores of sentences, BM25 plus edges; ``weights`` has one row for each.
+    """The score of each row of `weights`, which is a sentence: BM25 plus edges.
 
-    The edges of a row are the sum of sqrt(a * b) over all pairs, which is ((sum of sqrt(a)) ** 2 - sum of a) / 2.
+    The edges of a row are the sum of sqrt(a * b) over all pairs: ((sum of sqrt(a)) ** 2 - sum of a) / 2.
     """
     weighted = weights * term_idf
     single = weighted.sum(axis=1)
@@ -86,10 +94,10 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 
 
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
-    """Where a sentence comes among those with its score, by its key and the place of its document in its index.
+    """The sort key of sentences with equal scores, from a sentence's key and its document's place in the index.
 
-    Partitions come by their tags, in each what was written first: so an index orders its own, and so the best of all
-    indexes are the same whatever their number is.
+    Partitions are ordered by their tags; within a partition, what was written first comes first. An index orders its
+    own sentences in the same way, so the best of all indexes do not depend on the number of indexes.
 
     >>> written_order("news/1:{5L5}:12", 7)
     ('5L5}', 7, 12)
@@ -98,38 +106,19 @@ def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     return document.rpartition("{")[2], place, int(number)
 
 
-def merge(replies: Sequence[dict[str, Any]], count: int) -> Ranking:
-    """The ``count`` best sentences of all shards, from their replies to ``qa.rank``.
+def best_of(
+    found: Sequence[tuple[str, Sequence[float], int]], sentences: int, frequencies: Sequence[int], count: int
+) -> list[Candidate]:
+    """The `count` best of the found sentences, scored under the frequencies of the whole corpus.
 
-    Frequencies are summed over the shards, so the scores are those of one index over the whole corpus. Equal scores are
-    in the order of `written_order`.
+    Args:
+        found: the key, the weight for each term and the document's place of every sentence that an index has found.
+        sentences: the number of sentences in the corpus.
+        frequencies: how many of them hold each term.
     """
-    epochs: dict[str, int] = {}
-    parts: dict[str, RankedPartition] = {}
-    found: list[tuple[str, list[float], int]] = []
-    sentences = 0
-    terms: list[str] = []
-    frequencies: list[int] = []
-    try:
-        for reply in replies:
-            sentences += reply["sentences"]
-            terms = reply["terms"]
-            epochs.update(reply["epochs"])
-            frequencies = [a + b for a, b in zip(frequencies or [0] * len(terms), reply["df"], strict=True)]
-            for tag, (own, of_terms, identity, next_id) in reply["parts"].items():
-                parts[tag] = RankedPartition(own, tuple(of_terms), identity, next_id)
-            found += [(key, weights, place) for key, weights, place in reply["candidates"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise ClusterError(f"a shard's reply to qa.rank cannot be read: {error!r}") from error
-    ranked_by = (epochs, sentences, tuple(terms), tuple(frequencies), parts)
-    if not found or not terms:
-        return Ranking([], *ranked_by)
-    rows = np.asarray([weights for _, weights, _ in found], dtype=np.float64)
-    values = scores(rows, idf(sentences, frequencies))
-    try:
-        places = [written_order(key, place) for key, _, place in found]
-    except (AttributeError, TypeError, ValueError) as error:
-        raise ClusterError(f"a shard's reply to qa.rank cannot be read: {error!r}") from error
-    order = sorted(range(len(found)), key=lambda i: (-values[i], places[i]))[:count]
-    best = [Candidate(found[i][0], float(values[i]), tuple(found[i][1]), found[i][2]) for i in order]
-    return Ranking(best, *ranked_by)
+    if not found or not frequencies:
+        return []
+    values = scores(np.asarray([weights for _, weights, _ in found], dtype=np.float64), idf(sentences, frequencies))
+    keys = [(-float(value), written_order(key, place)) for value, (key, _, place) in zip(values, found, strict=True)]
+    order = sorted(range(len(found)), key=keys.__getitem__)[:count]
+    return [Candidate(found[i][0], float(values[i]), tuple(found[i][1]), found[i][2]) for i in order]

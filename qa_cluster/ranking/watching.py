@@ -18,7 +18,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION, encode_id, index_key, parse_sent
 
 from .bm25 import RankedPartition, Ranking
 from .filters import Filter
-from .shard_ranking import Command
+from .ranker import Command
 
 # Sums of floats in another order than the shard's.
 ROUNDING = 1e-9

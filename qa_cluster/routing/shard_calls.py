@@ -6,11 +6,8 @@ import asyncio
 from time import monotonic, perf_counter
 from typing import Any
 
-import orjson
-
 from qa_cluster.errors import ClusterError, ReplyError
-from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.shard_functions import NOT_REGISTERED, RANK_TRIGGER, READ_TRIGGER
+from qa_cluster.shard_functions import NOT_REGISTERED, READ_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import Fact, ShardTimes, TracedStep, step
 
@@ -31,26 +28,6 @@ async def read_sentences(shards: Shards, shard: Shard, model: str, question: str
         if len(replies) > len(sentences):
             _put(call, replies.pop())
         return replies
-
-
-async def rank_on(
-    shards: Shards, shard: Shard, count: int, question: str, *, packed_filter: str, collection: str
-) -> dict[str, Any] | ReplyError:
-    """Return the reply of `qa.rank` on a shard, or the error in its place.
-
-    The filter is in hex, empty for no filter.
-    """
-    given = (packed_filter,) if packed_filter else ()
-    arguments = (question, *given) if collection == DEFAULT_COLLECTION else (question, packed_filter, collection)
-    with step(RANK_TRIGGER, is_call=True) as call:
-        if call is None:
-            return _part(await _trigger(shards, shard, RANK_TRIGGER, count, *arguments))
-        call.note(shard_facts(shard))
-        traced = (question, packed_filter, collection, call.traceparent)
-        part = _part(await _trigger(shards, shard, RANK_TRIGGER, count, *traced))
-        if isinstance(part, dict):
-            _put(call, part.pop("times", None))
-        return part
 
 
 async def _trigger(shards: Shards, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
@@ -78,18 +55,6 @@ async def _trigger(shards: Shards, shard: Shard, name: str, *arguments: str | in
 def without_function(shard: Shard, name: str) -> ClusterError:
     """The error for a shard on which the function is not registered."""
     return ClusterError(f"the function {name} is not registered on shard {shard.address}: run `qa-cluster up`")
-
-
-def _part(reply: list[Any]) -> dict[str, Any] | ReplyError:
-    if reply and isinstance(reply[0], ReplyError):
-        return reply[0]
-    try:
-        part = orjson.loads(reply[0])
-    except (orjson.JSONDecodeError, IndexError, TypeError) as error:
-        raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: {error!r}") from error
-    if not isinstance(part, dict):
-        raise ClusterError(f"a shard's reply to {RANK_TRIGGER} cannot be read: it is not an object")
-    return part
 
 
 def shard_facts(shard: Shard) -> dict[str, Fact]:

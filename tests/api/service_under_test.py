@@ -59,7 +59,7 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
 async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
     """A client leaves while the shards rank for it: the service cancels their work and counts the client as gone."""
     async with service(cluster.target()) as (app, client):
-        cluster.triggers["qa.rank"] = never
+        cluster.triggers["rank"] = never
         gone = asyncio.Event()
         first = True
 
@@ -79,7 +79,7 @@ async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: byt
             "headers": [],
         }  # fmt: skip
         request = asyncio.create_task(app(scope, receive, send))
-        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("rank") == 3)
         gone.set()
         await request
         await eventually_async(lambda: cluster.cancelled == 3)

@@ -68,7 +68,7 @@ async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: Scrip
         await with_documents(client)
         _, flooding = await made(app, "ask")
         _, other = await made(app, "ask")
-        cluster.triggers["qa.rank"] = never
+        cluster.triggers["rank"] = never
 
         def ask(text: str, number: int) -> asyncio.Task[httpx.Response]:
             wanted = {"question": f"Who is {number}?", **BOOKS}
@@ -122,7 +122,7 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
     async with service(cluster.target()) as (app, client), service(cluster.target()) as (_, other):
         await with_documents(client)
         key, text = await made(app, "ask", "search", limits=KeyLimits(concurrent=2))
-        cluster.triggers["qa.rank"] = never
+        cluster.triggers["rank"] = never
         asking = [
             asyncio.create_task(one.get("/qa", params={"question": f"Question {number}?"}, headers=bearer(text)))
             for number, one in enumerate((client, other))
@@ -140,7 +140,7 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
             refused = await one.get("/models", headers=bearer(text))
             assert_problem(refused, 429, "too-many-requests", "2 requests at the same time")
             assert refused.headers["ratelimit-policy"] == '"concurrent";q=2;qu="concurrent-requests"'
-        cluster.triggers["qa.rank"] = cluster.rank
+        cluster.triggers["rank"] = cluster.rank
         for task in asking:
             task.cancel()
         await asyncio.gather(*asking, return_exceptions=True)

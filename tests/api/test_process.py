@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import httpx
 import pytest
@@ -129,14 +130,14 @@ async def test_a_start_that_fails_ends_the_process_and_says_why(cluster: Scripte
 
 
 async def test_a_question_under_way_is_answered_before_the_end(cluster: ScriptedCluster) -> None:
-    async def slow(node: Node, arguments: list[str]) -> list[bytes]:
+    async def slow(node: Node, arguments: list[str]) -> Any:
         await asyncio.sleep(0.5)
         return await cluster.rank(node, arguments)
 
     async with serving(cluster) as (child, client, _):
-        cluster.triggers["qa.rank"] = slow
+        cluster.triggers["rank"] = slow
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("rank") == 3)
         child.terminate()
         assert (await asked).status_code == 200
         await child.wait()
@@ -144,9 +145,9 @@ async def test_a_question_under_way_is_answered_before_the_end(cluster: Scripted
 
 async def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as (_, client, _):
-        cluster.triggers["qa.rank"] = never
+        cluster.triggers["rank"] = never
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("rank") == 3)
         asked.cancel()
         await asyncio.wait([asked])
         await eventually_async(lambda: cluster.cancelled == 3)
@@ -154,9 +155,9 @@ async def test_hanging_up_cancels_the_work_on_the_shards(cluster: ScriptedCluste
 
 async def test_killing_it_leaves_nothing_running_on_the_shards(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as (child, client, _):
-        cluster.triggers["qa.rank"] = never
+        cluster.triggers["rank"] = never
         asked = asyncio.create_task(client.get("/qa", params={"question": "Who wrote it?"}))
-        await eventually_async(lambda: cluster.count("qa.rank") == 3)
+        await eventually_async(lambda: cluster.count("rank") == 3)
         child.kill()
         with pytest.raises(httpx.TransportError):
             await asked

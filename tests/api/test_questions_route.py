@@ -86,21 +86,21 @@ async def test_after_a_write_through_the_service_nothing_old_is_answered(cluster
 
 async def test_a_full_shard_is_503_with_retry_after(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
-        cluster.triggers["qa.rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
+        cluster.triggers["rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
         assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "OVERLOADED", "1024")
 
 
 async def test_beyond_the_request_limit_the_answer_is_503_while_others_wait(cluster: ScriptedCluster) -> None:
     release = asyncio.Event()
 
-    async def wait(node: Node, arguments: list[str]) -> list[bytes]:
+    async def wait(node: Node, arguments: list[str]) -> Any:
         await release.wait()
         return await cluster.rank(node, arguments)
 
     async with serving(cluster, max_requests=2) as client:
-        cluster.triggers["qa.rank"] = wait
+        cluster.triggers["rank"] = wait
         held = [asyncio.create_task(client.get("/qa", params={"question": f"Who is {n}?"})) for n in range(2)]
-        await eventually_async(lambda: cluster.count("qa.rank") == 6 or any(task.done() for task in held))
+        await eventually_async(lambda: cluster.count("rank") == 6 or any(task.done() for task in held))
         assert [task.result().text for task in held if task.done()] == []
         assert_problem(await client.get("/qa", params=ASK), 503, "overloaded", "http_max_requests")
         assert not any(task.done() for task in held)
@@ -112,10 +112,10 @@ async def test_beyond_the_request_limit_the_answer_is_503_while_others_wait(clus
 
 async def test_the_deadline_is_504(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
-        cluster.triggers["qa.rank"] = never
+        cluster.triggers["rank"] = never
         response = await client.get("/qa", params={**ASK, "timeout_ms": 50})
         assert_problem(response, 504, "deadline-exceeded", "50 ms")
-        await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank"))
+        await eventually_async(lambda: cluster.cancelled == cluster.count("rank"))
 
 
 async def test_a_client_that_leaves_cancels_its_question(cluster: ScriptedCluster) -> None:

@@ -104,28 +104,28 @@ async def test_every_bad_request_is_answered_with_a_problem(cluster: ScriptedClu
 
 async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
     async with serving(cluster, max_requests=1) as client:
-        cluster.triggers["qa.rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
+        cluster.triggers["rank"] = refusal("OVERLOADED queue is full: 1024 jobs wait")
         assert_problem(await client.get("/search", params=QUERY), 503, "overloaded", "1024")
-        cluster.triggers["qa.rank"] = never
-        refused = cluster.count("qa.rank")
+        cluster.triggers["rank"] = never
+        refused = cluster.count("rank")
         for timeout_ms in (1000, 5000, 60_000):  # by one of them all shards have been asked, on a busy machine, too
-            before = cluster.count("qa.rank")
+            before = cluster.count("rank")
             response = await client.get("/search", params={**QUERY, "timeout_ms": timeout_ms})
             assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
-            if cluster.count("qa.rank") == before + 3:
+            if cluster.count("rank") == before + 3:
                 break
         # no late call of it counts as one of the next
-        await eventually_async(lambda: cluster.cancelled + refused == cluster.count("qa.rank") == before + 3)
+        await eventually_async(lambda: cluster.cancelled + refused == cluster.count("rank") == before + 3)
         release = asyncio.Event()
 
-        async def wait(node: Node, arguments: list[str]) -> list[bytes]:
+        async def wait(node: Node, arguments: list[str]) -> Any:
             await release.wait()
             return await cluster.rank(node, arguments)
 
-        cluster.triggers["qa.rank"] = wait
-        asked = cluster.count("qa.rank")
+        cluster.triggers["rank"] = wait
+        asked = cluster.count("rank")
         held = asyncio.create_task(client.get("/search", params=QUERY))
-        await eventually_async(lambda: cluster.count("qa.rank") == asked + 3)
+        await eventually_async(lambda: cluster.count("rank") == asked + 3)
         assert_problem(await client.get("/search", params=QUERY), 503, "overloaded", "http_max_requests")
         release.set()
         assert (await held).status_code == 200

@@ -94,7 +94,6 @@ async def test_a_question_is_a_tree_from_http_to_the_shards_model(
     assert (about["http.response.status_code"], about["qa.request_id"]) == (200, answered["id"])
     assert names(spans, top) == ["cache", "rank", "wave", "documents"]
     rank, wave = only(spans, top, "rank"), only(spans, top, "wave")
-    assert facts(rank)["qa.rank.by"] == "indexes"
     assert names(spans, rank) == ["indexes"] * 6, "each of three shards, twice"
     call = only(spans, wave, "qa.read")
     assert call.kind == Span.SPAN_KIND_CLIENT
@@ -215,21 +214,6 @@ async def test_who_waits_for_the_same_question_shows_that(cluster: ScriptedClust
             pytest.skip("something changed meanwhile, so they did not share")
         spans, top = await spans_of(collector, other)
     assert names(spans, top) == ["cache", "shared"]
-
-
-async def test_ranking_by_the_workers_shows_what_they_took(cluster: ScriptedCluster, collector: Receiver) -> None:
-    async def ranks(node: Node, arguments: list[str]) -> list[bytes]:
-        return await cluster.rank(node, arguments)
-
-    async with tracing(cluster, collector.url) as client:
-        cluster.triggers["qa.rank"] = ranks  # one of a test's own: the indexes are not asked
-        await ask(client, HEADERS, cache="off")
-        spans, top = await spans_of(collector)
-    rank = only(spans, top, "rank")
-    assert facts(rank)["qa.rank.by"] == "triggers"
-    calls = [span for span in children(spans, rank) if span.name == "qa.rank"]
-    assert len(calls) == 3
-    assert all("queue" in names(spans, call) for call in calls)
 
 
 async def test_an_error_is_told_by_its_kind(cluster: ScriptedCluster, collector: Receiver) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, statistics_commands
+from qa_cluster.ranking.ranker import parse_statistics, rank_commands, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from tests.harness.polling import eventually
 from tests.harness.system import System

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import redis
 
-from qa_cluster.waves import WAVES
+from qa_cluster.reading.plan import WAVES
 from tests.harness.system import System
 
 from .corpus import Corpus, variations

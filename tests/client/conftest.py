@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import orjson
 import pytest
 
 from qa_cluster.asking.engine import Engine
 from tests.client.engines import opened
-from tests.client.scripted_cluster import Node, ScriptedCluster
+from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_fixtures import cluster, shared_cluster
 
 __all__ = ["cluster", "shared_cluster"]
@@ -27,19 +26,3 @@ async def second_engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
     """The engine of another process."""
     async with opened(cluster) as made:
         yield made
-
-
-@pytest.fixture
-def forgetful(cluster: ScriptedCluster) -> list[int]:
-    """How often a shard still ranks without its partitions in the reply."""
-    left = [0]
-
-    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
-        (reply,) = await cluster.rank(node, arguments)
-        if not left[0]:
-            return [reply]
-        left[0] -= 1
-        return [orjson.dumps(orjson.loads(reply) | {"epochs": {}, "candidates": []})]
-
-    cluster.triggers["qa.rank"] = rank
-    return left

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from qa_cluster.asking.asker import CacheMiss, Outcome
+from qa_cluster.asking.answers.caching import CacheMiss
+from qa_cluster.asking.asker import Outcome
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskOptions, SearchOptions
 from qa_cluster.types import AskResult, SearchResult

@@ -1,6 +1,6 @@
 """A cluster of real servers with scripted functions: a test can make them slow, refuse, or lie.
 
-Questions are ranked by the real indexes, unless a test puts a function of its own in the place of ``qa.rank``.
+The real indexes rank. A test can replace their last reply on each shard: that is the function called ``rank``.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tests.harness.servers import Server
 
 SHARDS = 3
 
-Trigger = Callable[["Node", list[str]], Awaitable[list[bytes]]]
+Trigger = Callable[["Node", list[str]], Awaitable[Any]]
 
 
-async def never(node: Node, arguments: list[str]) -> list[bytes]:
+async def never(node: Node, arguments: list[str]) -> Any:
     """A trigger that a test leaves waiting."""
     return await asyncio.Future()
 
@@ -61,13 +61,15 @@ class Node(Proxy):
         self.cluster = cluster
         self.server = server
         self.tag = hashtag_for_slot(number * (16384 // SHARDS))
+        last = keys.partition_tags(PARTITIONS)[(number + 1) * PARTITIONS // SHARDS - 1]
+        self.last_partition = f"{{{last}}}"  # a ranking asks its index last
 
     def own_reply(self, command: list[bytes]) -> Callable[[], Awaitable[Reply]] | None:
         match [word.decode(errors="replace") for word in command]:
             case ["RG.TRIGGER", *arguments]:
                 return partial(self._trigger, arguments)
-            case ["QA.INDEX.STATS", *_] if self.cluster.triggers["qa.rank"] != self.cluster.rank:
-                return _unknown  # a test has written a ranking function: it is the one to be used
+            case ["QA.INDEX.RANK", index, *_] if index.endswith(self.last_partition):
+                return partial(self._trigger, ["rank", *(word.decode("latin-1") for word in command)])
             case ["RG.DUMPREGISTRATIONS"]:
                 names = [name.encode() for name in self.cluster.functions]
                 return partial(_constant, [[b"RegistrationData", [b"args", [b"trigger", name]]] for name in names])
@@ -75,11 +77,12 @@ class Node(Proxy):
                 return partial(_constant, b"# qa_worker\r\nqa_worker_state:ready\r\nqa_jobs_trigger:ok=3,failed=0\r\n")
         return None
 
-    async def _trigger(self, arguments: list[str]) -> list[bytes]:
+    async def _trigger(self, arguments: list[str]) -> Reply:
         self.cluster.calls.append((self.port, arguments))
         trigger = self.cluster.triggers.get(arguments[0], refusal("ERR subcommand not found"))
         try:
-            return await trigger(self, arguments)
+            reply: Reply = await trigger(self, arguments)
+            return reply
         except asyncio.CancelledError:
             self.cluster.cancelled += 1
             raise
@@ -93,10 +96,6 @@ class Node(Proxy):
         for key in (keys.model_key(self.tag, name), keys.tokenizer_key(self.tag, name)):
             await self.commands.execute("SET", key, "x")
         await self.commands.execute("SET", keys.manifest_key(self.tag, name), model.to_json())
-
-
-async def _unknown() -> Reply:
-    raise ReplyError("ERR unknown command 'QA.INDEX.STATS'")
 
 
 async def _constant(reply: Reply) -> Reply:
@@ -134,7 +133,7 @@ class ScriptedCluster:
     def well_behaved(self) -> None:
         """Reset the functions to those written here, without calls."""
         self.triggers = {
-            "qa.rank": self.rank,
+            "rank": self.rank,
             "qa.read": self.read,
             "qa.models": self.models,
             "qa.partitions": self.partitions,
@@ -183,8 +182,9 @@ class ScriptedCluster:
         for node in self.nodes:
             await node.store(model, model.name)
 
-    async def rank(self, node: Node, arguments: list[str]) -> list[bytes]:
-        return await functions.rank(node.commands, arguments[2], int(arguments[1]), *arguments[3:])
+    async def rank(self, node: Node, arguments: list[str]) -> Any:
+        """The server's reply to the last ``QA.INDEX.RANK`` of a ranking on this shard."""
+        return await node.commands.execute(*(word.encode("latin-1") for word in arguments[1:]))
 
     async def read(self, node: Node, arguments: list[str]) -> list[bytes]:
         model = self.named.get(arguments[1], self.default)

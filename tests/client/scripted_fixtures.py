@@ -28,6 +28,6 @@ async def cluster(shared_cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("qa_cluster.access.limits.COUNT_SECONDS", 10.0)
     monkeypatch.setattr("qa_cluster.access.store.PATIENCE_SECONDS", 30.0)
     monkeypatch.setattr("qa_cluster.access.store.READ_SECONDS", 60.0)
-    monkeypatch.setattr("qa_cluster.asking.answer_cache.STORE_TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("qa_cluster.asking.answers.answer_cache.STORE_TIMEOUT_SECONDS", 60.0)
     await shared_cluster.reset()
     return shared_cluster

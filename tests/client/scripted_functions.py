@@ -1,12 +1,11 @@
 """The functions of a scripted shard, on real keys.
 
-They split documents at full stops, rank as shards do, and "read" by taking the first word that the question does not
-hold: the surer, the more words sentence and question share. A sentence with the word "together" is read with the next.
+They split documents at full stops, and "read" by taking the first word that is not in the question. The score grows
+with the number of words that sentence and question share. A sentence with the word "together" is read with the next.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from dataclasses import replace
@@ -17,13 +16,10 @@ from qa_cluster import keys
 from qa_cluster.documents import stored
 from qa_cluster.documents.places import pack_places
 from qa_cluster.documents.source_map import filter_metadata
-from qa_cluster.errors import ReplyError
 from qa_cluster.models.bundle import default_reader
 from qa_cluster.ranking.fields import fields_of
 from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.ranking.postings import pack_sentences
-from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
-from qa_cluster.ranking.terms import question_terms
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 from qa_cluster.routing.connection import Connection
 from qa_cluster.tracing import ShardRun, ShardTimes, is_traceparent
@@ -71,25 +67,6 @@ async def split(shard: Connection) -> None:
         made = stored.IndexedText("", "", len(spans), pack_places(text, spans), packed)
         call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
         await shard.execute(*call.command())
-
-
-async def rank(shard: Connection, question: str, count: int, *rest: str) -> list[bytes]:
-    """`qa.rank`, of the partitions that are on this shard; a traced call has waited 3 ms."""
-    packed_filter, collection, traced = (*rest, *("", keys.DEFAULT_COLLECTION, "")[len(rest) :])
-    tags = []
-    for tag in keys.partition_tags(PARTITIONS):
-        with contextlib.suppress(ReplyError):  # it belongs to another shard
-            await shard.execute("GET", keys.epoch_key(tag))
-            tags.append(tag)
-    terms = question_terms(question)
-    replies = [await shard.execute(*command) for command in statistics_commands(tags, terms, collection)]
-    statistics = parse_statistics(tags, terms, replies, collection)
-    replies = [
-        await shard.execute(*command) for command in rank_commands(statistics, count, bytes.fromhex(packed_filter))
-    ]
-    reply = rank_reply(statistics, replies, count)
-    times = {"times": ShardTimes(traced, 3000, 500).to_json()} if traced else {}
-    return [json.dumps({**reply, **times}).encode()]
 
 
 async def read(shard: Connection, model: Manifest, question: str, names: list[str]) -> list[bytes]:

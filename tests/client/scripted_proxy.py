@@ -9,7 +9,7 @@ import hiredis
 
 from qa_cluster.errors import ReplyError
 
-Reply = Sequence["Reply"] | bytes
+Reply = Sequence["Reply"] | bytes | int | float | None
 
 
 class Proxy:
@@ -92,6 +92,12 @@ class Proxy:
 def _packed(reply: Reply) -> bytes:
     if isinstance(reply, bytes):
         return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if isinstance(reply, float):
+        return b",%b\r\n" % repr(reply).encode()
+    if reply is None:
+        return b"_\r\n"
     return b"*%d\r\n" % len(reply) + b"".join(map(_packed, reply))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,23 +30,23 @@ async def ada(engine: Engine) -> None:
 
 
 async def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.triggers["qa.rank"] = never
+    cluster.triggers["rank"] = never
     askers = [asyncio.create_task(ask(engine, QUESTION)) for _ in range(2)]
-    await eventually_async(lambda: cluster.count("qa.rank") == 3)
+    await eventually_async(lambda: cluster.count("rank") == 3)
     askers[0].cancel()
     await asyncio.sleep(0.05)
-    assert (engine.asker.flights, cluster.cancelled) == (1, 0)
+    assert (len(engine.asker.flights), cluster.cancelled) == (1, 0)
     askers[1].cancel()
     await eventually_async(lambda: cluster.cancelled == 3)
-    assert engine.asker.flights == 0
+    assert not engine.asker.flights
     assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
 
 
 async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.triggers["qa.rank"] = never
+    cluster.triggers["rank"] = never
     with pytest.raises(DeadlineExceeded, match="100 ms"):
         await ask(engine, "Who?", timeout_ms=100)
-    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank"))
+    await eventually_async(lambda: cluster.cancelled == cluster.count("rank"))
 
 
 def inside(text: str) -> Trigger:
@@ -57,7 +58,7 @@ def inside(text: str) -> Trigger:
     return refuse
 
 
-@pytest.mark.parametrize("refuses", [("qa.rank", refusal), ("qa.read", refusal), ("qa.read", inside)])
+@pytest.mark.parametrize("refuses", [("rank", refusal), ("qa.read", refusal), ("qa.read", inside)])
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
@@ -79,7 +80,7 @@ async def test_errors_of_a_shard_are_those_of_the_question(
         await ask(engine, QUESTION)
 
 
-@pytest.mark.parametrize("trigger", ["qa.rank", "qa.read"])
+@pytest.mark.parametrize("trigger", ["rank", "qa.read"])
 @pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
 async def test_nonsense_of_a_shard_is_an_error(
     cluster: ScriptedCluster, engine: Engine, trigger: str, lie: list[bytes]
@@ -92,50 +93,18 @@ async def test_nonsense_of_a_shard_is_an_error(
         await ask(engine, QUESTION)
 
 
-async def test_too_many_questions_at_a_shard_are_refused_while_others_wait(cluster: ScriptedCluster) -> None:
-    release = asyncio.Event()
-
-    async def wait(node: Node, arguments: list[str]) -> list[bytes]:
-        await release.wait()
-        return await cluster.rank(node, arguments)
-
-    async with opened(cluster, connections_per_shard=2, max_waiting_per_shard=2) as engine:
-        cluster.triggers["qa.rank"] = wait
-        engine._ranker._use_triggers("all questions wait in the same place")
-        asked = [asyncio.create_task(ask(engine, f"Who sang number {n}?")) for n in range(4)]
-        pools = [engine.shards.pool(shard.address) for shard in engine.shards.all]
-        await eventually_async(lambda: cluster.count("qa.rank") == 6 and all(pool._waiting == 2 for pool in pools))
-        with pytest.raises(QueueFull):
-            await ask(engine, "Who is one too many?")
-        assert not any(task.done() for task in asked)
-        release.set()
-        assert all(not result.answerable for result in await asyncio.gather(*asked))
-
-
 async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
     cut: list[Node] = []
 
-    async def cutting(node: Node, arguments: list[str]) -> list[bytes]:
+    async def cutting(node: Node, arguments: list[str]) -> Any:
         if not cut:
             cut.append(node)
             node.drop_clients()
         return await cluster.rank(node, arguments)
 
-    cluster.triggers["qa.rank"] = cutting
+    cluster.triggers["rank"] = cutting
     assert (await ask(engine, QUESTION)).answerable
     assert cut
-
-
-async def test_partitions_that_no_shard_ranks_are_asked_for_again(engine: Engine, forgetful: list[int]) -> None:
-    forgetful[0] = 3
-    assert (await ask(engine, QUESTION)).answerable
-    assert forgetful[0] == 0
-
-
-async def test_partitions_that_no_shard_ranks_at_all_cost_the_deadline(engine: Engine, forgetful: list[int]) -> None:
-    forgetful[0] = 10**9
-    with pytest.raises(DeadlineExceeded):
-        await ask(engine, QUESTION, timeout_ms=300)
 
 
 async def test_a_shard_that_does_not_have_a_function_yet_is_asked_again(
@@ -214,20 +183,10 @@ async def test_without_a_model_documents_can_be_written_and_questions_say_why_no
 
 
 async def test_another_number_of_partitions_is_noticed(cluster: ScriptedCluster, engine: Engine) -> None:
-    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
-        return await cluster.rank(node, arguments)
-
-    cluster.triggers["qa.rank"] = rank  # it still ranks the old ones
-    async with noticed(engine):
-        await cluster.set(PARTITIONS_KEY, 24)
-    for timeout_ms in (1000, 5000, 60_000):  # by one of them it has been learnt, on a busy machine, too
-        with pytest.raises(DeadlineExceeded):
-            await ask(engine, QUESTION, timeout_ms=timeout_ms)
-        if engine.partitions == 24:
-            break
-    assert engine.partitions == engine.documents.partitions == 24
-    assert engine._answers.watches.partitions == 24
-    async with noticed(engine):
-        await cluster.set(PARTITIONS_KEY, 12)
+    for partitions in (24, 12):
+        async with noticed(engine):
+            await cluster.set(PARTITIONS_KEY, partitions)
+        await ask(engine, QUESTION)
+        assert engine.partitions == engine.documents.partitions == partitions
+        assert engine._answers.watches.partitions == partitions
     assert (await ask(engine, QUESTION)).answerable
-    assert engine.partitions == 12

@@ -1,9 +1,8 @@
-"""Rankings for which a process asks the indexes itself, and what makes it leave them to the shards' workers."""
+"""Rankings: what the indexes are asked, what happens between the two pipelines, and what a refusal says."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import signal
@@ -13,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.asking import searcher
 from qa_cluster.asking.engine import Engine
-from qa_cluster.errors import ClusterError, DeadlineExceeded, QueueFull, ReplyError
+from qa_cluster.errors import AccessDenied, ClusterError, DeadlineExceeded, QAError, QueueFull, ReplyError
 from qa_cluster.keys import PARTITIONS_KEY, epoch_key, layout_key, partition_of, partition_tags
 from qa_cluster.ranking.bm25 import Candidate
+from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.topology import Address
 from tests.client.engines import ask, noticed, opened, search, write
@@ -77,18 +76,10 @@ async def test_the_best_of_the_whole_corpus_are_found_whatever_a_shard_holds(eng
     for count in (1, 2, 5, 8, 20, 60):
         best = (await engine._ranker.rank("alpha beta filler3", count)).candidates
         assert best == every[:count], "equal scores have one order"
-    assert engine.rankings == {"indexes": 7, "triggers": 0}
+    assert engine.rankings == 7
 
 
-async def test_the_workers_of_all_shards_would_have_found_the_same(cluster: ScriptedCluster, engine: Engine) -> None:
-    await write(engine, *[f"Person{n} wrote {'many ' * (n % 5)}programs." for n in range(40)])
-    own = await engine._ranker.rank(QUERY, 100)
-    engine._ranker._use_triggers("to compare")
-    assert own == await engine._ranker.rank(QUERY, 100)
-    assert (engine.rankings["triggers"], cluster.count("qa.rank"), len(own.candidates)) == (1, 3, 40)
-
-
-async def test_equal_scores_are_in_the_order_of_writing_by_both_ways(engine: Engine) -> None:
+async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
     """Whatever the ids are; a document that is changed is written last."""
     tag = partition_tags(PARTITIONS)[3]
     names = [name for name in (f"n{n}" for n in range(400)) if partition_of(name, PARTITIONS) == tag][:6]
@@ -97,67 +88,45 @@ async def test_equal_scores_are_in_the_order_of_writing_by_both_ways(engine: Eng
         await engine.documents.put(name, "Ada wrote programs. Bob wrote programs.")
     await engine.documents.put(written[0], "Ada wrote programs. Bob wrote programs. ")
     order = [f"{name}:{{{tag}}}:{number}" for name in (*written[1:], written[0]) for number in (0, 1)]
-    for _ in range(2):
-        for count in (1, 4, 7, 50):
-            found = (await engine._ranker.rank(QUERY, count)).candidates
-            assert [item.sentence for item in found] == order[:count]
-        engine._ranker._use_triggers("to compare")
-    assert engine.rankings == {"indexes": 4, "triggers": 4}
+    for count in (1, 4, 7, 50):
+        found = (await engine._ranker.rank(QUERY, count)).candidates
+        assert [item.sentence for item in found] == order[:count]
 
 
-@pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize(
-    "text", ["ERR unknown command", "NOPERM this user has no permissions", "WRONGTYPE other", "ERR index is incomplete"]
+    ("text", "error", "said"),
+    [
+        ("ERR unknown command", ClusterError, "shard .* cannot rank, it refused {command} {key}: ERR unknown"),
+        ("WRONGTYPE other", ClusterError, "shard .* cannot rank, it refused {command} {key}: WRONGTYPE other"),
+        (
+            "NOPERM this user has no permissions",
+            AccessDenied,
+            "user may not rank: shard .* refused {command} {key}: NOPERM .*Grant it .*[+]qa.index.rank .*%R~index:",
+        ),
+        ("OVERLOADED queue is full", QueueFull, "queue is full"),
+    ],
 )
-async def test_an_error_that_no_new_try_cures_leaves_the_ranking_to_the_workers(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str, number: int
+async def test_an_error_that_no_new_try_cures_is_raised_and_names_what_was_refused(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, text: str, error: type[QAError], said: str
 ) -> None:
-    await write(engine, "Ada wrote programs.")
+    for number, command in ((1, "QA.INDEX.STATS"), (2, "QA.INDEX.RANK")):
 
-    def refuse(now: int, replies: list[list[Any]]) -> None:
-        if now == number:
-            replies[1][1] = ReplyError(text)
+        def refuse(now: int, replies: list[list[Any]], number: int = number) -> None:
+            if now == number:
+                replies[1][1] = ReplyError(text)
 
-    numbers = answered(engine, monkeypatch, refuse)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(3):
-            assert len((await search(engine, QUERY)).hits) == 1
-    assert engine.rankings == {"indexes": 0, "triggers": 3}
-    assert numbers == list(range(1, number + 1))  # nobody asks again for a while
-    assert sum(text in record.message for record in caplog.records) == 1
-
-
-async def test_the_indexes_are_asked_again_later(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    await write(engine, "Ada wrote programs.")
-    monkeypatch.setattr(searcher, "ASK_INDEXES_AGAIN_SECONDS", 0.0)
-
-    def refuse(number: int, replies: list[list[Any]]) -> None:
-        if number == 1:
-            replies[0][0] = ReplyError("NOPERM not yet")
-
-    answered(engine, monkeypatch, refuse)
-    for _ in range(2):
-        assert len((await search(engine, QUERY)).hits) == 1
-    assert engine.rankings == {"indexes": 1, "triggers": 1}
-
-
-async def test_a_shard_that_does_not_know_the_commands_ranks_as_it_can(
-    cluster: ScriptedCluster, engine: Engine
-) -> None:
-    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
-        return await cluster.rank(node, arguments)
-
-    cluster.triggers["qa.rank"] = rank  # its shards refuse QA.INDEX.STATS
-    await write(engine, "Ada wrote programs.")
-    assert len((await search(engine, QUERY)).hits) == 1
-    assert engine.rankings == {"indexes": 0, "triggers": 1}
+        with monkeypatch.context() as patch:
+            numbers = answered(engine, patch, refuse)
+            with pytest.raises(error, match=said.format(command=command, key="index:.*")):
+                await search(engine, QUERY)
+        assert (numbers, engine.rankings) == (list(range(1, number + 1)), 0)
 
 
 @pytest.mark.parametrize(
     ("number", "reply"),
     [(1, None), (1, []), (1, [1]), (2, None), (2, [1, 2, [3, 4]]), (2, [1, 2, [3], [[b"x"]], [1, 2], [1]])],
 )
-async def test_a_reply_in_another_form_leaves_the_ranking_to_the_workers(
+async def test_a_reply_in_another_form_is_an_error_of_the_cluster(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, number: int, reply: object
 ) -> None:
     await write(engine, "Ada wrote programs.")
@@ -167,32 +136,35 @@ async def test_a_reply_in_another_form_leaves_the_ranking_to_the_workers(
             replies[0][1] = reply
 
     answered(engine, monkeypatch, alter)
-    assert len((await search(engine, QUERY)).hits) == 1
-    assert engine.rankings == {"indexes": 0, "triggers": 1}
+    with pytest.raises(ClusterError, match="shard's replies to a ranking cannot be read"):
+        await search(engine, QUERY)
 
 
 @pytest.mark.parametrize("analyzer", ["of another version", None])
-async def test_terms_of_another_analyzer_are_asked_for_by_the_workers(
-    cluster: ScriptedCluster, engine: Engine, analyzer: str | None
+async def test_terms_of_another_analyzer_are_ranked_and_their_answers_are_not_cached(
+    cluster: ScriptedCluster, engine: Engine, caplog: pytest.LogCaptureFixture, analyzer: str | None
 ) -> None:
     await write(engine, "Ada wrote programs.")
     here = partition_of("doc 0", PARTITIONS)
     empty = next(tag for tag in partition_tags(PARTITIONS) if tag != here)
-    for tag in (empty, here):
+    for tag, cached in ((empty, True), (here, False)):  # the terms of an empty partition do not matter
         await cluster.at(layout_key(tag), "DEL", layout_key(tag))
         if analyzer is not None:
             await cluster.at(layout_key(tag), "HSET", layout_key(tag), "analyzer", analyzer)
-        assert len((await search(engine, QUERY)).hits) == 1
-    assert engine.rankings == {"indexes": 1, "triggers": 1}  # the terms of an empty partition do not matter
+        for _ in range(2):
+            result = await ask(engine, f"Who wrote {tag} programs?", cache="refresh")
+            assert (result.answerable, result.cache.ttl_s > 0) == (True, cached)
+    said = [record.message for record in caplog.records if "their answers are not cached" in record.message]
+    assert len(said) == 1 and f"1 partitions, {here} with terms of " in said[0]
+    await cluster.at(layout_key(here), "HSET", layout_key(here), "analyzer", ANALYZER_VERSION)
+    assert (await ask(engine, "Who wrote programs?")).cache.ttl_s > 0
 
 
-async def test_a_long_filter_goes_once_to_each_shard(engine: Engine) -> None:
+async def test_a_long_filter_goes_to_each_partition(engine: Engine) -> None:
     await write(engine, "Ada wrote programs.", "Bob wrote programs.")
-    for others, by in ((3, "indexes"), (10, "triggers")):
-        before = engine.rankings[by]
+    for others in (3, 10, 99):
         result = await search(engine, QUERY, doc_id=("doc 1", *("x" * 500 + str(number) for number in range(others))))
         assert [hit.document_id for hit in result.hits] == ["doc 1"]
-        assert engine.rankings[by] == before + 1
 
 
 async def test_another_number_of_partitions_is_followed(cluster: ScriptedCluster, engine: Engine) -> None:
@@ -239,7 +211,7 @@ async def test_what_passes_is_tried_again(
     numbers = answered(engine, monkeypatch, refuse)
     assert len((await search(engine, QUERY)).hits) == 1
     assert numbers == list(range(1, number + 3))
-    assert engine.rankings == {"indexes": 1, "triggers": 0}
+    assert engine.rankings == 1
 
 
 async def test_a_server_that_does_not_answer_costs_the_deadline_and_no_connection(
@@ -251,7 +223,6 @@ async def test_a_server_that_does_not_answer_costs_the_deadline_and_no_connectio
             await search(engine, QUERY, timeout_ms=300)
         assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
     assert len((await search(engine, QUERY)).hits) == 1
-    assert engine.rankings["triggers"] == 0
 
 
 async def test_rankings_at_a_shard_are_bounded_and_those_that_wait_are_finished(cluster: ScriptedCluster) -> None:
@@ -302,6 +273,6 @@ async def test_a_partition_that_nobody_serves_is_waited_for(
         return engine.shards.redirects.total() > before
 
     await eventually_async(refused)
-    assert engine.rankings == {"indexes": 0, "triggers": 0}
+    assert engine.rankings == 0
     with pytest.raises(ClusterError):
         await engine.shards.retrying(lambda: engine._ranker.rank(QUERY, 8), 0.2)

@@ -6,15 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from qa_cluster.asking.assembly import MAX_PLACES, Assembled, CitedDocument, assemble, cited
+from qa_cluster.asking.answers.assembly import (
+    MAX_PLACES,
+    Assembled,
+    Chosen,
+    CitedDocument,
+    assemble,
+    choose,
+    cited,
+    orders,
+)
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.documents.source_map import FIELD, write_map
-from qa_cluster.reading.choosing import Chosen, choose, orders
+from qa_cluster.reading.plan import StageOptions
 from qa_cluster.types import Answer, Source
 from tests.client.scripted_functions import manifest
 from tests.harness.readings import reading
 
 RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "abcdefgh"}
+STAGE = StageOptions().stage(manifest(), 16, stops_early=True)
 
 
 def chosen(*readings: object) -> Chosen:
@@ -22,14 +32,14 @@ def chosen(*readings: object) -> Chosen:
 
 
 def assembled(found: Chosen, **options: object) -> Assembled:
-    return assemble(found, RECORDS, manifest(), AskOptions(**options))  # type: ignore[arg-type]
+    return assemble(found, RECORDS, STAGE, AskOptions(**options))  # type: ignore[arg-type]
 
 
 def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> None:
     source = write_map("a.rst", "rst", 1, [(0, ["A"]), (101, ["A", "B"])], unit="page", places=[(0, 1), (101, 2)])
     records = {"a": CitedDocument("v", "T", {FIELD: source, "of": "a"})}
     found = chosen(reading("a", (100, 103, 5.0), (104, 105, 4.0)))
-    answers = assemble(found, records, manifest("1"), AskOptions(top_k=2))
+    answers = assemble(found, records, STAGE, AskOptions(top_k=2))
     assert [(answer.section, answer.source) for answer in answers.answers] == [
         (("A",), Source("a.rst", page=1)),
         (("A", "B"), Source("a.rst", page=2)),
@@ -66,9 +76,9 @@ def test_no_more_places_are_told_than_one_can_read() -> None:
 def test_a_place_in_a_document_that_has_changed_is_left_out() -> None:
     found = chosen(*(reading(name, (100, 103, score), words="x") for name, score in (("a", 4.0), ("b", 2.0))))
     changed = {**RECORDS, "a": replace(RECORDS["a"], version="w")}
-    (answer,) = assemble(found, changed, manifest(), AskOptions()).answers
+    (answer,) = assemble(found, changed, STAGE, AskOptions()).answers
     assert (answer.document_id, answer.also_in) == ("b", ())
-    gone = assemble(found, {}, manifest(), AskOptions())
+    gone = assemble(found, {}, STAGE, AskOptions())
     assert (gone.answers, gone.answerable) == ((), False)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.config import Settings
+from qa_cluster.reading.plan import StageOptions
 from tests.client.engines import ask, opened, write
 from tests.client.scripted_cluster import ScriptedCluster
 
@@ -33,7 +34,8 @@ GIVEN: dict[str, Any] = {
 def test_every_setting_has_its_place() -> None:
     target = target_of(Settings(**GIVEN))
     options, limits = target.options, target.options.limits
-    assert (options.near_cache_entries, options.pipeline_max_requests, options.waves) == (11, 15, (2, 21))
+    assert (options.near_cache_entries, options.pipeline_max_requests) == (11, 15)
+    assert options.plan == (StageOptions(waves=(2, 21)),)
     assert (options.near_cache_ttl_seconds, options.whole_answer_ttl_seconds) == (12, 13)
     assert options.whole_answers_bytes == 14 << 20
     assert (limits.question_max_chars, limits.top_k_max, limits.retriever_k, limits.timeout_ms) == (16, 17, 18, 19)

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
-from qa_cluster.asking.asker import CacheMiss
+from qa_cluster.asking.answers.caching import CacheMiss
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.errors import InvalidInput, ModelError, NotFound, ReplyError
@@ -121,7 +121,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
         try:
             body = b'{"model":{"id":"scripted"},"answerable":true}'
             question = check_question(QUESTION, AskOptions(), AskLimits())
-            digest = engine.asker._digest(question, manifest("a"))
+            digest = question.digest(await engine.asker.plan(question))
             nothing = {tag: RankedPartition(0, (), 0, 0) for tag in keys.partition_tags(4)}
             ranking = Ranking([], dict.fromkeys(nothing, 0), 0, parts=nothing)
             tokens = await engine._answers.watches.watch(digest, ranking, 8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qa_cluster.asking.near_cache import ENTRY_OVERHEAD_BYTES, NearCache
+from qa_cluster.asking.answers.near_cache import ENTRY_OVERHEAD_BYTES, NearCache
 
 
 class Clock:

@@ -21,14 +21,20 @@ from qa_cluster.asking.questions import (
     normalize,
 )
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.reading.plan import ReadingPlan, StageOptions
+from tests.client.scripted_functions import manifest
 
 LIMITS = AskLimits()
 OPTIONS = {field.name for field in fields(AskOptions)}
 
 
+def plan(revision: str = "r") -> ReadingPlan:
+    return ReadingPlan((StageOptions(waves=(1, 3, 8)).stage(manifest(revision), 16, stops_early=True),))
+
+
 def name(text: str, revision: str = "r", **options: object) -> str:
     question = check_question(text, AskOptions(**options), LIMITS)  # type: ignore[arg-type]
-    return question.digest(revision, (1, 3, 8), (0.0,))
+    return question.digest(plan(revision))
 
 
 def test_normal_form_is_nfc_with_single_spaces() -> None:
@@ -74,7 +80,7 @@ def test_an_option_that_is_new_is_in_the_name() -> None:
         colour: str = "red"
 
     def named(options: AskOptions) -> str:
-        return check_question("Who?", options, LIMITS).digest("r", (1, 3, 8), (0.0,))
+        return check_question("Who?", options, LIMITS).digest(plan())
 
     assert named(NewOptions()) != named(NewOptions(colour="blue"))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from qa_cluster.asking.answers.answering import MAX_VERSION_TRIES
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.searcher import MAX_VERSION_TRIES
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, QueueFull
 from qa_cluster.types import SearchResult
 from tests.client.engines import search, write
@@ -118,15 +119,15 @@ def after_ranking(cluster: ScriptedCluster, change: Callable[[], Awaitable[objec
     """Do something after all shards have ranked, `times` times."""
     ranked = 0
 
-    async def rank(node: Node, arguments: list[str]) -> list[bytes]:
+    async def rank(node: Node, arguments: list[str]) -> Any:
         nonlocal ranked
-        replies = await cluster.rank(node, arguments)
+        reply = await cluster.rank(node, arguments)
         ranked += 1
         if ranked % len(cluster.nodes) == 0 and ranked <= times * len(cluster.nodes):
             await change()
-        return replies
+        return reply
 
-    cluster.triggers["qa.rank"] = rank
+    cluster.triggers["rank"] = rank
 
 
 async def test_a_document_that_changes_between_rank_and_fetch_is_ranked_again(
@@ -136,7 +137,7 @@ async def test_a_document_that_changes_between_rank_and_fetch_is_ranked_again(
     after_ranking(cluster, lambda: engine.documents.put("doc 0", "Nobody. Bob wrote many programs."), 1)
     result = await search(engine, QUERY)
     assert [hit.text.strip() for hit in result.hits] == ["Bob wrote many programs.", "Eve wrote."]
-    assert cluster.count("qa.rank") == 2 * 3
+    assert cluster.count("rank") == 2 * 3
     await assert_places(engine, result)
 
 
@@ -152,18 +153,18 @@ async def test_a_document_that_changes_every_time_is_left_out(cluster: ScriptedC
     after_ranking(cluster, lambda: engine.documents.put("doc 0", f"Programs wrote it{' again' * next(versions)}."), 100)
     result = await search(engine, QUERY)
     assert [hit.text for hit in result.hits] == ["Eve wrote."]
-    assert cluster.count("qa.rank") == MAX_VERSION_TRIES * 3
+    assert cluster.count("rank") == MAX_VERSION_TRIES * 3
 
 
 async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.triggers["qa.rank"] = never
+    cluster.triggers["rank"] = never
     for timeout_ms in (1000, 5000, 60_000):  # by one of them all shards have been asked, on a busy machine, too
-        before = cluster.count("qa.rank")
+        before = cluster.count("rank")
         with pytest.raises(DeadlineExceeded, match=f" {timeout_ms} ms"):
             await search(engine, "Ada", timeout_ms=timeout_ms)
-        if cluster.count("qa.rank") == before + 3:
+        if cluster.count("rank") == before + 3:
             break
-    await eventually_async(lambda: cluster.cancelled == cluster.count("qa.rank") == before + 3)
+    await eventually_async(lambda: cluster.cancelled == cluster.count("rank") == before + 3)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +177,7 @@ async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluste
 async def test_errors_of_a_shard_are_those_of_the_search(
     cluster: ScriptedCluster, engine: Engine, reply: str, error: type[Exception]
 ) -> None:
-    cluster.triggers["qa.rank"] = refusal(reply)
+    cluster.triggers["rank"] = refusal(reply)
     with pytest.raises(error):
         await search(engine, "Ada")
 
@@ -187,25 +188,18 @@ async def test_nonsense_of_a_shard_is_an_error(cluster: ScriptedCluster, engine:
         return lie
 
     trigger: Trigger = wrong
-    cluster.triggers["qa.rank"] = trigger
+    cluster.triggers["rank"] = trigger
     with pytest.raises(ClusterError, match="shard"):
         await search(engine, "Ada")
-
-
-async def test_partitions_that_no_shard_ranks_are_asked_for_again(engine: Engine, forgetful: list[int]) -> None:
-    await write(engine, "Ada wrote programs.")
-    forgetful[0] = 3
-    assert len((await search(engine, QUERY)).hits) == 1
-    assert forgetful[0] == 0
 
 
 async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
 
-    async def cutting(node: Node, arguments: list[str]) -> list[bytes]:
-        cluster.triggers["qa.rank"] = cluster.rank
+    async def cutting(node: Node, arguments: list[str]) -> Any:
+        cluster.triggers["rank"] = cluster.rank
         node.drop_clients()
         return await cluster.rank(node, arguments)
 
-    cluster.triggers["qa.rank"] = cutting
+    cluster.triggers["rank"] = cutting
     assert len((await search(engine, QUERY)).hits) == 1

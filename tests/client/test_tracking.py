@@ -61,21 +61,22 @@ async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: S
                 assert not freshness.drained()
 
 
-async def test_a_dropped_question_names_its_answer_to_those_who_keep_it_or_make_it(
+async def test_a_dropped_question_names_its_answer_to_caches_and_to_pending_answers(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 60.0)
     async with subscribed(server, "t") as freshness:
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)
-        with redis.Redis(port=server.port) as writer, freshness.keeping("one") as one, freshness.keeping("two") as two:
+        pending = freshness.pending_answer
+        with redis.Redis(port=server.port) as writer, pending("one") as one, pending("two") as two:
             for name in ("one", "two"):
                 words = [name, 60000, 0, 0, 0, 0, 0, 9, "TERMS", 1, name, 0, 0, 9, "DOCUMENTS", 0]
                 assert writer.execute_command("QA.INDEX.WATCH", "index:{t}", *words)
             generation = freshness.generation
             writer.execute_command("QA.INDEX.PUT", "index:{t}", "d", "", pack_sentences(["Just one."]))
             assert await freshness.drain()
-            assert (one.dropped, two.dropped, dropped) == (True, False, ["one"])
+            assert (one.invalidated, two.invalidated, dropped) == (True, False, ["one"])
             assert freshness.generation == generation
         with redis.Redis(port=server.port) as writer:
             writer.flushall()

@@ -20,17 +20,19 @@ from typing import Any
 
 import pytest
 
+from qa_cluster.asking.answers.assembly import choose, orders
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes.connect import shards_of
 from qa_cluster.cluster.nodes.node import command
+from qa_cluster.cluster.provision.provisioning import PARTITIONS_PER_SHARD
 from qa_cluster.cluster.servers import model_program
 from qa_cluster.errors import ModelError
-from qa_cluster.ranking.bm25 import merge
+from qa_cluster.keys import SentenceRef, partition_of
 from qa_cluster.reading.bundled import bundled_reader
-from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from qa_cluster.reading.readings import parse_readings
+from qa_cluster.types import Hit
 from tests.harness.commands import run_here
 from tests.harness.processes import descendants
 from tests.harness.system import PATIENT, UNHURRIED
@@ -221,6 +223,11 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
         run(folder, "down", server=server)
 
 
+def _sentence_key(hit: Hit, partitions: int) -> str:
+    tag = partition_of(hit.document_id, partitions)
+    return str(SentenceRef(hit.document_id, tag, int(hit.passage_id.rpartition(":")[2])))
+
+
 def reading_all_gives_what_single_readings_give(url: str) -> None:
     """Without waves the answer is the same as from reading each candidate by itself, from the last ranked on."""
     settings = replace(PATIENT, cluster_url=url)
@@ -231,17 +238,16 @@ def reading_all_gives_what_single_readings_give(url: str) -> None:
         candidates, most = 0, settings.retriever_k
         for _, question, _ in ASKED:
             result = client.ask(question, waves=False, cache="off", top_k=1, no_answer=False)
-            ranking = merge(
-                [json.loads(command(shard, "RG.TRIGGER", "qa.rank", most, question)[0]) for shard in shards], most
-            )
-            assert result.usage.sentences_read == len(ranking.candidates)
-            candidates = max(candidates, len(ranking.candidates))
+            ranking = client.search(question, top_k=most)
+            names = [_sentence_key(hit, PARTITIONS_PER_SHARD * len(shards)) for hit in ranking.hits]
+            assert result.usage.sentences_read == len(names)
+            candidates = max(candidates, len(names))
             readings = []
-            for name in reversed([item.sentence for item in ranking.candidates]):
+            for name in reversed(names):
                 replies = [command(shard, "RG.TRIGGER", "qa.read", "", question, name) for shard in shards]
                 [here] = [reply for [reply] in replies if isinstance(reply, bytes)]  # others reply with MovedError
                 readings += [found for found in parse_readings([name], [here], "") if found is not None]
-            ranked = {item.sentence: item.score for item in ranking.candidates}
+            ranked = {name: hit.score for name, hit in zip(names, ranking.hits, strict=True)}
             chosen = choose(orders(readings, ranked, manifest.rank_weight), manifest.calibration)
             best = chosen.choices[0].best
             assert result.best is not None

@@ -67,7 +67,7 @@ def test_the_tree_from_http_to_the_model_of_each_shard(system: System, collector
     assert facts(top)["qa.request_id"] == answered["id"]
     assert named(spans, top, "cache") and named(spans, top, "documents")
     (rank,) = named(spans, top, "rank")
-    assert (facts(rank)["qa.rank.by"], len(named(spans, rank, "indexes"))) == ("indexes", 4)
+    assert len(named(spans, rank, "indexes")) == 4
     (wave,) = named(spans, top, "wave")
     calls = named(spans, wave, "qa.read")
     assert {facts(call)["server.port"] for call in calls} == {port for _, port in system.addresses}

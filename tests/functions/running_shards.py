@@ -15,8 +15,10 @@ from qa_cluster.documents import stored
 from qa_cluster.documents.stored import DocumentRecord, PutResult
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
-from qa_cluster.ranking.bm25 import Ranking, merge
-from qa_cluster.shard_functions import RANK_TRIGGER, READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
+from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.ranking.ranker import parse_statistics, rank_commands, ranking_of, statistics_commands
+from qa_cluster.ranking.terms import question_terms
+from qa_cluster.shard_functions import READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
 from tests.harness.clusters import Cluster
 from tests.harness.polling import SECONDS, eventually
 from tests.harness.programs import ROOT
@@ -92,12 +94,15 @@ class Shards:
         value = self.client.get(keys.answer_key(SentenceRef(document_id, tag(document_id), i), question))
         return None if value is None else dict(json.loads(value))
 
-    def rank(self, question: str, count: int = 8) -> Ranking:
-        replies = [self.on(node, "RG.TRIGGER", RANK_TRIGGER, count, question) for node in self.nodes]
-        for reply in replies:
-            if isinstance(reply[0], redis.RedisError):
-                raise reply[0]
-        return merge([json.loads(reply[0]) for reply in replies], count)
+    def rank(self, question: str, count: int = 8, packed_filter: bytes = b"", collection: str = "default") -> Ranking:
+        """The best sentences of all partitions."""
+        tags, terms = keys.partition_tags(PARTITIONS), question_terms(question)
+        execute = self.client.execute_command
+        replies = [execute(*command) for command in statistics_commands(tags, terms, collection)]
+        statistics = parse_statistics(tags, terms, replies, collection)
+        return ranking_of(
+            statistics, [execute(*each) for each in rank_commands(statistics, count, packed_filter)], count
+        )
 
     def ranked_documents(self, question: str) -> list[str]:
         return [keys.parse_sentence(c.sentence).document_id for c in self.rank(question).candidates]

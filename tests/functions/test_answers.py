@@ -253,8 +253,6 @@ def test_a_shard_takes_the_longest_question_that_a_service_may_be_set_to_and_non
     with pytest.raises(redis.ResponseError, match="TOOLONG"):
         read(shards, f"{question}?", name)
     with pytest.raises(redis.ResponseError, match="TOOLONG"):
-        shards.rank(f"{question}?")
-    with pytest.raises(redis.ResponseError, match="TOOLONG"):
         shards.ask("longest", 1, f"{question}?")
 
 

@@ -1,4 +1,4 @@
-"""A client asks the indexes itself: it finds what the shards' workers find, whatever happens between its questions."""
+"""Rankings by real indexes: which sentences are found, also while slots move and documents change, and who may rank."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from qa_cluster import keys
 from qa_cluster.asking.engine import Engine
 from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
-from qa_cluster.ranking.bm25 import Ranking
+from qa_cluster.errors import AccessDenied
+from qa_cluster.ranking.bm25 import idf, scores
 from qa_cluster.ranking.filters import Filter, chosen_by
+from qa_cluster.ranking.ranker import RIGHTS
 
 from .running_shards import Shards, tag
 from .test_moved_partition import begun_move, end_move
@@ -47,41 +50,32 @@ async def corpus(client: AsyncClusterClient) -> AsyncIterator[AsyncClusterClient
     await client.delete_collection(COLLECTION)
 
 
-async def both(engine: Engine, *arguments: Any) -> tuple[Ranking, Ranking]:
-    """The ranking by the indexes, and the one by the workers."""
-    count, packed, collection = arguments[1], arguments[2].packed if arguments[2] else b"", arguments[3]
-    before = dict(engine.rankings)
-    own = await engine._ranker.rank(*arguments)
-    assert engine.rankings == before | {"indexes": before["indexes"] + 1}
-    return own, await engine._ranker._by_triggers(arguments[0], count, packed.hex(), collection)
-
-
 @pytest.mark.parametrize("collection", [keys.DEFAULT_COLLECTION, COLLECTION])
 @pytest.mark.parametrize("condition", ["", "year>=2007", "year<1900"])
-async def test_the_same_sentences_with_the_same_scores(
-    corpus: AsyncClusterClient, collection: str, condition: str
-) -> None:
+async def test_the_best_are_the_first_of_all(corpus: AsyncClusterClient, collection: str, condition: str) -> None:
+    """The scores are those of BM25 over the whole corpus, whatever an index holds and however many are asked for."""
     chosen: Filter | None = chosen_by(short=[condition]) if condition else None
     chance = random.Random(11)
+    rank = corpus.engine._ranker.rank
     for _ in range(25):
         question = " ".join(chance.sample(WORDS, chance.randint(1, 5)))
-        own, others = await both(corpus.engine, question, 1000, chosen, collection)
-        assert own == others
-        best, others = await both(corpus.engine, question, 5, chosen, collection)
-        # Which of several with the last score are among the best is open.
-        assert [item.score for item in best.candidates] == [item.score for item in own.candidates[:5]]
-        assert [item.score for item in others.candidates] == [item.score for item in own.candidates[:5]]
-        assert set(best.candidates) <= set(own.candidates)
-        assert (best.terms, best.frequencies, best.sentences) == (own.terms, own.frequencies, own.sentences)
-        assert (best.epochs, best.parts) == (own.epochs, own.parts)
+        every, best = [await rank(question, count, chosen, collection) for count in (1000, 5)]
+        assert best.candidates == every.candidates[:5]
+        assert (best.terms, best.frequencies, best.sentences) == (every.terms, every.frequencies, every.sentences)
+        assert (best.epochs, best.parts) == (every.epochs, every.parts)
+        if every.candidates:
+            rows = np.array([item.weights for item in every.candidates])
+            exact = scores(rows, idf(every.sentences, every.frequencies)).tolist()
+            assert [item.score for item in every.candidates] == pytest.approx(exact)
+            assert exact == sorted(exact, reverse=True)
+        assert bool(every.candidates) == (condition != "year<1900")
 
 
 @pytest.mark.parametrize("question", ["", "the of", "nothing has this"])
 async def test_no_term_that_is_stored_is_no_candidate(client: AsyncClusterClient, question: str) -> None:
-    own, others = await both(client.engine, question, 8, None, keys.DEFAULT_COLLECTION)
-    assert own == others
-    assert own.candidates == []
-    assert len(own.parts) == len(own.epochs) == 12
+    found = await client.engine._ranker.rank(question, 8)
+    assert found.candidates == []
+    assert len(found.parts) == len(found.epochs) == 12
 
 
 @contextmanager
@@ -121,13 +115,13 @@ async def test_a_slot_that_moves_between_the_pipelines_is_ranked_where_it_comes_
     async def end() -> None:
         end_move(shards, slot, source, target)
 
-    before = dict(client.engine.rankings)
+    before = client.engine.rankings
     with between(client.engine, monkeypatch, {2: begin, ends_before if ends_before > 2 else 0: end}) as numbers:
         result = await client.search("dugongs", timeout_ms=20_000)
     try:
         assert [hit.document_id for hit in result.hits] == ["dugong"]
         assert len(numbers) >= 4
-        assert client.engine.rankings == before | {"indexes": before["indexes"] + 1}
+        assert client.engine.rankings == before + 1
         await client.put_document("dugong", "Dugongs sleep.")
         assert [hit.text for hit in (await client.search("dugongs")).hits] == ["Dugongs sleep."]
     finally:
@@ -162,28 +156,42 @@ async def test_a_document_that_is_removed_between_the_pipelines_is_not_ranked(
         assert (await client.search("solenodons")).hits == ()
 
 
-@pytest.mark.parametrize("refused", ["-qa.index.rank", "-qa.index.stats", "-qa.index.rank -qa.index.stats"])
-async def test_a_user_without_the_commands_gets_the_workers_ranking(shards: Shards, refused: str) -> None:
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        ("-qa.index.rank", "refused QA.INDEX.RANK index:{.*}: NOPERM.*qa.index.rank"),
+        ("-qa.index.stats", "refused QA.INDEX.STATS index:{.*}: NOPERM.*qa.index.stats"),
+        ("-hget", "refused HGET layout:{.*}: NOPERM.*hget"),
+        ("resetkeys ~paragraphs:* ~document:* %R~epoch:* %R~flight:* %R~layout:*", "refused QA.INDEX.STATS .*NOPERM"),
+    ],
+)
+async def test_a_user_who_may_not_rank_learns_what_to_grant(shards: Shards, refused: str, said: str) -> None:
+    with user(shards, *refused.split()) as url:
+        async with AsyncClusterClient(url) as client:
+            for work in (client.search("ayes tap"), client.ask("Who taps?")):
+                with pytest.raises(AccessDenied, match=f"user may not rank: shard .* {said}") as denied:
+                    await work
+                assert RIGHTS in str(denied.value)
+
+
+@contextmanager
+def user(shards: Shards, *rules: str) -> Iterator[str]:
+    """The URL of the cluster for a user who may do everything that the rules do not take."""
     for node in shards.nodes:
-        shards.on(node, "ACL", "SETUSER", "narrow", "reset", "on", ">secret", "~*", "&*", "+@all", *refused.split())
+        shards.on(node, "ACL", "SETUSER", "narrow", "reset", "on", ">secret", "~*", "&*", "+@all", *rules)
     try:
-        async with AsyncClusterClient(f"redis://narrow:secret@127.0.0.1:{shards.nodes[0].port}") as client:
-            await client.put_document("aye-aye", "Aye-ayes tap on wood.")
-            for _ in range(2):
-                assert [hit.document_id for hit in (await client.search("ayes tap")).hits] == ["aye-aye"]
-            assert client.engine.rankings == {"indexes": 0, "triggers": 2}
+        yield f"redis://narrow:secret@127.0.0.1:{shards.nodes[0].port}"
     finally:
         for node in shards.nodes:
             shards.on(node, "ACL", "DELUSER", "narrow")
 
 
-async def test_a_user_without_the_trigger_needs_only_to_read_the_indexes(shards: Shards) -> None:
-    for node in shards.nodes:
-        shards.on(node, "ACL", "SETUSER", "reader", "reset", "on", ">secret", "~*", "&*", "+@all", "-rg.trigger")
-    try:
-        async with AsyncClusterClient(f"redis://reader:secret@127.0.0.1:{shards.nodes[0].port}") as client:
-            await client.put_document("indri", "Indris sing.")
-            assert [hit.document_id for hit in (await client.search("indris")).hits] == ["indri"]
-    finally:
-        for node in shards.nodes:
-            shards.on(node, "ACL", "DELUSER", "reader")
+async def test_the_rights_that_a_refusal_names_are_enough_to_search(shards: Shards, client: AsyncClusterClient) -> None:
+    await client.put_document("indri", "Indris sing.")
+    commands, keys_read = RIGHTS.split(" and ")
+    mine = ("+@connection", "+cluster|slots", "+client", "+hmget", "+evalsha_ro", "+eval", "+evalsha", "+get", "+info")
+    rules = ("-@all", *commands.split(), *mine, "resetkeys", *keys_read.split(), "%R~document:*", "%R~paragraphs:*")
+    more = ("%R~qa:*", "%R~bert-qa:*", "%R~places:*", "%R~collections:*", "%R~sentence:*", "+@read")
+    with user(shards, *rules, *more) as url:
+        async with AsyncClusterClient(url) as narrow:
+            assert [hit.document_id for hit in (await narrow.search("indris")).hits] == ["indri"]

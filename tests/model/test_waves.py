@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from qa_cluster.asking.answers.assembly import choose, orders
 from qa_cluster.errors import InvalidInput
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.keys import SentenceRef
 from qa_cluster.models.evaluation.evaluate import Prediction
 from qa_cluster.models.evaluation.waves import Simulation, fit_waves, in_order
-from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import Calibration
+from qa_cluster.reading.plan import WAVES, wave_ends
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
-from qa_cluster.waves import WAVES, wave_ends
 
 EXAMPLES = [Example(f"Where does person{i} live?", f"Person{i} lives in town{i}.", (f"town{i}",)) for i in range(300)]
 

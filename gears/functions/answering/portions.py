@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.waves import WAVES
+from qa_cluster.reading.plan import WAVES
 
 SHORT_SENTENCES = max(WAVES)
 """What a question reads at once at most; a request for more is long work."""

@@ -14,7 +14,7 @@ from qa_cluster.gears.functions.shard import partitions, slots
 from qa_cluster.gears.scripting import api as rg
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import MAX_FILTER_BYTES
-from qa_cluster.ranking.shard_ranking import parse_statistics, rank_commands, rank_reply, statistics_commands
+from qa_cluster.ranking.ranker import parse_statistics, rank_commands, ranking_of, statistics_commands
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.shard_functions import MAX_RANK_COUNT, RANK_TRIGGER
 
@@ -71,4 +71,15 @@ def _rank(tags: Sequence[str], count: int, question: str, packed_filter: bytes, 
     replies = rg.execute_many(statistics_commands(tags, terms, collection))
     statistics = parse_statistics(tags, terms, replies, collection)
     replies = rg.execute_many(rank_commands(statistics, wanted, packed_filter))
-    return rank_reply(statistics, replies, wanted)
+    ranking = ranking_of(statistics, replies, wanted)
+    parts = {
+        tag: (each.sentences, each.frequencies, each.identity, each.next_id) for tag, each in ranking.parts.items()
+    }
+    return {
+        "epochs": ranking.epochs,
+        "sentences": ranking.sentences,
+        "terms": ranking.terms,
+        "df": ranking.frequencies,
+        "parts": parts,
+        "candidates": [(item.sentence, item.weights, item.place) for item in ranking.candidates],
+    }

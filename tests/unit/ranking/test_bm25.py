@@ -1,4 +1,4 @@
-"""Ranking: merged shards rank as one index, and not worse than BM25."""
+"""Ranking: several indexes rank as one, and not worse than BM25."""
 
 from __future__ import annotations
 
@@ -6,39 +6,43 @@ import itertools
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from qa_cluster.documents.sentences import split_sentences
-from qa_cluster.errors import ClusterError
 from qa_cluster.models.evaluation.sentence_index import SentenceIndex
 from qa_cluster.ranking import bm25
-from qa_cluster.ranking.bm25 import RankedPartition, merge
+from qa_cluster.ranking.bm25 import Candidate, best_of
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.ranking.terms import analyze, question_terms
 
+Found = tuple[str, list[float], int]
 
-class Shard:
-    """An index in memory that answers as `qa.rank` does."""
+
+class Index:
+    """An index in memory."""
 
     def __init__(self, sentences: dict[str, str]) -> None:
         self.names = list(sentences)
         self.index = SentenceIndex(list(sentences.values()))
         self.rows = [weights_of(sentence) for sentence in sentences.values()]
 
-    def rank(self, question: str, count: int) -> dict[str, Any]:
-        terms = question_terms(question)
+    def frequencies(self, terms: list[str]) -> list[int]:
+        return [sum(term in row for row in self.rows) for term in terms]
+
+    def find(self, question: str, count: int) -> list[Found]:
         best = [number for number, _ in self.index.rank(question, count)]
-        return {
-            "epochs": {self.names[0]: 1},
-            "sentences": len(self.names),
-            "terms": terms,
-            "df": [sum(term in row for row in self.rows) for term in terms],
-            "parts": {},
-            "candidates": [[self.names[i], [self.rows[i].get(term, 0.0) for term in terms], i] for i in best],
-        }
+        terms = question_terms(question)
+        return [(self.names[i], [self.rows[i].get(term, 0.0) for term in terms], i) for i in best]
+
+
+def ranked(indexes: list[Index], question: str, found: int, count: int) -> list[Candidate]:
+    """The `count` best sentences of all indexes, each of which has found some."""
+    terms = question_terms(question)
+    sums = [sum(column) for column in zip(*(index.frequencies(terms) for index in indexes), strict=True)]
+    sentences = sum(len(index.names) for index in indexes)
+    return best_of([hit for index in indexes for hit in index.find(question, found)], sentences, sums, count)
 
 
 def corpus(size: int, seed: int = 1) -> dict[str, str]:
@@ -54,14 +58,13 @@ QUESTIONS = ["word3 word50", "word0 word1 word2", "word390", "word0 word120 word
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_three_shards_are_one_index(question: str) -> None:
+def test_three_indexes_are_one(question: str) -> None:
     sentences = corpus(3000)
-    whole = merge([Shard(sentences).rank(question, 3000)], 10)
+    whole = ranked([Index(sentences)], question, 3000, 10)
     names = list(sentences)
-    parts = [Shard({name: sentences[name] for name in names[i::3]}) for i in range(3)]
-    merged = merge([part.rank(question, 18) for part in parts], 10)
-    assert merged.sentences == 3000
-    assert [c.score for c in merged.candidates] == pytest.approx([c.score for c in whole.candidates])
+    parts = [Index({name: sentences[name] for name in names[i::3]}) for i in range(3)]
+    merged = ranked(parts, question, 18, 10)
+    assert [c.score for c in merged] == pytest.approx([c.score for c in whole])
 
 
 def test_scores_are_bm25_and_edges() -> None:
@@ -70,38 +73,17 @@ def test_scores_are_bm25_and_edges() -> None:
     assert bm25.scores(weights, idf).tolist() == pytest.approx([4 + 0.3 * np.sqrt(2 * 2), 1.0])
 
 
-def reply(**own: Any) -> dict[str, Any]:
-    return {"epochs": {"t": 1}, "sentences": 3, "terms": [], "df": [], "parts": {}, "candidates": []} | own
-
-
 def test_equal_scores_are_in_the_order_in_which_they_were_written() -> None:
     """As each index orders its own; partitions come by their tags."""
     order = [("z:{a}:9", 3), ("a:{a}:2", 7), ("a:{a}:10", 7), ("b:{b}:0", 1)]
-    rows = [[sentence, [1.0], place] for sentence, place in order]
+    rows: list[Found] = [(sentence, [1.0], place) for sentence, place in order]
     for count in range(1, 5):
         for shuffled in itertools.permutations(rows):
-            replies = [reply(terms=["x"], df=[2], candidates=part) for part in (list(shuffled[:2]), list(shuffled[2:]))]
-            assert [(c.sentence, c.place) for c in merge(replies, count).candidates] == order[:count]
-
-
-def test_what_the_partitions_hold_is_kept_apart() -> None:
-    shards = [
-        reply(terms=["x"], df=[2], parts={"t": [3, [2], 11, 20]}),
-        reply(terms=["x"], df=[1], parts={"u": [3, [1], 12, 30]}, epochs={"u": 4}),
-    ]
-    found = merge(shards, 2)
-    assert (found.sentences, found.terms, found.frequencies, found.epochs) == (6, ("x",), (3,), {"t": 1, "u": 4})
-    assert found.parts == {"t": RankedPartition(3, (2,), 11, 20), "u": RankedPartition(3, (1,), 12, 30)}
+            assert [(c.sentence, c.place) for c in best_of(shuffled, 6, [4], count)] == order[:count]
 
 
 def test_no_terms_and_no_candidates() -> None:
-    assert merge([reply()], 5).candidates == []
-
-
-@pytest.mark.parametrize("bad", [{}, reply(candidates=[1]), reply(df=[1]), reply(parts={"t": [1]})])
-def test_a_reply_that_cannot_be_read_is_an_error(bad: dict[str, Any]) -> None:
-    with pytest.raises(ClusterError, match=r"qa\.rank"):
-        merge([bad], 5)
+    assert best_of([], 3, [1], 5) == best_of([("a:{t}:0", [], 1)], 3, [], 5) == []
 
 
 def evaluation_files() -> list[Path]:
@@ -126,13 +108,13 @@ def test_recall_is_not_worse_than_that_of_bm25s(path: Path) -> None:
             gold = {f"{number}:{{t}}:{i}" for i, (a, b) in enumerate(spans) if a < end and start < b}
             questions.append((qa["question"], gold))
     names = list(sentences)
-    shard = Shard(sentences)
+    index = Index(sentences)
     reference = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
     reference.index([analyze(sentence) for sentence in sentences.values()], show_progress=False)
     ours, theirs = np.zeros(4), np.zeros(4)
     depths = (1, 5, 8, 20)
     for question, gold in questions:
-        found = [c.sentence for c in merge([shard.rank(question, 28)], 20).candidates]
+        found = [c.sentence for c in ranked([index], question, 28, 20)]
         terms = analyze(question)
         expected = [names[i] for i in reference.retrieve([terms], k=20, show_progress=False)[0][0]] if terms else []
         ours += [bool(gold & set(found[:depth])) for depth in depths]

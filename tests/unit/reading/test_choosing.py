@@ -6,7 +6,7 @@ from math import exp
 
 import pytest
 
-from qa_cluster.reading.choosing import Choice, choose, orders, same_answer
+from qa_cluster.asking.answers.assembly import Choice, choose, orders, same_answer
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.readings import SentenceReading
 from tests.harness.readings import reading

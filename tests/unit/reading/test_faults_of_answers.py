@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster.asking.assembly import Assembled, CitedDocument, assemble
+from qa_cluster.asking.answers.assembly import Assembled, CitedDocument, assemble, choose, orders
 from qa_cluster.asking.questions import AskOptions
-from qa_cluster.reading.choosing import choose, orders
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading
 from tests.harness.readings import reading

@@ -29,7 +29,7 @@ from qa_cluster.keys import (
 )
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.ranking.filters import Filter
-from qa_cluster.ranking.shard_ranking import Command
+from qa_cluster.ranking.ranker import Command
 from qa_cluster.ranking.watching import watch_commands
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts.calls import ScriptCall

@@ -1,0 +1,1 @@
+"""From a checked question to its answer: single flight, caches, ranking and reading, assembly."""

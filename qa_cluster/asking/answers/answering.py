@@ -1,0 +1,317 @@
+"""Answers one question from the shards: ranks the corpus, reads by the plan, looks up what is cited, assembles.
+
+A document may change between ranking and reading. Then the question is ranked and read again, `MAX_VERSION_TRIES` times
+at most. If slots move or a primary fails meanwhile, the whole question is retried within its deadline. While shards are
+down, a question with ``coverage=partial`` is answered by the other shards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import inf
+from time import perf_counter
+from typing import Any
+
+import orjson
+
+from qa_cluster.config import PARTIAL
+from qa_cluster.errors import CannotWrite
+from qa_cluster.keys import document_key
+from qa_cluster.ranking.bm25 import Candidate, Ranking
+from qa_cluster.ranking.ranker import Ranker
+from qa_cluster.reading.plan import ReadingPlan, Stage, certainty, is_sure, wave_ends
+from qa_cluster.reading.readings import SentenceReading, is_read, parse_readings
+from qa_cluster.routing.admission import Admission
+from qa_cluster.routing.shard_calls import read_sentences
+from qa_cluster.routing.shards import NotWhole, ShardDown, Shards
+from qa_cluster.topology import Shard
+from qa_cluster.tracing import step
+from qa_cluster.types import Index, Model, Timings, Usage, answer_body
+
+from ..questions import Question
+from .answer_cache import Watches
+from .assembly import CitedDocument, Scored, assemble, choose, cited, is_current, orders, parse_cited_document
+
+MAX_VERSION_TRIES = 3
+
+
+@dataclass(slots=True)
+class Clock:
+    """How long each step of one question took, in seconds; `read` has one entry per wave."""
+
+    cache: float = 0.0
+    rank: float = 0.0
+    read: list[float] = field(default_factory=list)
+
+    def timings(self, begun: float) -> Timings:
+        """The times in milliseconds; the total runs from `begun` to now."""
+        return Timings(
+            milliseconds(self.cache),
+            milliseconds(self.rank),
+            tuple(map(milliseconds, self.read)),
+            milliseconds(perf_counter() - begun),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedAnswer:
+    """An answer that the shards have just given.
+
+    Attributes:
+        body: its constant part, as JSON.
+        shards: the names of the shards that have the documents it shows.
+        tokens: the tokens by which the partitions watch the question; None: the answer must not be cached.
+        unplanned: which reader read instead of the plan's, in words; empty if the plan's readers did.
+        partial: whether shards were left out.
+    """
+
+    body: bytes
+    answerable: bool
+    shards: frozenset[str]
+    tokens: Mapping[str, int] | None
+    unplanned: str
+    partial: bool
+
+
+@dataclass(slots=True)
+class StageReading:
+    """What one stage has read of its candidates."""
+
+    stage: Stage
+    candidates: Sequence[Candidate]
+    readings: list[SentenceReading] = field(default_factory=list)
+    spans: list[Scored] = field(default_factory=list)
+
+    @property
+    def certainty(self) -> float:
+        """How sure the reader is."""
+        return certainty(item.order for item in self.spans)
+
+    @property
+    def revisions(self) -> list[str]:
+        """The reading revisions that the shards have read with: several while they change readers."""
+        return sorted({reading.model for reading in self.readings} or {self.stage.reader.reading_revision})
+
+    @property
+    def unplanned(self) -> str:
+        """Which reader read instead of the plan's, in words; empty if the plan's reader did."""
+        reader, found = self.stage.reader, self.revisions
+        if found == [reader.reading_revision]:
+            return ""
+        return (
+            f"{reader.name} should have read with {reader.reading_revision}, but the shards read with {'+'.join(found)}"
+        )
+
+    @property
+    def vanished(self) -> bool:
+        """Whether no candidate exists any more: their documents have changed since they were chosen."""
+        return bool(self.candidates) and not self.readings
+
+    def best(self) -> list[Candidate]:
+        """The candidates that were read themselves, not as neighbours; the one with the best span comes first."""
+        found = {str(reading.sentence): -inf for reading in self.readings}
+        for item in self.spans:
+            name = str(item.reading.sentence)
+            found[name] = max(found[name], item.order)
+        read = [candidate for candidate in self.candidates if candidate.sentence in found]
+        return sorted(read, key=lambda candidate: -found[candidate.sentence])
+
+
+class Answering:
+    """Answers questions from the shards of one cluster; `admission` bounds how many at the same time."""
+
+    def __init__(self, shards: Shards, ranker: Ranker, watches: Watches, admission: Admission) -> None:
+        self._shards = shards
+        self._ranker = ranker
+        self._watches = watches
+        self._admission = admission
+
+    async def answer(
+        self, question: Question, plan: ReadingPlan, clock: Clock, *, digest: str, seconds: float
+    ) -> ComputedAnswer:
+        """Answer a question.
+
+        Args:
+            digest: the name under which the answer will be cached: the partitions watch the question from before the
+                first sentence is read. Empty: the answer will not be cached.
+            seconds: the time that is left.
+        """
+        coverage = question.options.coverage
+        shards_without(self._shards, coverage)  # a question that will be refused does not wait for its turn
+        async with self._admission.turn(seconds):
+            answer: ComputedAnswer = await retrying_without(
+                self._shards, coverage, lambda without: self._answer(question, plan, clock, digest, without)
+            )
+            return answer
+
+    async def _answer(
+        self, question: Question, plan: ReadingPlan, clock: Clock, digest: str, without: frozenset[Shard]
+    ) -> ComputedAnswer:
+        options = question.options
+        for _ in range(MAX_VERSION_TRIES):
+            clock.read.clear()
+            begun = perf_counter()
+            ranking = await self._ranker.rank(
+                question.text, question.retriever_k, question.chosen, options.collection, without
+            )
+            clock.rank = perf_counter() - begun
+            stages, tokens = await asyncio.gather(
+                self._read(question, plan, ranking, clock),
+                self._watch("" if without else digest, ranking, question),
+            )
+            decisive = stages[-1]
+            chosen = choose(decisive.spans, decisive.stage.calibration)
+            places = cited(chosen, options)
+            with step("documents", {"qa.documents": len(places)}):
+                records = await self._records([place.reading for place in places])
+            if not decisive.vanished and all(is_current(place, records) for place in places):
+                break
+        assembled = assemble(chosen, records, decisive.stage, options)
+        reader = decisive.stage.reader
+        weights = sorted({revision.partition("+")[0] for revision in decisive.revisions})
+        body = answer_body(
+            model=Model(reader.model_id, "+".join(weights), reader.precision),
+            answerable=assembled.answerable,
+            no_answer_score=assembled.no_answer_score,
+            answers=assembled.answers,
+            index=index_of(ranking, self._shards, without),
+            usage=_usage(ranking, [reading for stage in stages for reading in stage.readings], len(clock.read)),
+        )
+        return ComputedAnswer(
+            body,
+            assembled.answerable,
+            frozenset(shard for answer in assembled.answers for shard in answer.shards),
+            tokens,
+            next((stage.unplanned for stage in stages if stage.unplanned), ""),
+            bool(without),
+        )
+
+    async def _watch(self, digest: str, ranking: Ranking, question: Question) -> Mapping[str, int] | None:
+        if not digest or ranking.reindexing:
+            return None
+        with step("watch"):
+            return await self._watches.watch(
+                digest, ranking, question.retriever_k, question.chosen, question.options.collection
+            )
+
+    async def _read(self, question: Question, plan: ReadingPlan, ranking: Ranking, clock: Clock) -> list[StageReading]:
+        """Read by the stages of the plan, until one is sure enough or has nothing that a later stage could read."""
+        ranked = {item.sentence: item.score for item in ranking.candidates}
+        candidates = ranking.candidates
+        done: list[StageReading] = []
+        for stage in plan.stages:
+            reading = StageReading(stage, candidates[: stage.candidates])
+            await self._read_waves(question, reading, ranked, clock)
+            done.append(reading)
+            candidates = reading.best()
+            if not candidates or is_sure(reading.certainty, stage.final_threshold):
+                break
+        return done
+
+    async def _read_waves(
+        self, question: Question, reading: StageReading, ranked: Mapping[str, float], clock: Clock
+    ) -> None:
+        """Read the candidates of a stage in waves, until its reader is sure enough.
+
+        A sentence that was read as a neighbour in an earlier wave is not read again.
+        """
+        stage, done = reading.stage, 0
+        for until in wave_ends(stage.waves, len(reading.candidates)):
+            begun = perf_counter()
+            unread = [item for item in reading.candidates[done:until] if not is_read(item.sentence, reading.readings)]
+            with step("wave", {"qa.wave": len(clock.read) + 1, "qa.sentences": len(unread)}):
+                found = await self._read_wave(question.text, stage.reader.name, unread) if unread else []
+            reading.readings += found
+            reading.spans += orders(found, ranked, stage.rank_weight)
+            clock.read.append(perf_counter() - begun)
+            done = until
+            if is_sure(reading.certainty, stage.wave_threshold):
+                break
+
+    async def _read_wave(self, text: str, reader: str, candidates: Sequence[Candidate]) -> list[SentenceReading]:
+        """The readings of the candidates that still exist, from one call to each shard that has some of them."""
+        by_shard: dict[Shard, list[str]] = {}
+        for candidate in candidates:
+            by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
+        asked = [read_sentences(self._shards, shard, reader, text, names) for shard, names in by_shard.items()]
+        replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
+        readings: list[SentenceReading] = []
+        for (shard, names), reply in zip(by_shard.items(), replies, strict=True):
+            readings += [found for found in parse_readings(names, reply, shard.name) if found is not None]
+        return readings
+
+    async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
+        """The documents of the readings that still exist, by id."""
+        keys = {
+            reading.sentence.document_id: document_key(reading.sentence.document, reading.sentence.tag)
+            for reading in readings
+        }
+        replies = await self._shards.execute_many(
+            [(key, ("HMGET", key, "version", "title", "metadata")) for key in keys.values()]
+        )
+        records = zip(keys, map(parse_cited_document, replies), strict=True)
+        return {document_id: record for document_id, record in records if record is not None}
+
+
+def _usage(ranking: Ranking, readings: Sequence[SentenceReading], waves: int) -> Usage:
+    return Usage(
+        len(ranking.candidates),
+        len(readings),
+        sum(reading.cached for reading in readings),
+        waves,
+        any(reading.truncated for reading in readings),
+        sum(reading.windows for reading in readings),
+    )
+
+
+def milliseconds(seconds: float) -> float:
+    """Seconds as milliseconds with three digits."""
+    return round(seconds * 1000, 3)
+
+
+# ---- Shards that are down; searches use this, too ----
+
+
+def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
+    """The shards that a request of this coverage leaves out now; ShardDown if it cannot be answered without them."""
+    down = shards.down
+    if coverage != PARTIAL:
+        if lost := shards.lost():
+            raise ShardDown(shards.why_down(lost))
+        return frozenset()
+    if down and len(down) == len(shards.all):
+        raise ShardDown(shards.why_down(down))
+    return down
+
+
+async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
+    """`Shards.retrying` for an attempt that takes the shards that are left out.
+
+    If `coverage` allows it, the next attempt leaves out a shard that has gone down, or that runs no functions because
+    it cannot write.
+    """
+    unable: set[Shard] = set()
+
+    async def tried() -> Any:
+        without = shards_without(shards, coverage) | unable
+        try:
+            return await attempt(without)
+        except (ShardDown, CannotWrite) as error:
+            shard = next((shard for shard in shards.all if shard.address == error.address), None)
+            if coverage != PARTIAL or shard is None or without >= frozenset(shards.all) - {shard}:
+                raise
+            if isinstance(error, CannotWrite):
+                unable.add(shard)
+            raise NotWhole(str(error)) from error
+
+    return await shards.retrying(tried, inf)
+
+
+def index_of(ranking: Ranking, shards: Shards, without: Collection[Shard]) -> Index:
+    """The state of the documents that were ranked; `version` is a digest of it."""
+    version = blake2b(orjson.dumps(ranking.epochs, option=orjson.OPT_SORT_KEYS), digest_size=6).hexdigest()
+    total, missing = len(shards.all), tuple(sorted(str(shard.address) for shard in without))
+    return Index(version, total, total - len(missing), bool(missing), missing)

@@ -1,0 +1,268 @@
+"""Makes the answers of a question of the spans that were read: order, same answers, probabilities, citations. Pure.
+
+Every span has an *order*: the reader's score over null, plus the stage's weight times how far the ranking score of the
+sentence that holds the span is below the best sentence's. Distances are used because ranking scores themselves grow
+with the corpus and with the length of the question. The probabilities follow a conditional logit (McFadden 1974): the
+odds of a span against "no answer" are ``exp(a * order + b)`` with the stage's calibration. The probabilities of all
+answers of a question and of "no answer" add up to 1. Spans with the same words are one answer, which is as probable as
+its places together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp
+from typing import Any
+from unicodedata import category, normalize
+
+import orjson
+
+from qa_cluster.documents.source_map import read_map, shown_metadata
+from qa_cluster.errors import ClusterError
+from qa_cluster.reading.manifest import Calibration
+from qa_cluster.reading.plan import Stage
+from qa_cluster.reading.readings import FoundSpan, SentenceReading
+from qa_cluster.types import Answer, Mention
+
+from ..questions import AskOptions
+
+SHORT = 3
+"""Case counts in words of at most so many characters: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""
+
+MAX_PLACES = 5
+"""At most so many places of an answer are shown, its own included."""
+
+_ARTICLES = ("the ", "a ", "an ")
+_ENDS = ".,;:!?"
+_ROUNDING = 1e-9
+_AROUND = ("Ps", "Pe", "Pi", "Pf")  # brackets and quotation marks, by Unicode's categories
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A span of a reading, with its order."""
+
+    reading: SentenceReading
+    span: FoundSpan
+    order: float
+
+    @property
+    def text(self) -> str:
+        """The span's text."""
+        return self.reading.text(self.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One answer: the places where it was read, best first, and the probability that it is right."""
+
+    places: tuple[Scored, ...]
+    probability: float
+
+    @property
+    def best(self) -> Scored:
+        """The place that is shown as the answer's own."""
+        return self.places[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The answers, the most probable one first, and the probability `none` that no answer is right; together 1."""
+
+    choices: tuple[Choice, ...]
+    none: float
+
+    def reaches(self, order: float, calibration: Calibration) -> bool:
+        """Whether the first answer's odds against "no answer" are at least those of a single span of this order."""
+        if not self.choices:
+            return False
+        wanted = exp(_bounded(calibration.a * order + calibration.b)) * self.none
+        return self.choices[0].probability >= wanted * (1 - _ROUNDING)
+
+
+def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[Scored]:
+    """All spans that are not empty, with their orders.
+
+    `ranked` has the ranking scores by sentence key. A neighbour that was not ranked has the score 0.
+    """
+    best = max(ranked.values(), default=0.0)
+    return [
+        Scored(reading, span, span.score + weight * (ranked.get(str(_holder(reading, span)), 0.0) - best))
+        for reading in readings
+        for span in reading.spans
+        if span.start < span.end
+    ]
+
+
+def choose(spans: Sequence[Scored], calibration: Calibration) -> Chosen:
+    """Choose among the spans of a question. Of overlapping spans of a document, the best one counts."""
+    kept = _without_overlaps(spans)
+    utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
+    shift = max([0.0, *utilities])  # keeps the largest power at 1
+    weights = [exp(utility - shift) for utility in utilities]
+    total = sum(weights) + exp(-shift)
+    places: dict[str, list[tuple[Scored, float]]] = {}
+    for item, weight in zip(kept, weights, strict=True):
+        places.setdefault(same_answer(item.text), []).append((item, weight))
+    choices = [
+        Choice(tuple(item for item, _ in found), sum(weight for _, weight in found) / total)
+        for found in places.values()
+    ]
+    # The sort is stable: of equally probable answers, the one with the best place comes first.
+    return Chosen(tuple(sorted(choices, key=lambda choice: -choice.probability)), exp(-shift) / total)
+
+
+def same_answer(text: str) -> str:
+    """The form in which the texts of one answer are equal.
+
+    >>> same_answer("The  Senate,"), same_answer("-F") == same_answer("-f"), same_answer("the")
+    ('senate', False, 'the')
+    """
+    shown = " ".join(normalize("NFC", text).split())
+    shown = " ".join(word.casefold() if len(word) > SHORT else word for word in shown.split(" "))
+    bare = _bare(shown) or shown
+    if " " not in bare:
+        return bare
+    first, rest = bare.split(" ", 1)
+    return rest if f"{first.casefold()} " in _ARTICLES else bare
+
+
+def _bare(text: str) -> str:
+    """The text without brackets and quotation marks around it, and without closing punctuation."""
+    first, last = 0, len(text)
+    while last > first and (text[last - 1] in _ENDS or _is_around(text[last - 1])):
+        last -= 1
+    while first < last and _is_around(text[first]):
+        first += 1
+    return text[first:last].strip()
+
+
+def _is_around(letter: str) -> bool:
+    return letter in "\"'" or category(letter) in _AROUND
+
+
+def _holder(reading: SentenceReading, span: FoundSpan) -> object:
+    return replace(reading.sentence, index=span.sentence)
+
+
+def _without_overlaps(spans: Sequence[Scored]) -> list[Scored]:
+    """The best spans first. Sentence names decide among equal orders, so the same readings give the same answers."""
+    kept: list[Scored] = []
+    taken: dict[str, list[tuple[int, int]]] = {}
+    for item in sorted(spans, key=lambda item: (-item.order, str(item.reading.sentence))):
+        span, others = item.span, taken.setdefault(item.reading.sentence.document_id, [])
+        if all(span.end <= start or end <= span.start for start, end in others):
+            others.append((span.start, span.end))
+            kept.append(item)
+    return kept
+
+
+def _bounded(utility: float) -> float:
+    """Keep a utility in the range of `exp`; probabilities beyond it round to 0 or 1."""
+    return min(max(utility, -500.0), 500.0)
+
+
+# ---- Citations ----
+
+
+@dataclass(frozen=True, slots=True)
+class CitedDocument:
+    """The current version, title and metadata of a document that an answer cites; read after its sentences."""
+
+    version: str
+    title: str
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """The answers of a question, and the probability that there is none."""
+
+    answers: tuple[Answer, ...]
+    answerable: bool
+    no_answer_score: float
+
+
+def cited(chosen: Chosen, options: AskOptions) -> list[Scored]:
+    """The places whose documents `assemble` needs."""
+    return [place for choice in chosen.choices[: options.top_k] for place in choice.places[:MAX_PLACES]]
+
+
+def assemble(chosen: Chosen, records: Mapping[str, CitedDocument], stage: Stage, options: AskOptions) -> Assembled:
+    """The answers of a question, by the thresholds of the stage that decides.
+
+    `records` has the documents of `cited` by id. A place whose document is missing or has another version than was
+    read is left out; so is an answer without places.
+    """
+    answers: list[Answer] = []
+    answerable = chosen.reaches(stage.no_answer_threshold, stage.calibration)
+    if answerable or not options.no_answer:
+        for choice in chosen.choices[: options.top_k]:
+            places = [place for place in choice.places[:MAX_PLACES] if is_current(place, records)]
+            if places and choice.probability >= options.min_score:
+                answers.append(_answer(len(answers) + 1, choice, places, records))
+    if not answers:
+        answerable = False
+    return Assembled(tuple(answers), answerable, round(chosen.none, 6))
+
+
+def is_current(place: Scored, records: Mapping[str, CitedDocument]) -> bool:
+    """Whether the document of a place still has the version that was read."""
+    record = records.get(place.reading.sentence.document_id)
+    return record is not None and record.version == place.reading.version
+
+
+def _answer(rank: int, choice: Choice, places: Sequence[Scored], records: Mapping[str, CitedDocument]) -> Answer:
+    reading, span = places[0].reading, places[0].span
+    own, *others = (_mention(place, records) for place in places)
+    return Answer(
+        rank=rank,
+        answer=places[0].text,
+        score=round(choice.probability, 6),
+        logit=round(span.score, 4),
+        start=own.start,
+        end=own.end,
+        document_id=own.document_id,
+        document_version=own.document_version,
+        passage_id=own.passage_id,
+        title=own.title,
+        context=reading.context,
+        context_start=reading.context_start,
+        context_end=reading.context_start + len(reading.context),
+        shard=own.shard,
+        metadata=shown_metadata(records[own.document_id].metadata),
+        section=own.section,
+        source=own.source,
+        also_in=tuple(others),
+    )
+
+
+def _mention(place: Scored, records: Mapping[str, CitedDocument]) -> Mention:
+    reading, span = place.reading, place.span
+    document_id = reading.sentence.document_id
+    record = records[document_id]
+    source = read_map(record.metadata)
+    return Mention(
+        document_id=document_id,
+        document_version=reading.version,
+        passage_id=f"{document_id}:{span.sentence}",
+        title=record.title,
+        start=span.start,
+        end=span.end,
+        shard=reading.shard,
+        section=source.section_at(span.start),
+        source=source.source_at(span.start),
+    )
+
+
+def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:
+    """Read the reply to ``HMGET document:.. version title metadata``; None if the document does not exist."""
+    version, title, metadata = reply
+    if version is None:
+        return None
+    try:
+        read = orjson.loads(metadata or b"{}")
+    except orjson.JSONDecodeError as error:
+        raise ClusterError(f"metadata of a document cannot be read: {error}") from error
+    return CitedDocument(version.decode(), (title or b"").decode(), read)

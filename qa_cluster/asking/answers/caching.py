@@ -1,0 +1,141 @@
+"""Answers from the caches, and the caches' part in questions that the shards answer.
+
+There are two caches: the near cache of this process, and the whole answers on the shards (the answer cache). An answer
+is cached only if it can be proved fresh later: it covers all shards, the plan's readers have read, and from before the
+first sentence was read, every partition watches the question.
+
+While shards are down, no new answer is cached. A question with ``coverage=partial`` still gets an answer from the near
+cache if all the documents that the answer shows are on shards that are up: a new answer would lack the same documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from time import perf_counter
+
+from qa_cluster.config import PARTIAL
+from qa_cluster.errors import ModelError, NotFound
+from qa_cluster.reading.plan import ReadingPlan
+from qa_cluster.routing.shards import Shards
+from qa_cluster.tracing import step
+from qa_cluster.types import CacheUse
+
+from ..freshness import Freshness
+from ..questions import Question
+from .answer_cache import AnswerCache, StoredAnswer
+from .answering import Answering, Clock
+from .near_cache import NearCache
+
+
+class CacheMiss(NotFound):
+    """The caller asked for cached answers only, and the answer is not cached."""
+
+    resp_code = "CACHEMISS"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedOutcome:
+    """An answer, cached or computed, as all callers get it that asked the same question.
+
+    `body` is its constant part as JSON; `cache` says where it comes from.
+    """
+
+    body: bytes
+    etag: str
+    answerable: bool
+    cache: CacheUse
+    clock: Clock
+    partial: bool = False
+
+
+class CachedAnswers:
+    """Takes answers from the caches, or has the shards answer and caches that."""
+
+    def __init__(
+        self, shards: Shards, freshness: Freshness, near: NearCache, answers: AnswerCache, answering: Answering
+    ) -> None:
+        self._shards = shards
+        self._freshness = freshness
+        self._near = near
+        self._answers = answers
+        self._answering = answering
+
+    def near_hit(self, digest: str, coverage: str) -> SharedOutcome | None:
+        """The answer in the near cache, if it is certain that it is still valid."""
+        away: frozenset[str] = frozenset()
+        if not self._freshness.drained():
+            if coverage != PARTIAL or not (down := self._shards.down) or not self._freshness.drained_without_down():
+                return None
+            away = frozenset(shard.name for shard in down)
+        entry = self._near.get(digest, self._freshness.generation)
+        if entry is None or entry.shards & away:
+            return None
+        use = CacheUse("hit", "near", self._near.age(entry), self._near.ttl(entry))
+        return SharedOutcome(entry.body, entry.etag, entry.answerable, use, Clock())
+
+    async def answer(self, question: Question, plan: ReadingPlan, digest: str, *, last_try: bool) -> SharedOutcome:
+        """The answer from the shards' cache or from the shards themselves.
+
+        Args:
+            digest: the name of the answer.
+            last_try: whether an answer is accepted that other readers than the plan's have given; otherwise such an
+                answer is a ModelError.
+        """
+        begun = perf_counter()
+        clock = Clock()
+        mode, collection = question.options.cache, question.options.collection
+        generation = self._freshness.generation
+        cacheable = mode != "off" and await self._freshness.drain()
+        with self._freshness.pending_answer(digest) as pending:
+            if cacheable and mode in ("use", "only"):
+                stored = await self._stored(digest, collection)
+                clock.cache = perf_counter() - begun
+                if stored is not None:
+                    use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
+                    etag = _etag(digest, stored.body)
+                    if not pending.invalidated:
+                        self._keep_near(digest, etag, stored, generation)
+                    return SharedOutcome(stored.body, etag, stored.answerable, use, clock)
+            if mode == "only":
+                raise CacheMiss("the question is not cached, and cache=only does not ask the shards")
+            seconds = question.timeout_seconds - (perf_counter() - begun)
+            computed = await self._answering.answer(
+                question, plan, clock, digest=digest if cacheable else "", seconds=seconds
+            )
+            if computed.unplanned and not last_try:
+                raise ModelError(computed.unplanned)
+            # An answer of other readers than the plan's is not the answer that the digest names.
+            tokens = None if computed.unplanned or pending.invalidated else computed.tokens
+            ttl, etag = self._answers.ttl_seconds, _etag(digest, computed.body)
+            if tokens is not None:
+                self._answers.put(digest, computed.body, tokens, collection)
+                stored = StoredAnswer(computed.body, 0.0, ttl, computed.answerable, computed.shards)
+                self._keep_near(digest, etag, stored, generation)
+            status = mode if mode in ("off", "refresh") else "miss"
+            use = CacheUse(status, "none", 0, 0 if tokens is None else ttl)
+            return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial)
+
+    async def _stored(self, digest: str, collection: str) -> StoredAnswer | None:
+        with step("cache", {"qa.cache.tier": "shard"}) as looked:
+            stored = await self._answers.get(digest, collection)
+            if looked is not None:
+                looked.note({"qa.cache.hit": stored is not None})
+        return stored
+
+    def _keep_near(self, digest: str, etag: str, stored: StoredAnswer, generation: int) -> None:
+        self._near.put(
+            digest,
+            stored.body,
+            etag=etag,
+            generation=generation,
+            age_seconds=stored.age_seconds,
+            ttl_seconds=stored.ttl_seconds,
+            answerable=stored.answerable,
+            shards=stored.shards,
+        )
+
+
+def _etag(digest: str, body: bytes) -> str:
+    """A weak ETag, because cache tier and timings differ from one response to the next."""
+    return f'W/"{blake2b(body, digest_size=8, key=digest.encode()).hexdigest()}"'

@@ -1,0 +1,269 @@
+"""Ranks the sentences of the corpus for a question by the indexes of all partitions.
+
+Each partition has an index of its own. The ranker asks all of them twice, in one pipeline to each shard:
+
+1. how many of their sentences hold each term of the question (`statistics_commands`);
+2. with the sums of the whole corpus, for their best sentences (`rank_commands`).
+
+A write may come between the two pipelines. The ranking then has the new sentences under the earlier frequencies, and
+tells how far each index went (`RankedPartition.next_id`). An answer made from it is cached only if the indexes still
+agree with all of that (``QA.INDEX.WATCH``). If a partition moves in between, the second pipeline is refused, and the
+caller ranks again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NoReturn, Protocol
+
+from qa_cluster.errors import AccessDenied, ClusterError, ReplyError
+from qa_cluster.keys import (
+    DEFAULT_COLLECTION,
+    collection_prefix,
+    epoch_key,
+    flight_key,
+    index_key,
+    layout_key,
+    partition_tags,
+    slot,
+)
+from qa_cluster.topology import Address, Shard, Topology
+from qa_cluster.tracing import step
+
+from .bm25 import RankedPartition, Ranking, best_of
+from .filters import Filter
+from .terms import ANALYZER_VERSION, question_terms
+
+Command = tuple[str | int | bytes, ...]
+
+# What a user needs on every shard to rank: docs/access.md has the same list.
+RIGHTS = "+mget +hget +qa.index.stats +qa.index.rank and %R~epoch:* %R~flight:* %R~layout:* %R~index:*"
+# Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
+_UNABLE = frozenset({"ERR", "WRONGTYPE"})
+_ANALYZER = ANALYZER_VERSION.encode()
+_COMMANDS_OF_STATISTICS = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Pipelines(Protocol):
+    """The part of `routing.shards.Shards` that a ranking needs."""
+
+    @property
+    def topology(self) -> Topology:
+        """The last known topology of the cluster."""
+
+    async def execute_pipelines(
+        self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False
+    ) -> list[list[Any]]:
+        """Run the commands for each server in a pipeline; an error reply stands in the place of its reply."""
+
+
+class Ranker:
+    """Ranks the corpus of one cluster.
+
+    Attributes:
+        rankings: how many rankings this process has made.
+    """
+
+    def __init__(self, shards: Pipelines, partitions: int) -> None:
+        self._shards = shards
+        self.rankings = 0
+        self._warned = ""
+        self.set_partitions(partitions)
+
+    def set_partitions(self, partitions: int) -> None:
+        """Rank this number of partitions from now on."""
+        self._tags = partition_tags(partitions)
+        self._placed: tuple[Topology | None, dict[Address, list[str]]] = (None, {})
+
+    async def rank(
+        self,
+        text: str,
+        count: int,
+        chosen: Filter | None = None,
+        collection: str = DEFAULT_COLLECTION,
+        without: Collection[Shard] = (),
+    ) -> Ranking:
+        """The `count` best sentences of a collection, from the documents that the filter admits.
+
+        The shards `without` are not asked: the ranking lacks their documents.
+
+        Raises:
+            ReplyError: a shard refused for the moment, or has redirected: rank again.
+            AccessDenied: the cluster's user may not rank; the text names what to grant.
+            ClusterError: a shard cannot rank, or its reply cannot be read.
+        """
+        with step("rank") as ranked:
+            left_out = {shard.address for shard in without}
+            on_shard = {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
+            tags = [tag for found in on_shard.values() for tag in found]
+            terms = question_terms(text)
+            asked = {address: statistics_commands(found, terms, collection) for address, found in on_shard.items()}
+            replies = await self._ask(asked)
+            with _readable():
+                statistics = parse_statistics(tags, terms, replies, collection)
+                commands = iter(rank_commands(statistics, count, b"" if chosen is None else chosen.packed))
+                asked = {address: list(islice(commands, len(found))) for address, found in on_shard.items()}
+            replies = await self._ask(asked, admitted=True)
+            with _readable():
+                ranking = ranking_of(statistics, replies, count)
+            self._warn_if_reindexing(statistics)
+            self.rankings += 1
+            if ranked is not None:
+                ranked.note({"qa.rank.candidates": len(ranking.candidates)})
+            return ranking
+
+    def _tags_on_shards(self) -> Mapping[Address, list[str]]:
+        """The partitions on each shard, by the topology that is known now."""
+        topology, found = self._placed
+        if topology is not self._shards.topology:
+            topology, found = self._shards.topology, {}
+            for tag in self._tags:
+                found.setdefault(topology.shard_of(slot(tag)).address, []).append(tag)
+            self._placed = topology, found
+        return found
+
+    async def _ask(self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False) -> list[Any]:
+        """The replies of all shards in one list; an error reply is raised."""
+        replies = await self._shards.execute_pipelines(commands, admitted=admitted)
+        for (address, asked), each in zip(commands.items(), replies, strict=True):
+            for command, reply in zip(asked, each, strict=True):
+                if isinstance(reply, ReplyError):
+                    _refuse(address, command, reply)
+        return [reply for each in replies for reply in each]
+
+    def _warn_if_reindexing(self, statistics: Statistics) -> None:
+        """Log once that partitions hold terms of another analyzer version, and log again after that has changed."""
+        stale = statistics.stale
+        warning = f"{len(stale)} partitions, {stale[0][0]} with terms of {stale[0][1]}" if stale else ""
+        if warning and not self._warned:
+            _log.warning(
+                "%s, this process has analyzer %s: until both are of one version, questions may miss sentences, and"
+                " their answers are not cached",
+                warning,
+                ANALYZER_VERSION,
+            )
+        self._warned = warning
+
+
+def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
+    """Raise the error that a shard's refusal of a command stands for."""
+    what = " ".join(word.decode() if isinstance(word, bytes) else str(word) for word in command[:2])
+    if reply.code == "NOPERM":
+        raise AccessDenied(
+            f"the cluster's user may not rank: shard {address} refused {what}: {reply}. Grant it {RIGHTS}"
+        ) from reply
+    if reply.code in _UNABLE:
+        raise ClusterError(f"shard {address} cannot rank, it refused {what}: {reply}"[:300]) from reply
+    raise reply
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Another version of the module may reply in another form."""
+    try:
+        yield
+    except (TypeError, ValueError, IndexError, AttributeError) as error:
+        raise ClusterError(f"a shard's replies to a ranking cannot be read: {error!r}"[:300]) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What a collection's partitions hold of a question's terms; `frequencies` has a row for each partition.
+
+    `analyzers` are the versions of the analyzer that made the partitions' terms; None where no sweep has ended yet.
+    """
+
+    tags: tuple[str, ...]
+    terms: tuple[str, ...]
+    epochs: tuple[int, ...]
+    sentences: tuple[int, ...]
+    frequencies: tuple[tuple[int, ...], ...]
+    analyzers: tuple[bytes | None, ...]
+    collection: str = DEFAULT_COLLECTION
+
+    @property
+    def sums(self) -> list[int]:
+        """How many sentences of these partitions hold each term."""
+        return [sum(column) for column in zip(*self.frequencies, strict=True)] or [0] * len(self.terms)
+
+    @property
+    def stale(self) -> list[tuple[str, str]]:
+        """The partitions whose sentences have terms of another analyzer version, with that version."""
+        return [
+            (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer.decode(errors='replace')}")
+            for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)
+            if sentences and analyzer != _ANALYZER
+        ]
+
+
+def statistics_commands(
+    tags: Iterable[str], terms: Sequence[str], collection: str = DEFAULT_COLLECTION
+) -> list[Command]:
+    """The commands of the first pipeline; `parse_statistics` reads their replies."""
+    commands: list[Command] = []
+    for tag in tags:
+        # A server refuses a command of two keys while their slot is migrating.
+        commands.append(("MGET", epoch_key(tag, collection), flight_key(tag)))
+        commands.append(("QA.INDEX.STATS", index_key(tag, collection), "TERMS", len(terms), *terms))
+        commands.append(("HGET", layout_key(tag), "analyzer"))
+    return commands
+
+
+def parse_statistics(
+    tags: Sequence[str], terms: Sequence[str], replies: Sequence[Any], collection: str = DEFAULT_COLLECTION
+) -> Statistics:
+    """Read the replies to `statistics_commands` for the same tags, terms and collection."""
+    epochs, found, analyzers = (replies[first::_COMMANDS_OF_STATISTICS] for first in range(_COMMANDS_OF_STATISTICS))
+    return Statistics(
+        tuple(tags),
+        tuple(terms),
+        tuple(int(epoch or 0) for epoch, _ in epochs),
+        tuple(each[0] for each in found),
+        tuple(tuple(each[2]) for each in found),
+        tuple(analyzers),
+        collection,
+    )
+
+
+def rank_commands(statistics: Statistics, count: int, packed_filter: bytes = b"") -> list[Command]:
+    """The commands of the second pipeline, one for each partition; a filter is in its binary form."""
+    chosen = ("FILTER", packed_filter) if packed_filter else ()
+    words = [word for pair in zip(statistics.terms, statistics.sums, strict=True) for word in pair]
+    corpus, terms = sum(statistics.sentences), ("TERMS", len(statistics.terms), *words)
+    return [
+        ("QA.INDEX.RANK", index_key(tag, statistics.collection), count, corpus, *chosen, *terms)
+        for tag in statistics.tags
+    ]
+
+
+def ranking_of(statistics: Statistics, replies: Sequence[Any], count: int) -> Ranking:
+    """The ranking that the replies to `rank_commands` make."""
+    parts: dict[str, RankedPartition] = {}
+    found: list[tuple[str, list[float], int]] = []
+    prefix = collection_prefix(statistics.collection)
+    scores = sorted((float(hit[2]) for reply in replies for hit in reply[3]), reverse=True)
+    least = scores[:count][-1] if scores else 0.0
+    rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
+    for tag, sentences, frequencies, (_, _, _, hits, (identity, next_id), places) in rows:
+        parts[tag] = RankedPartition(sentences, frequencies, identity, next_id)
+        for (document, number, score, weights), place in zip(hits, places, strict=True):
+            if float(score) < least:
+                break  # an index names its best sentences first
+            name = document.decode() if isinstance(document, bytes) else document
+            found.append((f"{prefix}{name}:{{{tag}}}:{number}", [float(weight) for weight in weights], place))
+    sentences, sums = sum(statistics.sentences), statistics.sums
+    return Ranking(
+        best_of(found, sentences, sums, count),
+        dict(zip(statistics.tags, statistics.epochs, strict=True)),
+        sentences,
+        statistics.terms,
+        tuple(sums),
+        parts,
+        reindexing=bool(statistics.stale),
+    )

@@ -1,0 +1,130 @@
+"""The reading plan: which readers read for a question, how many sentences each of them gets, and when they stop.
+
+A plan is a list of stages. The first stage reads the best ranked sentences, a few at a time (a *wave*). A later stage
+reads the best sentences of the stage before it, with another reader. Reading ends early when a reader is sure enough.
+The last stage that has read decides: its scores, its calibration and its no-answer threshold make the answer.
+
+The stop rule is here, too. The service applies it (`asking/answers/answering.py`); the export of a reader fits
+`wave_threshold` to it (`models/evaluation/waves.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
+from functools import cached_property
+from hashlib import blake2b
+from math import inf
+
+from .manifest import Calibration, Manifest
+
+# How many sentences have been read after each wave, unless the setting `waves` says otherwise.
+WAVES = (2, 6, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One reader's turn.
+
+    Attributes:
+        reader: the manifest of the reader.
+        waves: how many sentences have been read after each wave; empty: the stage reads all of them in one wave.
+        candidates: how many sentences the stage reads at most.
+        wave_threshold: from this certainty on, the stage reads no further wave.
+        final_threshold: from this certainty on, no later stage reads.
+        rank_weight: the weight of a sentence's ranking score in the order of its spans.
+        calibration: makes probabilities of the orders.
+        no_answer_threshold: the order that the first answer must reach.
+    """
+
+    reader: Manifest
+    waves: tuple[int, ...]
+    candidates: int
+    wave_threshold: float
+    final_threshold: float
+    rank_weight: float
+    calibration: Calibration
+    no_answer_threshold: float
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Everything in the stage that an answer depends on.
+
+        The numbers are part of it because a new fit changes them while the weights stay the same.
+        """
+        limits = (self.waves, self.candidates, self.wave_threshold, self.final_threshold)
+        numbers = (self.rank_weight, *astuple(self.calibration), self.no_answer_threshold)
+        return (self.reader.model_id, self.reader.reading_revision, *limits, *numbers)
+
+
+@dataclass(frozen=True)
+class ReadingPlan:
+    """How one question is read: at least one stage, in the order in which they read."""
+
+    stages: tuple[Stage, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Names the plan in the names of cached answers: an answer of one plan is never given for another."""
+        return blake2b(repr([stage.identity for stage in self.stages]).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """A stage of a process's plan, before a question is known.
+
+    Attributes:
+        model: the reader, an id or ``id@revision``; empty: the default reader.
+        waves: as of a `Stage`.
+        candidates: as of a `Stage`; None: the `retriever_k` of the question.
+        final_threshold: as of a `Stage`; by default, every later stage reads.
+    """
+
+    model: str = ""
+    waves: tuple[int, ...] = ()
+    candidates: int | None = None
+    final_threshold: float = inf
+
+    def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> Stage:
+        """The stage for a question; if it does not stop early, it reads all its candidates and never skips a stage."""
+        return Stage(
+            reader=reader,
+            waves=self.waves if stops_early else (),
+            candidates=retriever_k if self.candidates is None else self.candidates,
+            wave_threshold=reader.wave_threshold,
+            final_threshold=self.final_threshold if stops_early else inf,
+            rank_weight=reader.rank_weight,
+            calibration=reader.calibration,
+            no_answer_threshold=reader.no_answer_threshold,
+        )
+
+
+# The plan of a process that sets no other: one stage, read by the default reader.
+DEFAULT_PLAN = (StageOptions(waves=WAVES),)
+
+
+def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:
+    """How many of `sentences` have been read after each wave; the last wave reads the rest.
+
+    >>> wave_ends((2, 6, 16), 8), wave_ends((), 8), wave_ends((2, 6, 16), 0)
+    ([2, 6, 8], [8], [])
+    """
+    return [*(end for end in waves if end < sentences), sentences] if sentences else []
+
+
+def certainty(orders: Iterable[float]) -> float:
+    """How sure the reader is: the best order of all spans that the stage has read.
+
+    >>> certainty([-2.5, 7.0, 1.0]), certainty([])
+    (7.0, -inf)
+    """
+    return max(orders, default=-inf)
+
+
+def is_sure(certainty: float, threshold: float) -> bool:
+    """Whether reading stops.
+
+    >>> is_sure(7.0, 7.0), is_sure(6.9, 7.0)
+    (True, False)
+    """
+    return certainty >= threshold

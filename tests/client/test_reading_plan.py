@@ -1,0 +1,196 @@
+"""Plans of two stages: a second reader reads the best sentences of the first one, and decides."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
+from qa_cluster.errors import ModelError, ReplyError
+from qa_cluster.reading.manifest import Calibration
+from qa_cluster.reading.plan import WAVES, StageOptions
+from qa_cluster.types import AskResult
+from tests.client.engines import ask, kept, noticed, opened, write
+from tests.client.scripted_cluster import Node, ScriptedCluster, manifest
+from tests.client.test_down import LONG_MS, name_on, without
+
+QUESTION = "Who wrote programs?"
+SMALL = manifest("a")
+LARGE = replace(manifest("c", "large"), calibration=Calibration(1.0, 1.0))
+FIRST, SECOND = StageOptions(waves=WAVES), StageOptions(model="large", candidates=2)
+PLAN = (FIRST, SECOND)
+# The scripted readers of this file: the large one is sure of Bob, and of nobody else.
+TEXTS = ("Ada wrote programs.", "Bob and another wrote programs.", "Cyd and the others wrote programs.", "Dan wrote.")
+
+
+@pytest.fixture
+def readers(cluster: ScriptedCluster) -> list[tuple[str, list[str]]]:
+    """Both readers, and what each has been asked to read: its name and the sentences."""
+    asked: list[tuple[str, list[str]]] = []
+
+    async def read(node: Node, arguments: list[str]) -> list[bytes]:
+        _, reader, _, *names = arguments
+        asked.append((reader, names))
+        if reader not in {SMALL.name, *cluster.named}:
+            raise ReplyError(f"MODEL model {reader!r} is not loaded on this shard")
+        replies = await cluster.read(node, arguments)
+        return [_by_the_large_reader(reply) for reply in replies] if reader == LARGE.name else replies
+
+    cluster.triggers["qa.read"] = read
+    return asked
+
+
+def _by_the_large_reader(reply: bytes) -> bytes:
+    if reply.startswith(b"-"):
+        return reply
+    reading = orjson.loads(reply)
+    reading["spans"][0][2] = 5.0 if "Bob" in reading["sentence"] else -5.0
+    return orjson.dumps(reading)
+
+
+@pytest.fixture
+async def cascade(cluster: ScriptedCluster, readers: object) -> AsyncIterator[Engine]:
+    """An engine with the plan of two stages, both readers, and four documents."""
+    await cluster.load(LARGE)
+    async with opened(cluster, plan=PLAN) as engine:
+        await write(engine, *TEXTS)
+        yield engine
+
+
+def told(result: AskResult) -> tuple[str, str]:
+    """Which reader gave the answer, and the answer."""
+    return result.model.id, result.best.answer if result.best else ""
+
+
+async def test_the_second_reader_reads_the_best_of_the_first_and_decides(
+    cascade: Engine, readers: list[tuple[str, list[str]]]
+) -> None:
+    result = await ask(cascade, QUESTION)
+    assert told(result) == ("large", "Bob")
+    assert result.model.revision == LARGE.revision
+    assert (result.usage.candidates, result.usage.sentences_read, result.usage.waves) == (4, 6, 3)
+    assert len(result.timings_ms.read) == 3
+    seconds = [name.partition(":")[0] for reader, names in readers if reader == LARGE.name for name in names]
+    assert sorted(seconds) == ["doc 0", "doc 1"]
+    assert result.best is not None and result.best.logit == 5.0
+    assert result.best.score > 0.99  # by its own calibration; by that of the small reader it would be .92
+    assert (await ask(cascade, QUESTION)).cache.status == "hit"
+
+
+@pytest.mark.parametrize(("final_threshold", "reader"), [(5.0, "scripted"), (5.1, "large")])
+async def test_the_second_stage_is_left_out_when_the_first_is_sure(
+    cluster: ScriptedCluster, cascade: Engine, final_threshold: float, reader: str
+) -> None:
+    async with opened(cluster, plan=(replace(FIRST, final_threshold=final_threshold), SECOND)) as engine:
+        result = await ask(engine, QUESTION)  # the best score of the small reader is 5
+        assert told(result) == (reader, "Ada" if reader == "scripted" else "Bob")
+        assert (result.usage.sentences_read, result.usage.waves) == ((4, 2) if reader == "scripted" else (6, 3))
+        assert told(await ask(engine, QUESTION, waves=False)) == ("large", "Bob")  # every stage reads all
+
+
+async def test_a_stage_of_its_own_waves_stops_when_it_is_sure(cluster: ScriptedCluster, cascade: Engine) -> None:
+    await cluster.load(replace(LARGE, wave_threshold=4.0))
+    async with opened(cluster, plan=(FIRST, replace(SECOND, waves=(1, 2, 3), candidates=4))) as engine:
+        result = await ask(engine, QUESTION)
+    assert (told(result), result.usage.waves) == (("large", "Bob"), 2 + 2)
+
+
+async def test_without_a_candidate_no_stage_reads(cascade: Engine, readers: list[tuple[str, list[str]]]) -> None:
+    result = await ask(cascade, "Where do zebras graze?")
+    assert (result.answerable, result.model.id, result.usage.waves) == (False, "scripted", 0)
+    assert not readers
+
+
+async def test_a_question_that_names_a_model_is_read_by_it_alone(cascade: Engine) -> None:
+    for model, answer in (("scripted", "Ada"), ("large", "Bob")):
+        assert told(await ask(cascade, QUESTION, model=model)) == (model, answer)
+
+
+async def test_a_reader_that_is_not_loaded_leaves_its_stage_out_and_caches_never_mix_plans(
+    cluster: ScriptedCluster, readers: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(cluster, plan=PLAN) as engine:
+        await write(engine, *TEXTS)
+        for status in ("miss", "hit"):
+            short = await ask(engine, QUESTION)
+            assert (told(short), short.cache.status) == (("scripted", "Ada"), status)
+        left_out = [record.message for record in caplog.records if "left out until its reader" in record.message]
+        assert len(left_out) == 1 and "'large' is not loaded" in left_out[0]
+        async with noticed(engine):
+            await cluster.load(LARGE)
+        assert await kept(engine, QUESTION) is None
+        for status in ("miss", "hit"):
+            whole = await ask(engine, QUESTION)
+            assert (told(whole), whole.cache.status) == (("large", "Bob"), status)
+        async with opened(cluster) as other:  # a process with a plan of one stage has the answer of that plan
+            assert told(await ask(other, QUESTION)) == ("scripted", "Ada")
+
+
+async def test_a_reader_that_a_shard_lacks_is_an_error_in_the_end(cluster: ScriptedCluster, cascade: Engine) -> None:
+    assert told(await ask(cascade, QUESTION)) == ("large", "Bob")
+    read = cluster.triggers["qa.read"]
+
+    async def lacks(node: Node, arguments: list[str]) -> Any:
+        if arguments[1] == LARGE.name:
+            raise ReplyError(f"MODEL model {LARGE.name!r} is not loaded on this shard")
+        return await read(node, arguments)
+
+    cluster.triggers["qa.read"] = lacks
+    with pytest.raises(ModelError, match=f"{LARGE.name}.* is not loaded on this shard"):
+        await ask(cascade, "Who wrote other programs?")
+
+
+async def test_a_plan_without_its_first_reader_is_an_error_that_names_it(cluster: ScriptedCluster) -> None:
+    async with opened(cluster, plan=(StageOptions(model="nope"), FIRST)) as engine:
+        with pytest.raises(ModelError, match="first stage of the reading plan has no reader: model 'nope'"):
+            await ask(engine, QUESTION)
+
+
+async def test_an_answer_of_another_second_reader_than_planned_is_not_kept(
+    cluster: ScriptedCluster, cascade: Engine
+) -> None:
+    cluster.named[LARGE.name] = replace(LARGE, context_tokens=96)  # this is loaded, the stored manifest says otherwise
+    result = await ask(cascade, QUESTION)
+    assert (told(result), result.cache.ttl_s) == (("large", "Bob"), 0)
+    assert await kept(cascade, QUESTION) is None
+
+
+async def test_sentences_that_are_gone_before_the_second_stage_are_ranked_again(
+    cluster: ScriptedCluster, cascade: Engine
+) -> None:
+    read = cluster.triggers["qa.read"]
+
+    async def change(node: Node, arguments: list[str]) -> Any:
+        if arguments[1] == LARGE.name:
+            cluster.triggers["qa.read"] = read
+            for number in (0, 1):
+                await cascade.documents.delete(f"doc {number}")
+        return await read(node, arguments)
+
+    cluster.triggers["qa.read"] = change
+    result = await ask(cascade, QUESTION, no_answer=False)
+    assert told(result) == ("large", "Cyd")
+    assert result.usage.candidates == 2
+
+
+async def test_a_shard_that_is_down_is_left_out_by_both_stages(cluster: ScriptedCluster, cascade: Engine) -> None:
+    for number in range(4):
+        await cascade.documents.delete(f"doc {number}")
+    for node, text in zip(cluster.nodes, TEXTS, strict=False):
+        await cascade.documents.put(name_on(cascade, node), text, wait=True)
+    async with without(cascade, cluster.nodes[0]):
+        result = await ask(cascade, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+        assert (told(result), result.index.partial, result.cache.ttl_s) == (("large", "Bob"), True, 0)
+    assert told(await ask(cascade, QUESTION)) == ("large", "Bob")
+
+
+async def test_the_plan_of_a_question_has_the_readers_that_are_loaded(cascade: Engine) -> None:
+    question = check_question(QUESTION, AskOptions(retriever_k=9), AskLimits())
+    first, second = (await cascade.asker.plan(question)).stages
+    assert (first.reader, first.candidates, first.waves) == (SMALL, 9, WAVES)
+    assert (second.reader, second.candidates, second.waves) == (LARGE, 2, ())
