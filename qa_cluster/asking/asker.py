@@ -16,7 +16,7 @@ from time import perf_counter, time
 
 from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
-from qa_cluster.reading.plan import ReadingPlan, Stage, StageOptions
+from qa_cluster.reading.plan import ReadingPlan, ReadingStage, StageOptions
 from qa_cluster.routing.shards import Shards
 from qa_cluster.tracing import current, step
 from qa_cluster.types import AskResult, CacheUse, Timings, answer_head, answer_json
@@ -153,7 +153,7 @@ class Asker:
         loaded is left out: the stages before it answer, under the name of the shorter plan.
         """
         options = question.options
-        stages: list[Stage] = []
+        stages: list[ReadingStage] = []
         for template in self._plan[:1] if options.model else self._plan:
             name = options.model or template.model
             try:

@@ -44,7 +44,6 @@ Command = tuple[str | int | bytes, ...]
 RIGHTS = "+mget +hget +qa.index.stats +qa.index.rank and %R~epoch:* %R~flight:* %R~layout:* %R~index:*"
 # Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
-_ANALYZER = ANALYZER_VERSION.encode()
 _COMMANDS_OF_STATISTICS = 3
 
 _log = logging.getLogger(__name__)
@@ -153,7 +152,7 @@ class Ranker:
 
 def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
     """Raise the error that a shard's refusal of a command stands for."""
-    what = " ".join(word.decode() if isinstance(word, bytes) else str(word) for word in command[:2])
+    what = " ".join(map(_text, command[:2]))
     if reply.code == "NOPERM":
         raise AccessDenied(
             f"the cluster's user may not rank: shard {address} refused {what}: {reply}. Grant it {RIGHTS}"
@@ -184,7 +183,7 @@ class Statistics:
     epochs: tuple[int, ...]
     sentences: tuple[int, ...]
     frequencies: tuple[tuple[int, ...], ...]
-    analyzers: tuple[bytes | None, ...]
+    analyzers: tuple[str | None, ...]
     collection: str = DEFAULT_COLLECTION
 
     @property
@@ -196,9 +195,9 @@ class Statistics:
     def stale(self) -> list[tuple[str, str]]:
         """The partitions whose sentences have terms of another analyzer version, with that version."""
         return [
-            (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer.decode(errors='replace')}")
+            (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer}")
             for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)
-            if sentences and analyzer != _ANALYZER
+            if sentences and analyzer != ANALYZER_VERSION
         ]
 
 
@@ -226,7 +225,7 @@ def parse_statistics(
         tuple(int(epoch or 0) for epoch, _ in epochs),
         tuple(each[0] for each in found),
         tuple(tuple(each[2]) for each in found),
-        tuple(analyzers),
+        tuple(None if analyzer is None else _text(analyzer) for analyzer in analyzers),
         collection,
     )
 
@@ -255,8 +254,8 @@ def ranking_of(statistics: Statistics, replies: Sequence[Any], count: int) -> Ra
         for (document, number, score, weights), place in zip(hits, places, strict=True):
             if float(score) < least:
                 break  # an index names its best sentences first
-            name = document.decode() if isinstance(document, bytes) else document
-            found.append((f"{prefix}{name}:{{{tag}}}:{number}", [float(weight) for weight in weights], place))
+            key = f"{prefix}{_text(document)}:{{{tag}}}:{number}"
+            found.append((key, [float(weight) for weight in weights], place))
     sentences, sums = sum(statistics.sentences), statistics.sums
     return Ranking(
         best_of(found, sentences, sums, count),
@@ -267,3 +266,7 @@ def ranking_of(statistics: Statistics, replies: Sequence[Any], count: int) -> Ra
         parts,
         reindexing=bool(statistics.stale),
     )
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

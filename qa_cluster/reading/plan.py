@@ -23,7 +23,7 @@ WAVES = (2, 6, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ReadingStage:
     """One reader's turn.
 
     Attributes:
@@ -61,7 +61,7 @@ class Stage:
 class ReadingPlan:
     """How one question is read: at least one stage, in the order in which they read."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ReadingStage, ...]
 
     @cached_property
     def digest(self) -> str:
@@ -75,9 +75,9 @@ class StageOptions:
 
     Attributes:
         model: the reader, an id or ``id@revision``; empty: the default reader.
-        waves: as of a `Stage`.
-        candidates: as of a `Stage`; None: the `retriever_k` of the question.
-        final_threshold: as of a `Stage`; by default, every later stage reads.
+        waves: as of a `ReadingStage`.
+        candidates: as of a `ReadingStage`; None: the `retriever_k` of the question.
+        final_threshold: as of a `ReadingStage`; by default, every later stage reads.
     """
 
     model: str = ""
@@ -85,9 +85,9 @@ class StageOptions:
     candidates: int | None = None
     final_threshold: float = inf
 
-    def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> Stage:
+    def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> ReadingStage:
         """The stage for a question; if it does not stop early, it reads all its candidates and never skips a stage."""
-        return Stage(
+        return ReadingStage(
             reader=reader,
             waves=self.waves if stops_early else (),
             candidates=retriever_k if self.candidates is None else self.candidates,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ from qa_cluster.documents.stored import DocumentRecord, PutResult
 from qa_cluster.hashtags import hashtag_for_slot
 from qa_cluster.keys import SentenceRef
 from qa_cluster.ranking.bm25 import Ranking
-from qa_cluster.ranking.ranker import parse_statistics, rank_commands, ranking_of, statistics_commands
+from qa_cluster.ranking.ranker import Command, parse_statistics, rank_commands, ranking_of, statistics_commands
 from qa_cluster.ranking.terms import question_terms
-from qa_cluster.shard_functions import READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
+from qa_cluster.shard_functions import PARTITIONS_TRIGGER, READER_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SESSION
 from tests.harness.clusters import Cluster
 from tests.harness.polling import SECONDS, eventually
 from tests.harness.programs import ROOT
@@ -39,12 +40,13 @@ class Shards:
         self.client = cluster.client()
 
     def set_up(self) -> None:
-        """Store partitions and functions; every shard ranks its partitions when this returns."""
+        """Store partitions and functions; every worker knows the partitions when this returns."""
         self.client.set(keys.PARTITIONS_KEY, PARTITIONS)
         for node in self.nodes:
             self.on(node, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWER_TTL)
         assert self.register() == "OK"
-        eventually(lambda: len(self.rank("anything").epochs) == PARTITIONS, SECONDS, ignore=redis.ResponseError)
+        for node in self.nodes:
+            eventually(lambda node=node: self.on(node, "RG.TRIGGER", PARTITIONS_TRIGGER) == [str(PARTITIONS)], SECONDS)
 
     def register(self, *options: str) -> Any:
         return self.on(self.nodes[0], "RG.PYEXECUTE", REGISTER, "ID", SESSION, *options)
@@ -97,12 +99,21 @@ class Shards:
     def rank(self, question: str, count: int = 8, packed_filter: bytes = b"", collection: str = "default") -> Ranking:
         """The best sentences of all partitions."""
         tags, terms = keys.partition_tags(PARTITIONS), question_terms(question)
-        execute = self.client.execute_command
-        replies = [execute(*command) for command in statistics_commands(tags, terms, collection)]
-        statistics = parse_statistics(tags, terms, replies, collection)
-        return ranking_of(
-            statistics, [execute(*each) for each in rank_commands(statistics, count, packed_filter)], count
+        statistics = parse_statistics(
+            tags, terms, self._piped(statistics_commands(tags, terms, collection)), collection
         )
+        return ranking_of(statistics, self._piped(rank_commands(statistics, count, packed_filter)), count)
+
+    def _piped(self, commands: Sequence[Command]) -> list[Any]:
+        """The replies to commands, each from the node of its first key; those for one partition in a pipeline."""
+        replies: list[Any] = []
+        for _, group in itertools.groupby(commands, key=lambda command: str(command[1]).rpartition("{")[2]):
+            part = list(group)
+            with self.node_of(str(part[0][1])).client() as client, client.pipeline(transaction=False) as pipeline:
+                for command in part:
+                    pipeline.execute_command(*command)
+                replies += pipeline.execute()
+        return replies
 
     def ranked_documents(self, question: str) -> list[str]:
         return [keys.parse_sentence(c.sentence).document_id for c in self.rank(question).candidates]

@@ -22,7 +22,7 @@ from qa_cluster.errors import CannotWrite
 from qa_cluster.keys import document_key
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.ranking.ranker import Ranker
-from qa_cluster.reading.plan import ReadingPlan, Stage, certainty, is_sure, wave_ends
+from qa_cluster.reading.plan import ReadingPlan, ReadingStage, certainty, is_sure, wave_ends
 from qa_cluster.reading.readings import SentenceReading, is_read, parse_readings
 from qa_cluster.routing.admission import Admission
 from qa_cluster.routing.shard_calls import read_sentences
@@ -80,7 +80,7 @@ class ComputedAnswer:
 class StageReading:
     """What one stage has read of its candidates."""
 
-    stage: Stage
+    stage: ReadingStage
     candidates: Sequence[Candidate]
     readings: list[SentenceReading] = field(default_factory=list)
     spans: list[Scored] = field(default_factory=list)

@@ -21,7 +21,7 @@ import orjson
 from qa_cluster.documents.source_map import read_map, shown_metadata
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.manifest import Calibration
-from qa_cluster.reading.plan import Stage
+from qa_cluster.reading.plan import ReadingStage
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
 from qa_cluster.types import Answer, Mention
 
@@ -189,7 +189,9 @@ def cited(chosen: Chosen, options: AskOptions) -> list[Scored]:
     return [place for choice in chosen.choices[: options.top_k] for place in choice.places[:MAX_PLACES]]
 
 
-def assemble(chosen: Chosen, records: Mapping[str, CitedDocument], stage: Stage, options: AskOptions) -> Assembled:
+def assemble(
+    chosen: Chosen, records: Mapping[str, CitedDocument], stage: ReadingStage, options: AskOptions
+) -> Assembled:
     """The answers of a question, by the thresholds of the stage that decides.
 
     `records` has the documents of `cited` by id. A place whose document is missing or has another version than was

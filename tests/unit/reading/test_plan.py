@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from qa_cluster.reading.manifest import Calibration
-from qa_cluster.reading.plan import DEFAULT_PLAN, WAVES, ReadingPlan, Stage, StageOptions
+from qa_cluster.reading.plan import DEFAULT_PLAN, WAVES, ReadingPlan, ReadingStage, StageOptions
 
 from .test_manifest import MANIFEST
 
@@ -25,7 +25,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(Stage)])
+@pytest.mark.parametrize("name", [field.name for field in fields(ReadingStage)])
 def test_everything_in_a_stage_is_part_of_the_digest(name: str) -> None:
     other = replace(STAGE, **{name: OTHERS[name]})
     digests = {ReadingPlan(stages).digest for stages in ((STAGE,), (other,), (STAGE, other), (other, STAGE))}
