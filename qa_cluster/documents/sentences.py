@@ -31,7 +31,7 @@ _NEW_ITEM = re.compile(
     r"|#{1,6}[^\S\n\r]|\||>>>|```))"
 )
 # Lines of tables, rules and code: each is a block of its own.
-_STRUCTURED = re.compile(r"\t|\S {3,}\S.* {3,}\S|^\s*\||[;{}]$|^\s*([=\-~*_#^])\1{2,}$")
+_STRUCTURED = re.compile(r"\t|\S {3,}+(?=\S).*?(?<! ) {3,}+\S|^\s*+\||[;{}]$|^\s*+([=\-~*_#^])\1{2,}$")
 # Each structured line matches this fast pattern.
 _MAY_BE_STRUCTURED = re.compile(r"\t| {3}|[|;{}]|[=\-~*_#^]{3}")
 # Full stops that need no space after them, with closing quotes and brackets.
@@ -94,7 +94,7 @@ def _blocks(text: str) -> Iterator[SentenceSpan]:
 
 
 def _is_structured(line: str) -> bool:
-    # Trailing spaces would make the search quadratic.
+    # Trailing spaces belong to no column.
     return _STRUCTURED.search(line.rstrip()) is not None
 
 

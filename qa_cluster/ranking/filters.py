@@ -39,7 +39,8 @@ _COMPARISONS = {"==": b"=", "!=": b"#", "<": b"<", "<=": b"[", ">": b">", ">=": 
 _MEMBERSHIP = {"in": b"i", "not in": b"o"}
 _ORDERING = frozenset({"<", "<=", ">", ">="})
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
-_SHORT = re.compile(r"\s*([^=!<>]+?)\s*(==|=|!=|<=|>=|<|>)\s*(.*?)\s*\Z", re.DOTALL)
+# The first of these characters in a short filter begins its operator.
+_OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +273,11 @@ def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
 
     A value is a number, true or false if it looks like one; in double quotes it is text, commas included.
     """
-    found = _SHORT.match(text)
-    if not found:
+    found = _OPERATOR.search(text)
+    name = text[: found.start()].strip() if found else ""
+    if found is None or not name or "!" in name:
         raise _invalid(where, f"must look like year>=2020 or lang=en, got {text[:100]!r}")
-    name, operator, written = found[1], found[2].replace("==", "="), found[3]
+    operator, written = found[0].replace("==", "="), text[found.end() :].strip()
     values = [_short_value(value) for value in _split(written)]
     if name == "id":
         values = [value if isinstance(value, str) else written for value in values]
@@ -288,19 +290,21 @@ def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     return size.counted(condition, depth, where)
 
 
-_VALUES = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[^,]*?)\s*(?:,|\Z)', re.DOTALL)
+_QUOTED = re.compile(r'\s*+("(?:[^"\\]|\\.)*+")\s*+(,|\Z)', re.DOTALL)
+_UNQUOTED = re.compile(r"([^,]*+)(,|\Z)")
+_DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,3})?")
 
 
 def _split(text: str) -> list[str]:
-    values, at = [], 0
-    while True:
-        found = _VALUES.match(text, at)
-        if found is None or (found[1].startswith('"') != found[1].endswith('"')):
+    values, at, separator = [], 0, ","
+    while separator:
+        found = _QUOTED.match(text, at) or _UNQUOTED.match(text, at)
+        value = found[1].strip() if found else '"'
+        if found is None or value.startswith('"') != value.endswith('"') or value == '"':
             raise _invalid("filter", f"has a quote that is not closed: {text[:100]!r}")
-        values.append(found[1])
-        at = found.end()
-        if at == len(text) and not text.endswith(",", found.end(1)):
-            return values
+        values.append(value)
+        at, separator = found.end(), found[2]
+    return values
 
 
 def _short_value(text: str) -> Any:
@@ -310,7 +314,7 @@ def _short_value(text: str) -> Any:
         return text.lower() == "true"
     if re.fullmatch(r"[+-]?\d{1,15}", text):
         return int(text)
-    if re.fullmatch(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?", text) and math.isfinite(float(text)):
+    if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
         return float(text)
     return text
 

@@ -12,7 +12,7 @@ _SIGNED = re.compile(r" -- (.+?)  ?(\w{3}, [ \d]\d \w{3} \d{4}).*")
 _ITEM = re.compile(r"( {2,})([*+-]) +(.*)")
 _VERSION = r"v?\d{1,4}\.\d{1,4}[\w.+~-]*"
 _ENTRY = re.compile(
-    rf"[ \t]{{0,4}}(?:[*#=-]+[ \t]*)?(?:"
+    rf"[ \t]{{0,4}}(?:[*#=-]++[ \t]*+)?(?:"
     rf"(?:[\w.+-]+[ \t]+){{0,2}}(?:(?:noteworthy |major )?changes (?:in|since|between|from)|new in)\b"
     rf".{{0,60}}\d.*"
     rf"|(?:[A-Za-z][\w.+-]*[ \t]+)?(?:version|release)[ \t]+{_VERSION}.{{0,60}}"

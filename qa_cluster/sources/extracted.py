@@ -27,7 +27,6 @@ _INVISIBLE = re.compile("[\u00ad\u200b\u200c\u200e\u200f\u2028-\u202e\u2060\ufef
 _LIGATURES = str.maketrans(
     {"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl", "\ufb05": "st", "\ufb06": "st"}
 )
-_TRAILING_MARKS = re.compile(r"\s*[\u00b6\u00a7]+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,9 @@ class TextBuilder:
 
         The first heading of level 0 is the document's title: it opens no section.
         """
-        text = _TRAILING_MARKS.sub("", clean(text))
+        text = clean(text)
+        unmarked = text.rstrip("\u00b6\u00a7")
+        text = unmarked if unmarked == text else unmarked.rstrip()
         if not text:
             return
         if level <= 0:

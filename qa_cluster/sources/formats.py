@@ -40,13 +40,13 @@ _RST = re.compile(
     r"^\.\. (?:[\w:+-]+::|_[^\n]+:\s)|(?<![`\w]):[a-z][\w:+-]*:`[^`\n]+`|^(?P<over>[=*#~^-]{4,})\n[^\n]+\n(?P=over)$",
     re.MULTILINE,
 )
-_MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~)|\[[^\]\n]+\]\([^)\s]+\)", re.MULTILINE)
+_MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~)|\[[^\[\]\n]++\]\([^()\s]++\)", re.MULTILINE)
 # A `# command` may be that of a shell.
 _MARKDOWN_HEADING = re.compile(r"^##{1,2} [A-Z][^\n]*\n(?:\s*\n|$)|^# [A-Z][^\n]*\n\s*\n(?=[^#]*\]\()", re.MULTILINE)
 _DEBIAN_CHANGELOG = re.compile(r"\A\s*[a-z0-9][a-z0-9+.-]+ \([^()\s]+\) [\w -]+; urgency=", re.IGNORECASE)
 _ENTRY = re.compile(
-    r"^[ \t]*[*#=-]*[ \t]*(?:\S+[ \t]+)?(?:(?:noteworthy changes in|changes in|new in|major changes)\b.*|version\b.*"
-    r"|release\b.*|v?)\d+\.\d+",
+    r"^[ \t]*+[*#=-]*+[ \t]*+(?:\S++[ \t]++)?"
+    r"(?:(?:noteworthy changes in|changes in|new in|major changes|version|release)\b.*\d\.\d|v?\d++\.\d)",
     re.IGNORECASE | re.MULTILINE,
 )
 _SAMPLE = 64 * 1024

@@ -23,7 +23,7 @@ _ADMONITION = re.compile(r"^([ \t]*)(?:!!!|\?\?\?\+?)[ \t]+([\w-]+)[^\"\n]*(?:\"
 _OPTION = re.compile(r"^[ \t]*:[\w-]+:")
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})(.*)$")
 _DIRECTIVE = re.compile(r"\{([\w:+-]+)\}[ \t]*(.*)")
-_ATTRIBUTES = re.compile(r"[ \t]*\{:?[ \t]*[#.][^}\n]*\}[ \t]*$")
+_ATTRIBUTES = re.compile(r"(?<![ \t])[ \t]*+\{:?[ \t]*+[#.][^{}\n]*+\}[ \t]*+$")
 _CODE = frozenset(
     [
         "code",

@@ -18,11 +18,13 @@ _UNDERLINE = re.compile(r"[ \t]*([=\-~*_#^+.\"'])\1{2,}[ \t]*\Z")
 _NUMBERED = re.compile(r"[ \t]*((?:\d{1,3}|[A-Z](?=[.\d]))(?:\.\d{1,3})*)[.)]?[ \t]+(?=\S)")
 _ITEM = re.compile(r"([ \t]*)([-*+o\u2022\u25cf\u25cb]|--|\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)])[ \t]+(?=\S)")
 _STAR = re.compile(r"(\*{1,4}) +(?=\S)")
-_QUESTION = re.compile(r"[ \t]*(?:Q|Question)(?:uestion)?\s?\d{0,3}(?:\.\d{1,3})*[.:)][ \t]+(?=\S)", re.IGNORECASE)
-_ANSWER = re.compile(r"[ \t]*(?:A|Answer)\s?\d{0,3}(?:\.\d{1,3})*[.:][ \t]+(?=\S)")
+_QUESTION = re.compile(r"\A[ \t]*+(?:Q|Question)(?:uestion)?\s?\d{0,3}(?:\.\d{1,3})*[.:)][ \t]+(?=\S)", re.IGNORECASE)
+_ANSWER = re.compile(r"\A[ \t]*+(?:A|Answer)\s?\d{0,3}(?:\.\d{1,3})*[.:][ \t]+(?=\S)")
 _COLUMNS = re.compile(r"\S(?: {3,}|\t+)\S")
 _TWO_COLUMNS = re.compile(r"([ \t]*)(\S.{0,30}?)(?: {2,}|\t+)(?=\S)")
-_CODE_MARKS = re.compile(r"^[ \t]*(?:[$%#>] |[./~]?/\S|\w+=\S|[{}\[\]<|;&])|[;{}\\|]$|\w\(.*\)$|--?\w", re.MULTILINE)
+_CODE_MARKS = re.compile(
+    r"^[ \t]*(?:[$%#>] |[./~]?/\S|\w+=\S|[{}\[\]<|;&])|[;{}\\|]$|\w\(.{0,200}\)$|--?\w", re.MULTILINE
+)
 _PROSE_WORD = re.compile(r"[(\"'`*_\[]*[A-Za-z][a-z]*(?:['\u2019-][A-Za-z]+)?[)\"'`*_\].,;:!?]*\Z")
 # A date at the beginning of a line begins an entry of a history.
 _STAMP = re.compile(r"[ \t]*\d{4}[/.-]\d\d?[/.-]\d\d?\b")
@@ -30,9 +32,8 @@ _CONTENTS = re.compile(r"[ \t]*(?:\d+\.?[ \t]+)?(?:table of )?contents:?[ \t]*\Z
 _CONTENTS_LINE = re.compile(
     r"[ \t]*(?:[-*o?\u2022][ \t]+)?"
     r"(?:\(?\d{1,3}(?:\.\d{1,3})*[.)]?|[A-Z]{1,2}\d*(?:\.\d{1,3})*[.)]|[IVX]{1,5}[.)]|Q\S*:)"
-    r"[ \t]+\S|.*\.{4,}[ \t]*\d*\Z"
+    r"[ \t]+\S|(?:.*[^.])?\.{4,}+[ \t]*+\d*+\Z"
 )
-_OUTLINE = re.compile(r"-\*-.*outline.*-\*-")
 _MODE = re.compile(r"-\*-.*?-\*-|\$(?:Id|Revision|Date)[^$\n]*\$")
 _SENTENCE_END = re.compile(r"[.!?:;,)\"'\u201d]\Z")
 _LEVELS = {"entry": 50, "star": 60, "underlined": 70, "capitals": 80, "numbered": 85, "question": 98}
@@ -76,7 +77,7 @@ class _Reader:
         self._builder = builder
         self._blocks = _blocks(lines)
         self._is_entry = is_entry
-        self._is_outline = any(_OUTLINE.search(text) for _, text in lines[:3]) or (
+        self._is_outline = any("outline" in _between_mode_marks(text) for _, text in lines[:3]) or (
             sum(bool(re.match(r"\*\* \S", text)) for _, text in lines) > 2
         )
         words = Counter(word.lower() for _, text in lines for word in re.findall(r"[\w-]+", text))
@@ -318,6 +319,12 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> list[_Block]:
             is_open = True
         blocks[-1].lines.append(line.rstrip())
     return blocks
+
+
+def _between_mode_marks(line: str) -> str:
+    """The text between the first and the last ``-*-`` of a line, as editors write their modes there."""
+    first, last = line.find("-*-"), line.rfind("-*-")
+    return line[first + 3 : last] if 0 <= first < last else ""
 
 
 def _indent(line: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_TITLED = re.compile(r"\A(.+?)\s*<[^<>]+>\Z", re.DOTALL)
+_TITLED = re.compile(r"\A(.+?)(?<!\s)\s*+<[^<>]++>\Z", re.DOTALL)
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERED = {
     "pep": "PEP ",

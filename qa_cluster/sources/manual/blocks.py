@@ -10,7 +10,7 @@ from .lines import JOIN
 # Tags that only mark a list's items.
 _BULLETS = frozenset(["•", "-", "*", "+", "o", "–", "—", "○", "□", "·", "●"])
 _NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\Z|\[\d{1,3}\]\Z")
-_JOINS = re.compile(rf"[ \t]*(?:{JOIN}[ \t]*)+")
+_JOINS = re.compile(rf"(?<![ \t])[ \t]*+(?:{JOIN}[ \t]*+)++")
 _MAX_TAGS = 12
 
 

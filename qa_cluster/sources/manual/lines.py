@@ -324,8 +324,8 @@ def split_arguments(text: str) -> list[str]:
 
 _ESCAPE = re.compile(
     r"""\\(?:
-    (?P<special>\((?P<two>..)|\[(?P<long>[^\]\n]*)\]|C'(?P<named>[^']*)')
-    |(?P<skip>[fFgkmMnVY*](?:\(..|\[[^\]\n]*\]|.)|[sS][-+]?(?:\(\d\d|\[[^\]\n]*\]|[1-3]\d(?!\d)|\d|'[^']*')
+    (?P<special>\((?P<two>..)|\[(?P<long>[^\]\n]{0,256}+)\]|C'(?P<named>[^']*)')
+    |(?P<skip>[fFgkmMnVY*](?:\(..|\[[^\]\n]{0,256}+\]|.)|[sS][-+]?(?:\(\d\d|\[[^\]\n]{0,256}+\]|[1-3]\d(?!\d)|\d|'[^']*')
       |[bDhHlLvwXxAZRB](?P<quote>['"|!]).*?(?P=quote)|[$].)
     |N'(?P<code>\d{1,7})'
     |o'(?P<over>[^']*)'

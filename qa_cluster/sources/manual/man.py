@@ -28,7 +28,7 @@ _SILENT = frozenset(
         "rd sy opena open shift return break continue nr rr TE EQ EN LINKSTYLE nm nn mk rt brp padj ex tl Id",
     )
 )
-_NAME_LINE = re.compile(r"^(.+?)\s+(?:-+|\u2013|\u2014)\s+(.+)$")
+_NAME_LINE = re.compile(r"^(.+?)(?<!\s)\s++(?:-+|\u2013|\u2014)\s++(.+)$")
 _NAME_SECTIONS = ("NAME", "BEZEICHNUNG", "NOM", "NOMBRE", "NOME")
 
 

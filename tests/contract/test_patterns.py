@@ -1,0 +1,131 @@
+"""No regular expression of the product takes more than linear time on a text from outside.
+
+A pattern whose time is quadratic stops the event loop or the worker with one request. So each pattern of a module runs
+on texts that repeat the characters it looks for, at two lengths and at the double of each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from qa_cluster.documents.sentences import split_sentences
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.ranking.filters import chosen_by
+from qa_cluster.ranking.terms import analyze
+from tests.contract.rooms import FOLDERS, tree_of
+
+SHORTEST = 200
+# Shorter times are noise. A quadratic pattern takes longer than this for 16 x SHORTEST characters.
+NOISE_SECONDS = 0.008
+MOST_GROWTH = 2.5
+
+# Patterns that meet only what the operator of this machine has written.
+NOT_FOREIGN = {
+    "qa_cluster.security.passwords._IN_ADDRESS": "the arguments of the own process",
+}
+# Torch is not installed where this test runs.
+NOT_IMPORTED = ("qa_cluster.models", ".torch", "__main__")
+CHARACTERS = " \t\n\u3000aAvQ0-.,='\"\\()[]{}<>|*_#:`/@;%&!~^+$"
+PIECES = ("a   ", "a   a ", "a a", "-*-", "\\[", "a(", "a: ", "version 1", "{#", "](")
+
+
+def patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes], set[str]]]:
+    """Each pattern of a module with its name and the methods by which the module uses it."""
+    seen = set()
+    for folder in FOLDERS:
+        for name in tree_of(folder).sources:
+            if any(part in name for part in NOT_IMPORTED):
+                continue
+            module = importlib.import_module(name)
+            for variable, value in vars(module).items():
+                if isinstance(value, re.Pattern) and (value.pattern, value.flags) not in seen:
+                    seen.add((value.pattern, value.flags))
+                    uses = set(re.findall(rf"\b{variable}\.(\w+)\(", inspect.getsource(module)))
+                    yield f"{name}.{variable}", value, uses
+
+
+def runner(pattern: re.Pattern[str] | re.Pattern[bytes], uses: set[str]) -> Callable[[str], object]:
+    """Runs a pattern as its module does: at the beginning only, or at every place of the text."""
+    encoded = isinstance(pattern.pattern, bytes)
+    method: Callable[..., object] = pattern.finditer
+    if uses and uses <= {"match", "fullmatch"}:
+        method = pattern.fullmatch if "fullmatch" in uses else pattern.match
+
+    def run(text: str) -> object:
+        found = method(text.encode() if encoded else text)
+        return deque(found, maxlen=0) if isinstance(found, Iterator) else found
+
+    return run
+
+
+def attacks(written: str, length: int) -> Iterator[str]:
+    """Texts that repeat what a pattern looks for, ended by something else."""
+    literals = [letter for letter in CHARACTERS if letter in written or letter in " a0"]
+    pairs = [pair for letter in literals for pair in (f"{letter} ", f"{letter}a") if len(set(pair)) == 2]
+    for pump in (*literals, *PIECES, *pairs):
+        yield f"a {(pump * length)[:length]}\x01"
+        yield f"a   a {(pump * length)[:length]}"
+        yield (pump * length)[:length]
+
+
+def seconds(run: Callable[[str], object], text: str) -> float:
+    """The processor time of this thread for one run."""
+    begun = time.thread_time()
+    run(text)
+    return time.thread_time() - begun
+
+
+def growth(run: Callable[[str], object], written: str, shortest: int = SHORTEST) -> str:
+    """The first attack whose time grows more than linearly; empty if there is none."""
+    for texts in zip(*(attacks(written, times * shortest) for times in (1, 2, 16, 32)), strict=True):
+        for short, long in (texts[:2], texts[2:]):  # a cubic pattern shows at once, and must not run on the longest
+            once = seconds(run, short)
+            if once < NOISE_SECONDS:
+                continue
+            # The least of three is free of what else the machine does, which matters for short times.
+            tries = 3 if once < 10 * NOISE_SECONDS else 1
+            once, twice = (min(seconds(run, text) for _ in range(tries)) for text in (short, long))
+            if twice > MOST_GROWTH * once:
+                return f"{short[:12]!r}..: {once * 1000:.1f} ms, and {twice * 1000:.1f} ms for a text twice as long"
+            break
+    return ""
+
+
+@pytest.mark.hostile
+def test_no_pattern_takes_more_than_linear_time() -> None:
+    found = {}
+    names = set()
+    for name, pattern, uses in patterns():
+        names.add(name)
+        written = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+        if name not in NOT_FOREIGN and (attack := growth(runner(pattern, uses), written)):
+            found[name] = attack
+    assert len(names) > 100
+    assert found == {}
+    assert set(NOT_FOREIGN) <= names
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("planted", [r"\s*([^=!<>]+?)\s*=", r"\S {3,}\S.* {3,}\S", r"[ \t]*\{"])
+def test_a_pattern_that_backtracks_is_found(planted: str) -> None:
+    assert growth(runner(re.compile(planted), {"search"}), planted)
+
+
+def _filter(text: str) -> None:
+    with suppress(InvalidInput, InputTooLong):
+        chosen_by(short=[text])
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("run", [split_sentences, analyze, _filter], ids=["sentences", "terms", "filter"])
+def test_what_is_made_of_a_text_takes_linear_time(run: Callable[[str], object]) -> None:
+    # The splitter gets a text in blocks of 10,000 characters, since its own time grows with the square of a block.
+    assert growth(run, " a.!;\t\u3000(", 700) == ""
