@@ -1,1 +1,1 @@
-"""API keys of the REST service: what one may do, the lists of them in the cluster, their limits, and the audit log."""
+"""API keys of the REST service: their rights, their storage in the cluster, their limits, and the audit log."""

@@ -1,7 +1,9 @@
-"""The audit log: one JSON line for each change, with who made it, what it was and from where; never a text or a secret.
+"""The audit log: one JSON line per change, with who made it, what it was and where it came from.
 
-A line is appended in one step, so several processes may write to one file. The file is looked at before each line:
-whatever turns it over (`logrotate`, by moving or by `copytruncate`) need not tell us.
+It has no texts and no secrets.
+
+A line is appended in one step, so several processes may write to one file. Before each line, the log checks whether the
+file was replaced, so that log rotation (`logrotate`, by moving or by `copytruncate`) needs no signal.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class AuditLog:
-    """Appends lines to the file at `path`, to standard error for ``-``, nowhere if it is empty.
+    """Appends lines to the file at `path`, to standard error for ``-``, and nowhere if `path` is empty.
 
     >>> AuditLog("-").note("key.revoke", {"user": "ada"}, "cli a.example", id="0123456789ab")
 
@@ -46,7 +48,10 @@ class AuditLog:
         return bool(self._path)
 
     def note(self, event: str, who: Mapping[str, object], origin: str, **what: object) -> None:
-        """Append a line. A file that cannot be written any more stops nothing: the service's log says so each time."""
+        """Append a line.
+
+        If the file can no longer be written, the service continues and its log reports each lost line.
+        """
         if not self._path:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -73,7 +78,7 @@ class AuditLog:
         self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, _MODE)
 
     def _follow(self) -> None:
-        """Open the file anew if another one, or none, is at its place now."""
+        """Open the file again if it was replaced or removed."""
         if self._file >= 0:
             here = os.fstat(self._file)
             try:

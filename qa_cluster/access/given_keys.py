@@ -1,9 +1,9 @@
-"""API keys whose texts were made elsewhere, such as in a store of secrets: JSON objects, one after the other.
+"""API keys that were created elsewhere, such as in a secret store: a sequence of JSON objects.
 
     {"key": "qac_0123456789ab_..", "name": "the shop", "scopes": ["ask"], "limits": {"requests_per_second": 20}}
 
-``qa-cluster keys create --json`` prints such objects, of which only the names above and ``collections`` and ``expires``
-count. An error says at which line the object begins, and never repeats a key's text.
+``qa-cluster keys create --json`` prints such objects. The names above, ``collections`` and ``expires`` are read; other
+printed names are ignored. An error names the line where the object starts and never repeats a key.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MAX_BYTES = 4 << 20
 _SOMETHING = re.compile(r"\S")
 _NEEDED = {"key", "name", "scopes"}
 _ADMITTED = _NEEDED | {"collections", "limits", "expires"}
-# What `keys create --json` prints beside them: the cluster decides on these.
+# Further names that `keys create --json` prints: the cluster decides on their values.
 _PRINTED = {"id", "created", "revoked"}
 
 
 def given_keys(text: bytes, now: float) -> list[ApiKey]:
-    """The records of the keys; InvalidInput names the line of the one that does not fit.
+    """Return the records of the keys; InvalidInput names the line of an invalid one.
 
     >>> given_keys(b'{"key": "qac_0123456789ab_' + b"s" * 43 + b'", "name": "the shop", "scopes": ["ask"]}', 0)[0].name
     'the shop'
@@ -41,16 +41,16 @@ def given_keys(text: bytes, now: float) -> list[ApiKey]:
         except InvalidInput as error:
             raise InvalidInput(f"line {number}: {error}") from error
         if key.id in found:
-            raise InvalidInput(f"line {number}: key {key.id} stands in line {found[key.id]} already")
+            raise InvalidInput(f"line {number}: key {key.id} is already in line {found[key.id]}")
         found[key.id] = number
         keys.append(key)
     if not keys:
-        raise InvalidInput("there is no key: give JSON objects, as `qa-cluster keys create --json` prints them")
+        raise InvalidInput("no key found: give JSON objects, as `qa-cluster keys create --json` prints them")
     return keys
 
 
 def _objects(text: bytes) -> Iterator[tuple[int, Any]]:
-    """The values, each with the number of the line where it begins."""
+    """Yield the values, each with the number of the line where it starts."""
     try:
         rest = text.decode()
     except UnicodeDecodeError:
@@ -72,7 +72,7 @@ def _given(value: Any, now: float) -> ApiKey:
         raise InvalidInput(f"{', '.join(sorted(missing))} is missing")
     if unknown := value.keys() - _ADMITTED - _PRINTED:
         names = ", ".join(repr(name)[:50] for name in sorted(unknown))
-        raise InvalidInput(f"{names}: there are only {', '.join(sorted(_ADMITTED))}")
+        raise InvalidInput(f"{names}: unknown, known are {', '.join(sorted(_ADMITTED))}")
     scopes, collections = value["scopes"], value.get("collections") or []
     if not isinstance(scopes, list) or not isinstance(collections, list):
         raise InvalidInput("scopes and collections must be lists")

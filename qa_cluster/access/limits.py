@@ -1,8 +1,9 @@
-"""Counts what API keys use, in the cluster, so that all services agree.
+"""Counts the use of API keys in the cluster, so that all services share one count.
 
-What one key uses is on one shard, under the key's id. Each count is one script and so one step. While that shard cannot
-be asked, each service counts requests for itself, because these limits protect the cluster from load and must not take
-away what its other shards can do; sentences cannot be counted by one service, and are refused.
+The use of a key is stored on one shard, under the key's id. Each count is one script and therefore one step. While this
+shard is unavailable, each service counts requests on its own: the limits protect the cluster from load, and must not
+block the other shards. One service cannot count the sentences of all, so writes with a daily limit are refused
+meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How a limit stands: `left` of `limit` in a window (0 s: at a time), until `reset_seconds` have passed."""
+    """The state of a limit: `left` of `limit` in a window (0 s: concurrent), until `reset_seconds` have passed."""
 
     name: str
     limit: int
@@ -44,7 +45,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A request that was counted, or refused by the limit called `refused`; `member` names it while it is under way."""
+    """A request that was counted, or that the limit `refused` refuses; `member` names it while it is in flight."""
 
     counts: tuple[Count, ...]
     refused: str = ""
@@ -55,7 +56,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Sentences that were counted before they are written; `refused` if the day's limit had been reached."""
+    """Sentences that were counted before they are written; `refused` if the limit of the day is reached."""
 
     sentences: int
     day: int
@@ -64,7 +65,7 @@ class Reserved:
 
 
 class KeyUse:
-    """Counts for one process. `lease_seconds` is longer than any request takes: after it, one no longer counts."""
+    """Counts for one process. A request counts for at most `lease_seconds`, which is longer than any request takes."""
 
     def __init__(self, shards: Shards, lease_seconds: float) -> None:
         self._shards = shards
@@ -74,7 +75,7 @@ class KeyUse:
         self._here: dict[str, _Here] = {}
 
     async def begin(self, key: ApiKey) -> Use:
-        """Count a request that begins; one that is refused does not count. Call `end` after it."""
+        """Count a request that starts; a refused request does not count. Call `end` after it."""
         limits = key.limits
         rate, most = limits.requests_per_second or 0, limits.concurrent or 0
         member = f"{self._prefix}-{next(self._numbers)}"
@@ -84,7 +85,7 @@ class KeyUse:
         except QAError as error:
             here = True
             if key.id not in self._here:
-                _log.warning("this service counts the requests of key %s by itself meanwhile: %s", key.id, error)
+                _log.warning("this service counts the requests of key %s on its own now: %s", key.id, error)
             reply = self._here.setdefault(key.id, _Here()).begin(rate, most)
         else:
             here = False
@@ -99,7 +100,7 @@ class KeyUse:
         return Use(tuple(counts), ("", REQUESTS, CONCURRENT)[refused], seconds, member if most else "", here)
 
     async def end(self, key: ApiKey, use: Use) -> None:
-        """A request that was counted is over. Where that cannot be said, it counts until its time is up."""
+        """End a counted request. If the shard is not reached, the request counts until its lease ends."""
         if not use.member or use.refused:
             return
         if use.here:
@@ -114,7 +115,7 @@ class KeyUse:
             return
 
     async def reserve(self, key: ApiKey, sentences: int) -> Reserved:
-        """Count sentences that will be written: all of them, or none if the day's limit has been reached before.
+        """Count sentences before they are written: all, or none if the limit of the day is reached.
 
         Raises:
             ClusterError: they cannot be counted.
@@ -132,31 +133,31 @@ class KeyUse:
         return Reserved(sentences, day, count, not allowed)
 
     async def settle(self, key: ApiKey, reserved: Reserved, written: int) -> None:
-        """Correct the count to what was written in the end."""
+        """Correct the count to the number of sentences that were written."""
         more = written - reserved.sentences
         if more:
             try:
                 await self._run(ScriptCall("count_sentences", (api_use_key(key.id),), (0, more, reserved.day)))
             except QAError:
-                return  # what was counted before is at least as much
+                return  # the earlier count is at least as high
 
     async def _run(self, call: ScriptCall) -> Any:
         try:
             async with asyncio.timeout(COUNT_SECONDS):
                 return await self._shards.run(call, COUNT_SECONDS)
         except TimeoutError as error:
-            raise DeadlineExceeded(f"the shard that counts did not answer in {COUNT_SECONDS:g} s") from error
+            raise DeadlineExceeded(f"the shard that counts did not respond in {COUNT_SECONDS:g} s") from error
 
 
 class _Here:
-    """The counts of this process, for while the shard cannot be asked; as `begin_api_use.lua` counts."""
+    """The counts of this process while the shard is unavailable; it counts as `begin_api_use.lua` does."""
 
     def __init__(self) -> None:
         self.running = 0
         self._paced = 0.0
 
     def begin(self, rate: int, most: int) -> tuple[int, int, int, int]:
-        """Reply as the script does."""
+        """Return the reply of the script."""
         if most and self.running >= most:
             return 2, 0, 1_000_000, 0
         left, full = 0, 0.0

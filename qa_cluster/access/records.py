@@ -1,7 +1,7 @@
-"""What an API key is: its text, what the cluster stores of it, and what it may do.
+"""What an API key is: its text, its record in the cluster, and its rights.
 
-A key is ``qac_<id>_<secret>``. The secret has 256 random bits, so that its plain SHA-256 tells nothing of it; the
-cluster has only that. Whoever reads the stored form cannot make a key of it.
+A key is ``qac_<id>_<secret>``. The secret has 256 random bits. The cluster stores only its plain SHA-256, which cannot
+be inverted for so many random bits, so a reader of the record cannot compute the key.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _NOBODY = bytes(32)
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits of one key over all services; None is none.
+    """The limits of one key over all services; None is no limit.
 
     Attributes:
-        requests_per_second: requests begun; as many may come at once after a second of rest.
-        concurrent: requests under way at the same time.
+        requests_per_second: requests that start; after one second without requests, as many may start at once.
+        concurrent: requests in flight at the same time.
         sentences_per_day: sentences of documents that are written from one midnight (UTC) to the next.
     """
 
@@ -55,7 +55,7 @@ class KeyLimits:
 
     @property
     def counted(self) -> bool:
-        """Whether the cluster has to be asked at every request."""
+        """Whether each request must be counted in the cluster."""
         return self.requests_per_second is not None or self.concurrent is not None
 
 
@@ -64,9 +64,9 @@ class ApiKey:
     """A key as the cluster stores it. Times are seconds since 1970.
 
     Attributes:
-        digest: SHA-256 of the secret, 64 hex digits.
-        collections: those it may use; empty: all of them.
-        expires, revoked: from when on it is not valid; None: never.
+        digest: the SHA-256 of the secret, 64 hex digits.
+        collections: the collections that the key may use; empty: all.
+        expires, revoked: the time from which the key is invalid; None: never.
     """
 
     id: str
@@ -86,15 +86,18 @@ class ApiKey:
         return "valid" if self.expires is None or now < self.expires else "expired"
 
     def allows(self, collection: str) -> bool:
-        """Whether it may use this collection."""
+        """Whether the key may use this collection."""
         return not self.collections or collection in self.collections
 
     def fits(self, secret: bytes) -> bool:
-        """Whether this is its secret; how long that takes does not depend on how much of it is right."""
+        """Whether this is the key's secret.
+
+        The time of the comparison does not depend on how much of the secret is right.
+        """
         return compare_digest(sha256(secret).digest(), bytes.fromhex(self.digest))
 
     def to_dict(self) -> dict[str, Any]:
-        """What may be shown of it: all but the digest."""
+        """The public part of the record: all fields except the digest."""
         shown = asdict(self)
         del shown["digest"]
         return shown | {"scopes": list(self.scopes), "collections": list(self.collections)}
@@ -105,7 +108,7 @@ class ApiKey:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Self:
-        """Read the stored form; InvalidInput if it is none."""
+        """Read the stored form; InvalidInput if it is malformed."""
         try:
             value = orjson.loads(raw)
             limits = KeyLimits(**value.pop("limits"))
@@ -122,7 +125,7 @@ class ApiKey:
         return key
 
     def _check(self) -> None:
-        """InvalidInput if a value has another type than it is read as: it could admit more than was meant, or fail."""
+        """Raise InvalidInput for a value of the wrong type: it could grant more rights than intended, or fail later."""
         texts = (self.name, *self.scopes, *self.collections)
         times = (self.created, *(at for at in (self.expires, self.revoked) if at is not None))
         if not all(isinstance(text, str) for text in texts) or not all(type(at) is int for at in times):
@@ -131,7 +134,7 @@ class ApiKey:
             check_collection(collection)
 
     def revoke(self, now: float) -> Self:
-        """The same, not valid from now on."""
+        """Return the record as revoked at `now`."""
         return self if self.revoked is not None else replace(self, revoked=int(now))
 
 
@@ -144,15 +147,18 @@ def new_key(
     expires_in_seconds: int | None = None,
     now: float,
 ) -> tuple[ApiKey, str]:
-    """A new key as it is stored, and its text, which nobody can find out later.
+    """Create a key: return its record and its text. The text cannot be recovered from the record.
 
     Args:
-        name: what people know it by, 1 to 100 characters.
-        collections: those it may use; none: all.
+        name: the name for people, 1 to 100 characters.
+        scopes: the rights of the key.
+        collections: the collections that the key may use; none: all.
+        limits: the limits of the key.
+        expires_in_seconds: the lifetime; None: unlimited.
         now: seconds since 1970.
 
     Raises:
-        InvalidInput: a value does not fit.
+        InvalidInput: a value is invalid.
     """
     text = f"{PREFIX}_{secrets.token_hex(6)}_{secrets.token_urlsafe(SECRET_BYTES)}"
     if expires_in_seconds is not None and not 1 <= expires_in_seconds <= MAX_EXPIRY_SECONDS:
@@ -171,13 +177,19 @@ def record_of(
     expires: int | None = None,
     now: float,
 ) -> ApiKey:
-    """A key with this text as it is stored, made now.
+    """Return the record of a key with this text, created now.
 
     Args:
-        expires: from when on it is not valid, in seconds since 1970.
+        text: the text of the key.
+        name: the name for people.
+        scopes: the rights of the key.
+        collections: the collections that the key may use; none: all.
+        limits: the limits of the key.
+        expires: the time from which the key is invalid, in seconds since 1970.
+        now: seconds since 1970.
 
     Raises:
-        InvalidInput: a value does not fit. The error does not repeat the text.
+        InvalidInput: a value is invalid. The error does not repeat the text.
     """
     parts = parse(text.encode()) if isinstance(text, str) else None
     if parts is None:
@@ -189,7 +201,7 @@ def record_of(
     bound = tuple(sorted({check_collection(collection) for collection in collections}))
     if len(bound) > MAX_KEY_COLLECTIONS:
         raise InvalidInput(
-            f"a key may have {MAX_KEY_COLLECTIONS} collections, got {len(bound)}: leave them out for all"
+            f"a key may name up to {MAX_KEY_COLLECTIONS} collections, got {len(bound)}: leave them out to allow all"
         )
     if expires is not None and (type(expires) is not int or not 1 <= expires <= now + MAX_EXPIRY_SECONDS):
         raise InvalidInput(f"a key expires at a time in seconds since 1970, got {expires!r}"[:200])
@@ -206,7 +218,7 @@ def record_of(
 
 
 def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
-    """The scopes in their order, each once; the error names one that is none."""
+    """Return the scopes in their order, each once; the error names an unknown scope."""
     given = tuple(scopes)
     unknown = [scope for scope in given if scope not in SCOPES]
     if unknown or not given:
@@ -216,20 +228,20 @@ def check_scopes(scopes: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_id(text: object) -> str:
-    """The id of a key, if it may be one. The error does not repeat what may be a whole key."""
+    """Return the id of a key if it is valid. The error does not repeat the text, which may be a whole key."""
     if not isinstance(text, str) or not _ID.match(text):
         raise InvalidInput("id of a key must be 12 hex digits, as `qa-cluster keys list` shows it")
     return text
 
 
 def parse(text: bytes) -> tuple[str, bytes] | None:
-    """The id and the secret of a key's text, None if it is none."""
+    """Return the id and the secret of a key's text; None if the text is not a key."""
     found = _TEXT.match(text)
     return None if found is None else (found[1].decode(), found[2])
 
 
 def find(keys: Mapping[str, ApiKey], text: bytes) -> ApiKey | None:
-    """The key with this text, valid or not; None if there is none.
+    """Return the key with this text, valid or not; None if no key has it.
 
     A wrong id takes as long as a wrong secret.
     """

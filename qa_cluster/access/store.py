@@ -1,13 +1,14 @@
-"""The API keys of a cluster: read by every service, made and revoked by whoever administers it.
+"""The API keys of a cluster. Every service reads them; administrators create and revoke them.
 
-Every partition has the whole list, a hash of ids and records, as with collections: so it can be read while a shard is
-down, moves with the slots, and survives a failover that loses a write. A record never changes but that it is revoked;
-whoever reads several lists takes a key as revoked if any of them says so. So a key that was revoked stays so, and its
-record stays, because it is also what keeps the service closed: once there was a key, nobody gets in without one, until
-`clear` removes all of them.
+Every partition has the whole list: a hash of ids and records, as for collections. The list can therefore be read while
+a shard is down, migrates with the slots, and survives a failover that loses a write.
 
-Services read the lists again after a shard has reported a change (`CLIENT TRACKING`), and once a second while no shard
-can.
+The only change of a record is its revocation. A reader of several lists treats a key as revoked if any list says so. A
+revoked key therefore stays revoked. Its record stays as well, because it keeps the service closed: once a key has
+existed, the service requires a key until `clear` removes all records.
+
+Services read the lists again after a shard has reported a change (`CLIENT TRACKING`). While no shard can report
+changes, they read the lists once a second.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from qa_cluster.routing.shards import Shards
 from .records import ApiKey, check_id
 
 MAX_KEYS = 1000
-# While no shard reports changes, a list that was read counts for so long.
+# The lifetime of a list while no shard reports changes.
 KEEP_SECONDS = 1.0
-# So long for the first list, and then so long for those that have not come yet: each is complete by itself.
+# The timeout for the first list, and then for the remaining lists. Each list is complete.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
 
@@ -36,24 +37,27 @@ _log = logging.getLogger(__name__)
 
 
 class Reports(Protocol):
-    """What tells of changes: `qa_cluster.asking.freshness`. `key_changes` moves when keys may have changed."""
+    """Reports changes: `qa_cluster.asking.freshness`. `key_changes` increases when keys may have changed."""
 
     key_changes: int
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Take in what has been reported; whether all that matters is reported."""
+        """Process the reports that have arrived; whether all relevant shards report."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyList:
-    """All keys by their ids. It is `closed` if there is a record, readable or not: then a valid key is needed."""
+    """All keys by their ids.
+
+    The list is `closed` if any record exists, readable or not: then requests need a valid key.
+    """
 
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     closed: bool = False
 
 
 class ApiKeys:
-    """The keys of one cluster. `partitions` is the number of its partitions.
+    """The keys of one cluster. `partitions` is the number of partitions of the cluster.
 
     >>> key, text = new_key("the shop", ["ask"], now=time())
     >>> await api_keys.add(key)
@@ -71,15 +75,15 @@ class ApiKeys:
         self._lock = asyncio.Lock()
 
     def at_hand(self) -> KeyList | None:
-        """The list without waiting, None if it may have changed.
+        """The list without waiting; None if it may have changed.
 
-        It knows what has been read from the shards so far: callers look afterwards, and before anything is
-        awaited, whether they have reported more (`Freshness.drained`).
+        It includes only what was read from the shards so far. Callers check afterwards, before they await anything,
+        whether the shards have reported more (`Freshness.drained`).
         """
         return self.last if self._seen == self._reports.key_changes else None
 
     async def current(self) -> KeyList:
-        """The list as it is now; ClusterError if no shard can tell."""
+        """Return the current list; ClusterError if no shard responds."""
         fresh = await self._reports.drain(without_down=True)
         if not self._holds(fresh):
             async with self._lock:
@@ -90,14 +94,16 @@ class ApiKeys:
         return self.last
 
     async def all(self) -> list[ApiKey]:
-        """All keys, read anew, the oldest first; those that are not valid any more, too."""
+        """Read all keys from the shards, the oldest first, with the expired and revoked keys."""
         found = _merged(await self._lists()).keys.values()
         return sorted(found, key=lambda key: (key.created, key.id))
 
     async def add(self, key: ApiKey, *, keep: Collection[str] = ()) -> None:
-        """Store a new key; ClusterError if it could not be stored everywhere: it is taken back, and nobody must get it.
+        """Store a new key.
 
-        A full list makes room by the record that has been revoked for longest and is not in `keep`.
+        If it cannot be stored on every shard, it is removed again and ClusterError is raised; do not use it.
+
+        In a full list, it replaces the record that was revoked first and that is not in `keep`.
         """
         stored = await self.all()
         if len(stored) >= MAX_KEYS:
@@ -105,17 +111,17 @@ class ApiKeys:
         failed = await self._everywhere("HSETNX", key.id, key.to_json())
         if failed:
             left = await self._everywhere("HDEL", key.id)
-            then = f", and revoke {key.id} then, of which a part may be stored" if left else ""
+            then = f", then revoke {key.id}, of which a part may be stored" if left else ""
             raise ClusterError(
-                f"key {key.id} could not be stored on every shard, so it is not handed out ({failed}): repeat the"
+                f"key {key.id} could not be stored on every shard, so it is not returned ({failed}): repeat the"
                 f" command when all shards are up{then}"
             )
 
     async def ensure(self, keys: Sequence[ApiKey]) -> tuple[list[ApiKey], list[ApiKey]]:
-        """Store the keys that are not there yet: those that were new, and those that are revoked and stay so.
+        """Store the missing keys. Return the new keys, and the given keys that are revoked and stay revoked.
 
-        InvalidInput, before anything is stored, where a key of that id is another one or has other rights: a record
-        never changes but that it is revoked. ClusterError as `add` raises it; doing so again completes it.
+        InvalidInput if a stored key with the same id has another secret or other rights; then no key is stored.
+        ClusterError as in `add`; repeat the call to complete it.
         """
         there = {key.id: key for key in await self.all()}
         for key in keys:
@@ -123,8 +129,8 @@ class ApiKeys:
             if known is not None and key != replace(known, created=key.created, revoked=None):
                 what = "other rights, or another name," if known.digest == key.digest else "another secret"
                 raise InvalidInput(
-                    f"key {key.id} ({key.name}) has {what} in the cluster, and keys do not change: give it another id"
-                    f" and secret, or make it as it is there (`qa-cluster keys list`)"
+                    f"key {key.id} ({key.name}) has {what} in the cluster, and keys do not change: give it another"
+                    " id and secret, or the values that are stored (`qa-cluster keys list`)"
                 )
         incomplete = await self.incomplete()
         for key in keys:
@@ -138,21 +144,21 @@ class ApiKeys:
         )
 
     async def incomplete(self) -> set[str]:
-        """The keys of which some list has no record, or another one: what was interrupted, or a shard was down."""
+        """Return the keys whose record is missing or different on some list, such as after an interruption."""
         lists = [reply if isinstance(reply, dict) else _paired(reply) for reply in await self._lists()]
         records = {found for one in lists for found in one.items()}
         return {key_id.decode() for key_id, raw in records if any(one.get(key_id) != raw for one in lists)}
 
     async def complete(self, key: ApiKey) -> None:
-        """Store a key, as `all` shows it, on the lists that lack it; ClusterError if that was not done everywhere.
+        """Store a key, as `all` returns it, on the lists that lack it; ClusterError if some shard failed.
 
-        A key that is valid never takes the place of a record: somebody may be revoking it.
+        A valid key never replaces a record, because the key may be revoked at the same time.
         """
         if failed := await self._everywhere("HSETNX" if key.revoked is None else "HSET", key.id, key.to_json()):
             raise ClusterError(f"key {key.id} is not stored on every shard ({failed}): repeat the command")
 
     async def revoke(self, key_id: str) -> ApiKey:
-        """Make a key invalid for ever; NotFound where there is none. Doing so again completes it."""
+        """Revoke a key permanently; NotFound if it does not exist. Repeat the call to complete it."""
         key = next((key for key in await self.all() if key.id == check_id(key_id)), None)
         if key is None:
             raise NotFound(f"no such key: {key_id!r}; `qa-cluster keys list` shows all")
@@ -165,14 +171,15 @@ class ApiKeys:
         return revoked
 
     async def replace(self, key: ApiKey) -> None:
-        """Store another record of a key that there is; ClusterError if that was not done everywhere."""
+        """Replace the record of an existing key; ClusterError if some shard failed."""
         if failed := await self._everywhere("HSET", key.id, key.to_json()):
             raise ClusterError(
-                f"key {key.id} was replaced, but not on every shard ({failed}): repeat the command when all are up"
+                f"key {key.id} was replaced, but not on every shard ({failed}): repeat the command when all shards"
+                " are up"
             )
 
     async def clear(self) -> int:
-        """Remove all keys with their records: the service asks for none any more. How many there were."""
+        """Delete all keys with their records and return their number. The services then require no key."""
         stored = await self.all()
         keys = list(map(api_keys_key, partition_tags(self.partitions)))
         await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
@@ -180,13 +187,13 @@ class ApiKeys:
         return len(stored)
 
     async def _make_room(self, stored: list[ApiKey], count: int) -> None:
-        """Remove the record that has been revoked for longest."""
+        """Remove the record that was revoked first."""
         revoked = [key for key in stored if key.revoked is not None]
         if not revoked:
             raise InvalidInput(f"there are {count} keys, the limit is {MAX_KEYS}: revoke one first")
         oldest = min(revoked, key=lambda key: key.revoked or 0)
         if failed := await self._everywhere("HDEL", oldest.id):
-            raise ClusterError(f"no room for another key: the record of {oldest.id} could not be removed ({failed})")
+            raise ClusterError(f"the list of keys is full: the record of {oldest.id} could not be removed ({failed})")
         await self._forget_use([oldest.id])
 
     async def _forget_use(self, ids: Iterable[str]) -> None:
@@ -194,7 +201,7 @@ class ApiKeys:
         await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
 
     async def _everywhere(self, command: str, key_id: str, *value: bytes) -> str:
-        """Run a command on every list; what went wrong, empty if nothing did."""
+        """Run a command on every list; return the errors as text, empty if all succeeded."""
 
         async def run(key: str) -> str:
             try:
@@ -214,7 +221,10 @@ class ApiKeys:
         return fresh or monotonic() - self._read_at < KEEP_SECONDS
 
     async def _lists(self) -> list[Any]:
-        """The lists that can be read soon: all, or those of the shards that answer. ClusterError if there is none."""
+        """Return the lists that can be read in time: all, or the lists of the shards that respond.
+
+        ClusterError if no shard does.
+        """
         down = self._shards.down
         names = [name for name in self._names() if not down or self._shards.shard_of_key(name) not in down]
         reading = [asyncio.ensure_future(self._shards.execute(name, "HGETALL", name)) for name in names]
@@ -227,7 +237,7 @@ class ApiKeys:
             while not any(map(_succeeded, reading)):
                 left = {future for future in reading if not future.done()}
                 if not left or monotonic() >= until:
-                    # what was left out is named, too: others may refuse only because of it
+                    # also name the shards that were left out: the others may refuse only because of them
                     raise _unreadable(reading, self._shards.why_down(down & self._shards.down))
                 await asyncio.wait(left, timeout=until - monotonic(), return_when=asyncio.FIRST_COMPLETED)
             return [future.result() for future in reading if _succeeded(future)]
@@ -247,12 +257,12 @@ def _succeeded(future: asyncio.Future[Any]) -> bool:
 
 def _unreadable(reading: Iterable[asyncio.Future[Any]], down: str) -> ClusterError:
     reasons = {str(future.exception()) for future in reading if future.done() and not future.cancelled()}
-    said = [down] * bool(down) + (sorted(reasons) or ["no shard answers in time"])
+    said = [down] * bool(down) + (sorted(reasons) or ["no shard responded in time"])
     return ClusterError(f"the API keys cannot be read: {'; '.join(said)}")
 
 
 def _merged(lists: Iterable[Any]) -> KeyList:
-    """One list of all: a key is revoked if any list says so, and a record that cannot be read is nobody's key."""
+    """Merge the lists: a key is revoked if any list says so; a record that cannot be read belongs to no key."""
     found: dict[str, ApiKey] = {}
     closed = False
     for reply in lists:

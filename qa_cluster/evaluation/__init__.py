@@ -1,1 +1,1 @@
-"""Measures how good answers are: question sets, figures with intervals, calibration. It needs no cluster."""
+"""Measures the quality of answers without a cluster: question sets, figures with intervals, calibration."""

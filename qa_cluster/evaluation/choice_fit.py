@@ -1,9 +1,9 @@
-"""Fits how choosing turns orders into probabilities, to questions whose answers have been judged.
+"""Fits the calibration, which turns orders into probabilities, to questions with judged answers.
 
-`qa_cluster.reading.choosing` chooses by a conditional logit: the odds of an answer against "no answer" are
-``exp(a * order + b)``. `fit_choice` finds a and b by maximum likelihood. Right for a question is any of its right
-answers, and "no answer" if none of them is right. The steps are those of the EM gradient algorithm (Lange 1995), halved
-until the likelihood grows.
+`qa_cluster.reading.choosing` chooses by a conditional logit: the odds of an answer against "no answer" are ``exp(a *
+order + b)``. `fit_choice` finds a and b by maximum likelihood. Any right answer of a question counts as right, and "no
+answer" counts as right if all its answers are wrong. The steps are those of the EM gradient algorithm (Lange 1995),
+halved until the likelihood grows.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from .reliability import expected_calibration_error
 
 MIN_QUESTIONS = 50
 LEAST_ODDS = 0.1
-"""The first answer is told unless "no answer" is more than ten times as probable: its score says what it is worth."""
+"""The first answer is returned unless "no answer" is more than ten times as probable; its score shows its"
+" probability."""
 
 UNANSWERABLE_SHARE = 0.2
-"""The share of questions without an answer for which `best_threshold` is the best."""
+"""The assumed share of questions without an answer for `best_threshold`."""
 
 NEAR = 0.005
-"""Thresholds that gain less than this less than the best are as good; then it is the lowest, for more is answered."""
+"""Thresholds whose gain is within this distance of the best are equivalent; the lowest of them answers the most."""
 
 _STEPS, _HALVINGS = 200, 20
-_RIDGE = 1e-4  # keeps the fit finite where all that is right has a higher order than all that is wrong
+_RIDGE = 1e-4  # keeps the fit finite if all right answers have a higher order than all wrong ones
 
 FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedQuestion:
-    """What a question got.
+    """The judged answers of a question.
 
     Attributes:
-        orders: [answers] of its answers, the first one first; they may be none.
-        right: [answers] which of them are right.
-        answered: whether the documents answer it at all.
+        orders: [answers] the orders of the answers, the first answer first; may be empty.
+        right: [answers] whether each answer is right.
+        answered: whether the documents answer the question.
     """
 
     orders: FloatArray
@@ -53,7 +54,7 @@ class JudgedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceFit:
-    """A fit. `error` is the calibration error of first answers' scores, 0 to 1, fitted to the other half each."""
+    """A fit. `error` is the calibration error of the scores of first answers, 0 to 1, each fitted to the other half."""
 
     questions: int
     calibration: Calibration
@@ -62,10 +63,10 @@ class ChoiceFit:
 
 
 def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
-    """Fit the calibration; the no-answer threshold is the order of a span with `LEAST_ODDS` under it.
+    """Fit the calibration; the no-answer threshold is the order of a span with `LEAST_ODDS`.
 
     Raises:
-        InvalidInput: for fewer than MIN_QUESTIONS questions with answers, and where right answers are not preferred.
+        InvalidInput: fewer than MIN_QUESTIONS questions have answers, or right answers do not have higher orders.
     """
     asked = [question for question in questions if len(question.orders)]
     if len(asked) < MIN_QUESTIONS:
@@ -87,12 +88,12 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
 
 
 def probabilities(orders: FloatArray, calibration: Calibration) -> list[float]:
-    """The probability of each answer of a question; what they lack to 1 is that of no answer."""
+    """Return the probability of each answer of a question; the rest to 1 is the probability of "no answer"."""
     return [float(value) for value in _shares(calibration.a * orders + calibration.b)[:-1]]
 
 
 def _shares(utilities: FloatArray) -> FloatArray:
-    """The softmax of the utilities and of 0, the last."""
+    """The softmax of the utilities and of a last utility of 0."""
     all_of_them = np.append(utilities, 0.0)
     powers = np.exp(all_of_them - all_of_them.max())
     shares: FloatArray = powers / powers.sum()
@@ -125,7 +126,7 @@ def _calibration(asked: Sequence[JudgedQuestion]) -> Calibration:
 def _likelihood(
     weights: FloatArray, designs: Sequence[FloatArray], asked: Sequence[JudgedQuestion]
 ) -> tuple[float, FloatArray, FloatArray]:
-    """The mean log likelihood with its ridge, its gradient, and the information of the EM gradient step."""
+    """Return the mean log likelihood with its ridge, its gradient, and the information of the EM gradient step."""
     value, gradient, information = 0.0, np.zeros(2), np.zeros((2, 2))
     for design, question in zip(designs, asked, strict=True):
         shares = _shares(design @ weights)
@@ -144,9 +145,10 @@ def _likelihood(
 
 
 def best_threshold(scores: FloatArray, gained: FloatArray, unanswerable: NDArray[np.bool_]) -> float:
-    """Return the score below which "no answer" gains the most, if UNANSWERABLE_SHARE of all questions has no answer.
+    """Return the score below which "no answer" gains the most if UNANSWERABLE_SHARE of all questions have no answer.
 
-    For an unanswerable question, "no answer" counts 1 and any answer 0; for another, an answer counts what it gained.
+    For an unanswerable question, "no answer" counts 1 and any answer 0; for an answerable one, an answer counts its
+    gain.
     """
     order = np.argsort(scores)
     ranked = scores[order]

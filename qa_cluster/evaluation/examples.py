@@ -1,8 +1,8 @@
 """Question sets: SQuAD-format JSON and labelled JSON lines, read strictly.
 
-A JSON-lines file (plain or `.gz`) holds one object a line with `question`, `context`, `answer` and `answer_start`
-(-1: the context does not hold the answer). As in SQuAD's own evaluation, an answer without text does not count. Nothing
-here tokenizes or runs a model.
+A JSON-lines file (plain or `.gz`) has one object per line with `question`, `context`, `answer` and `answer_start` (-1:
+the context has no answer). As in SQuAD's own evaluation, an answer without text does not count. This module tokenizes
+nothing and runs no model.
 """
 
 import gzip
@@ -22,11 +22,12 @@ _Question = TypeVar("_Question")
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question about one context; without answers, the context does not hold one.
+    """One question about one context; without answers, the context has no answer.
 
     Attributes:
-        starts: where each answer begins in the context, in code points; empty where the file does not say.
-        title, section: where the context stands, for readers that know it; empty where the file does not say.
+        starts: the start of each answer in the context, in code points; empty if the file does not have it.
+        title, section: the title and section of the context, for readers that use them; empty if the file does not have
+            them.
     """
 
     question: str
@@ -54,7 +55,7 @@ def load_examples(path: Path, *, limit: int | None = None) -> list[Example]:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"question set {str(path)!r} is not UTF-8: {error}") from error
     if not examples:
-        raise InvalidInput(f"question set {str(path)!r} holds no question")
+        raise InvalidInput(f"question set {str(path)!r} contains no question")
     return examples
 
 
@@ -107,7 +108,7 @@ def _from_squad(path: Path) -> Iterator[Example]:
 
 def _squad_example(context: Any, entry: Any, where: str) -> Example:
     answers = _list(_inner(entry, "answers", where), f"{where}.answers")
-    if entry.get("is_impossible") is True:  # some files then list what looks like an answer
+    if entry.get("is_impossible") is True:  # some files then list a false answer
         answers = []
     texts = tuple(_inner(answer, "text", f"{where}.answers") for answer in answers)
     starts = tuple(answer.get("answer_start") for answer in answers)
@@ -117,7 +118,7 @@ def _squad_example(context: Any, entry: Any, where: str) -> Example:
 
 
 def _title(article: dict[str, Any]) -> str:
-    """The title of an article; empty without a usable one: most readers do not ask for it."""
+    """Return the title of an article; empty without a usable one, because most readers do not use it."""
     title = article.get("title")
     return title if isinstance(title, str) and is_unicode(title) else ""
 
@@ -135,14 +136,14 @@ def _list(value: Any, where: str) -> list[Any]:
 
 
 def _checked(example: Example, where: str) -> Example:
-    """The example without the answers that have no text."""
+    """Return the example without the answers that have no text."""
     texts = (example.question, example.context, *example.answers, example.title, example.section)
     if not all(isinstance(text, str) for text in texts):
-        raise InvalidInput(f"{where}: question, context and answers must be strings, title and section too")
+        raise InvalidInput(f"{where}: question, context, answers, title and section must be strings")
     if not example.question.strip() or not example.context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if not all(map(is_unicode, texts)):
-        raise InvalidInput(f"{where}: holds a lone surrogate, which is not valid Unicode")
+        raise InvalidInput(f"{where}: contains a lone surrogate, which is not valid Unicode")
     if all(answer.strip() for answer in example.answers):
         return example
     kept = [number for number, answer in enumerate(example.answers) if answer.strip()]

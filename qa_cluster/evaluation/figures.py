@@ -1,7 +1,7 @@
-"""Figures of answers to a question set: exact match, F1, no-answer accuracy, recall; per type, with intervals. Pure.
+"""Figures of answers to a question set: exact match, F1, no-answer accuracy and recall, per type, with intervals.
 
-If every question of the set has an answer, the best span counts, as in SQuAD 1.1. If some have none, the answer given
-counts, as in SQuAD 2.0: below the reader's threshold that is "no answer".
+If every question of the set has an answer, the best span counts, as in SQuAD 1.1. If some have no answer, the returned
+answer counts, as in SQuAD 2.0: below the reader's threshold, this is "no answer".
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class GivenAnswer:
     """The answer given to a question.
 
     Attributes:
-        text: the best span; empty if there is none.
+        text: the best span; empty if there is no span.
         answerable: whether the best span was the answer, rather than "no answer".
-        probability: the probability that was given for the best span, None without one.
+        probability: the probability of the best span; None without a span.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Verdicts:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Means over questions. `no_answer_accuracy` is over the questions without an answer, None if there are none.
+    """Means over questions. `no_answer_accuracy` is over the questions without an answer; None if all have one.
 
     `refused` is the share of the questions with an answer that got "no answer".
     """
@@ -61,7 +61,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """The share of questions with their answer in the first "1", "5", "8" and "20" sentences, by these names."""
+    """The share of questions with their answer in the first 1, 5, 8 and 20 sentences, named "1", "5", "8" and "20"."""
 
     questions: int
     recall: dict[str, Interval]
@@ -77,7 +77,7 @@ class Trust:
 
 
 def judge(examples: Sequence[Example], given: Sequence[GivenAnswer]) -> Verdicts:
-    """Compare the given answers with the right ones."""
+    """Compare the given answers with the right answers."""
     may_refuse = any(not example.answers for example in examples)
     verdicts = Verdicts([], [], [])
     for example, found in zip(examples, given, strict=True):
@@ -89,7 +89,7 @@ def judge(examples: Sequence[Example], given: Sequence[GivenAnswer]) -> Verdicts
 
 
 def figures(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -> Figures:
-    """The means with their intervals."""
+    """Return the means with their intervals."""
     columns = list(zip(verdicts.exact_match, verdicts.f1, strict=True))
     exact, overlap = mean_intervals(columns, seed=seed)
     pairs = list(zip(examples, verdicts.refused, strict=True))
@@ -105,7 +105,7 @@ def figures(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -
 
 
 def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: int = 0) -> dict[str, Figures]:
-    """The figures of each question type that occurs."""
+    """Return the figures of each question type that occurs."""
 
     def of(rows: list[int]) -> Figures:
         part = Verdicts(
@@ -119,21 +119,21 @@ def figures_by_type(examples: Sequence[Example], verdicts: Verdicts, *, seed: in
 
 
 def recall(ranks: Sequence[int | None], *, seed: int = 0) -> Recall:
-    """The recall, from the place (from 0) of the first sentence that answers each question; None: not found."""
+    """Return the recall, from the rank (from 0) of the first sentence that answers each question; None: not found."""
     columns = [[float(rank is not None and rank < depth) for depth in DEPTHS] for rank in ranks]
     found = mean_intervals(columns, seed=seed)
     return Recall(len(ranks), {str(depth): interval for depth, interval in zip(DEPTHS, found, strict=True)})
 
 
 def recall_by_type(examples: Sequence[Example], ranks: Sequence[int | None], *, seed: int = 0) -> dict[str, Recall]:
-    """The recall of each question type that occurs."""
+    """Return the recall of each question type that occurs."""
     return _by_type(examples, lambda rows: recall([ranks[row] for row in rows], seed=seed))
 
 
 def recall_difference(
     first: Sequence[int | None], second: Sequence[int | None], *, seed: int = 0
 ) -> dict[str, Interval]:
-    """Recall of `first` minus that of `second`, by depth."""
+    """Return the recall of `first` minus the recall of `second`, by depth."""
     return {
         str(depth): difference_interval(
             [float(rank is not None and rank < depth) for rank in first],
@@ -145,12 +145,12 @@ def recall_difference(
 
 
 def first_place(sentences: Sequence[str], gold: frozenset[str]) -> int | None:
-    """The place, from 0, of the first of `sentences` that holds an answer; None if none does."""
+    """Return the rank, from 0, of the first of `sentences` that contains an answer; None if no sentence does."""
     return next((place for place, sentence in enumerate(sentences) if sentence in gold), None)
 
 
 def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | None:
-    """How far the probabilities of the best spans can be trusted; None where there are none."""
+    """Compare the probabilities of the best spans with the right answers; None without probabilities."""
     pairs = [
         (found.probability, bool(example.answers) and f1(found.text, example.answers) >= RIGHT)
         for found, example in zip(given, examples, strict=True)
@@ -169,7 +169,7 @@ def trust(given: Sequence[GivenAnswer], examples: Sequence[Example]) -> Trust | 
 def answer_rows(
     examples: Sequence[Example], given: Sequence[GivenAnswer], verdicts: Verdicts
 ) -> list[dict[str, object]]:
-    """The answer given to every question and its scores, as JSON-ready values."""
+    """Return the answer given to every question and its scores, as JSON-ready values."""
     rows = zip(examples, given, verdicts.exact_match, verdicts.f1, strict=True)
     return [
         {

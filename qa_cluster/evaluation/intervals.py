@@ -1,7 +1,7 @@
 """Confidence intervals of means over questions, by the bootstrap: percentiles of the means of resampled questions.
 
 Efron & Tibshirani, An Introduction to the Bootstrap (1993), chapters 13 and 16. Comparisons are paired: the interval of
-a difference is that of the differences question by question. The same seed gives the same interval.
+a difference is computed from the differences of each question. The same seed gives the same interval.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Interval:
 def mean_intervals(
     columns: npt.ArrayLike, *, seed: int = 0, samples: int = SAMPLES, level: float = LEVEL
 ) -> list[Interval]:
-    """The mean of every column with its interval.
+    """Return the mean of every column with its interval.
 
     Args:
-        columns: [questions, columns] float, one row a question; the columns are resampled together.
+        columns: [questions, columns] float, one row per question; the columns are resampled together.
     """
     values = np.asarray(columns, dtype=np.float64)
     if values.ndim != 2 or not len(values):
@@ -49,14 +49,14 @@ def mean_intervals(
 
 
 def mean_interval(values: Sequence[float] | FloatArray, *, seed: int = 0) -> Interval:
-    """The mean of values, one a question, with its interval."""
+    """Return the mean of values, one per question, with its interval."""
     return mean_intervals(np.asarray(values, dtype=np.float64)[:, None], seed=seed)[0]
 
 
 def difference_interval(
     first: Sequence[float] | FloatArray, second: Sequence[float] | FloatArray, *, seed: int = 0
 ) -> Interval:
-    """The mean of `first` minus `second`, question by question, with its interval."""
+    """Return the mean of `first` minus `second`, question by question, with its interval."""
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if a.shape != b.shape:
         raise InvalidInput(f"a paired difference needs the same questions: {a.shape} and {b.shape} values")

@@ -1,9 +1,9 @@
-"""Figures of the answers to plain questions: right first, right in the first three, wrong and sure, risk. Pure.
+"""Figures of the answers to plain questions: right first, right in the first three, wrong and sure, risk.
 
-A question whose answer is in the documents can be answered rightly, wrongly or with "none"; one without can be answered
-or not. The curve of risk over coverage takes the best span of every question, whatever was told: sorted by score, the
-share of wrong ones among the surest k, averaged over all k, is its area (El-Yaniv & Wiener 2010; Geifman & El-Yaniv
-2017). A span for a question without an answer is wrong.
+A question whose answer is in the documents can get a right answer, a wrong answer or "no answer". A question without an
+answer in the documents can get an answer or not. The curve of risk over coverage uses the best span of every question,
+whether or not it was returned. Its area is the share of wrong spans among the k most probable, averaged over all k
+(El-Yaniv & Wiener 2010; Geifman & El-Yaniv 2017). A span for a question without an answer is wrong.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ FIRST = 3
 SURE = 0.5
 VERY_SURE = 0.8
 _SAMPLES_OF_AREA = 500
-_LEAST = 5e-7  # scores are told with six digits
+_LEAST = 5e-7  # scores are printed with six digits
 
 
 @dataclass(frozen=True, slots=True)
 class GivenSpan:
-    """One answer that was given: its text, the probability shown, its document, and others where it was read."""
+    """One given answer: its text, the probability shown, its document, and the other documents in which it was read."""
 
     text: str
     probability: float
@@ -41,13 +41,13 @@ class GivenSpan:
 
 @dataclass(frozen=True, slots=True)
 class GivenAnswers:
-    """What a question got.
+    """The answers to a question.
 
     Attributes:
         spans: the best answers, best first, however improbable.
-        answerable: whether they were told as answers, rather than "no answer".
-        sentences_read: sentences that were read for it.
-        milliseconds: from asking to the answer.
+        answerable: whether they were returned as answers, rather than "no answer".
+        sentences_read: the number of sentences that were read.
+        milliseconds: the time from the question to the answer.
         no_answer: the probability of "no answer".
     """
 
@@ -60,7 +60,7 @@ class GivenAnswers:
 
 @dataclass(frozen=True, slots=True)
 class PlainFigures:
-    """The figures of a set of questions; a share is None where no question counts for it.
+    """The figures of a set of questions; a share is None if no question counts for it.
 
     Attributes:
         right_first: share of the questions with an answer whose first answer is right.
@@ -68,9 +68,9 @@ class PlainFigures:
         told_none: share of the questions with an answer that got "no answer".
         exact_match, f1: of the first answer, over the questions with accepted answers.
         wrong_and_sure: share of all questions whose first answer is wrong and has a score above 0.5.
-        answered_without: share of the questions without an answer that got one.
+        answered_without: share of the questions without an answer that got an answer.
         answered_without_sure: the same with a score above 0.5.
-        very_sure_right: share of right ones among the first answers with a score of 0.8 or more.
+        very_sure_right: share of right answers among the first answers with a score of at least 0.8.
         calibration_error: of the first answers' scores, 0 to 1.
         risk_area: area under the curve of risk over coverage, 0 to 1; less is better.
     """
@@ -92,7 +92,7 @@ class PlainFigures:
 
 
 def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], *, seed: int = 0) -> PlainFigures:
-    """Judge the answers and make the figures."""
+    """Judge the answers and compute the figures."""
     pairs = list(zip(questions, given, strict=True))
     answered = [pair for pair in pairs if pair[0].answered]
     without = [pair for pair in pairs if not pair[0].answered]
@@ -130,7 +130,7 @@ def plain_figures(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswe
 def by_label(
     questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], label: str, *, seed: int = 0
 ) -> dict[str, PlainFigures]:
-    """The figures by the values of a label, most frequent first; questions without the label are under ''."""
+    """Return the figures by the values of a label, most frequent first; questions without the label are under ''."""
     rows: dict[str, list[int]] = {}
     for row, question in enumerate(questions):
         rows.setdefault(question.labels.get(label, ""), []).append(row)
@@ -141,7 +141,7 @@ def by_label(
 
 
 def costs(given: Sequence[GivenAnswers], *, seed: int = 0) -> dict[str, Any]:
-    """What a question cost: sentences read, and milliseconds (median and 95th percentile)."""
+    """Return the cost per question: sentences read, and milliseconds (median and 95th percentile)."""
     times = np.asarray([found.milliseconds for found in given])
     return {
         "sentences_read": asdict(mean_interval([found.sentences_read for found in given], seed=seed)),
@@ -150,14 +150,17 @@ def costs(given: Sequence[GivenAnswers], *, seed: int = 0) -> dict[str, Any]:
 
 
 def right_within(question: PlainQuestion, found: GivenAnswers, first: int) -> bool:
-    """Whether one of the first answers told is right; "no answer" never is."""
+    """Whether one of the first returned answers is right; "no answer" never is."""
     return found.answerable and any(_right(question, span) for span in found.spans[:first])
 
 
 def judged(
     questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers], calibration: Calibration
 ) -> list[JudgedQuestion]:
-    """What `fit_choice` needs of each question; `calibration` is that of the reader which answered."""
+    """Return the input of `fit_choice` for each question.
+
+    `calibration` is the calibration of the reader that answered.
+    """
     found = []
     for question, answers in zip(questions, given, strict=True):
         odds = [(span, span.probability / max(answers.no_answer, _LEAST)) for span in answers.spans]
@@ -169,7 +172,7 @@ def judged(
 
 
 def plain_rows(questions: Sequence[PlainQuestion], given: Sequence[GivenAnswers]) -> list[dict[str, object]]:
-    """What every question got, as JSON-ready values."""
+    """Return the answers to every question as JSON-ready values."""
     return [
         {
             "question": question.question,
@@ -196,7 +199,7 @@ def _sure(found: GivenAnswers) -> bool:
 
 
 def _risk_area(best: Sequence[tuple[PlainQuestion, GivenSpan]], seed: int) -> Interval | None:
-    """The area with its bootstrap interval; a resampled question takes its place among the others by its score."""
+    """Return the area with its bootstrap interval; a resampled question is ranked by its score."""
     if not best:
         return None
     order = sorted(range(len(best)), key=lambda row: -best[row][1].probability)

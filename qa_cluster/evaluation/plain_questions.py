@@ -1,9 +1,9 @@
-"""Plain questions with their accepted answers, for documents that the file does not hold: JSON lines, read strictly.
+"""Plain questions with their accepted answers, for documents outside the file: JSON lines, read strictly.
 
-A line has `question` and either `answers` (all accepted forms; none: no document answers it) or `pattern` (a regular
-expression, of which a match in the answer is right, in either case of letters). It may have `document` (the id of the
-document that the answer must come from, or the end of that id after a `/` or `:`) and further fields with texts, by
-which figures can be told apart.
+A line has `question`, and either `answers` or `pattern`. `answers` has all accepted forms; an empty list means that no
+document answers the question. An answer is right if the regular expression `pattern` matches a part of it, in any case.
+A line may have `document`: the id of the document that the answer must come from, or the end of the id after a `/` or
+`:`. Further fields with texts are labels, by which figures can be grouped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from qa_cluster.errors import InvalidInput
 from .scoring import normalise
 
 EXTRA_WORDS = 5
-"""An answer may have so many words more than the accepted one that it holds."""
+"""The number of words that an answer may have in addition to the accepted answer that it contains."""
 
 MAX_PATTERN_LENGTH = 1000
 _OWN = frozenset({"question", "answers", "pattern", "document"})
@@ -35,7 +35,7 @@ class PlainQuestion:
 
     Attributes:
         document: the id of the document that the answer must come from, or its end; empty: any document.
-        labels: the line's other fields that are texts.
+        labels: the other text fields of the line.
     """
 
     question: str
@@ -46,15 +46,20 @@ class PlainQuestion:
 
     @property
     def answered(self) -> bool:
-        """Whether some document answers the question."""
+        """Whether a document answers the question."""
         return bool(self.answers) or self.pattern is not None
 
     def is_right(self, answer: str, document_id: str) -> bool:
         """Whether this answer, from this document, is right.
 
-        It is if it matches the pattern, or equals an accepted answer, or holds all words of one in a row and at most
-        EXTRA_WORDS more; case, ASCII punctuation and articles do not count. It must come from the document, if the
-        question names one.
+        The answer is right if one of these holds:
+
+        - It matches the pattern.
+        - It equals an accepted answer.
+        - It contains all words of an accepted answer in a row, and at most EXTRA_WORDS more.
+
+        Case, ASCII punctuation and articles do not count. If the question names a document, the answer must come from
+        it.
 
         >>> question = PlainQuestion("Who?", ("Ada Lovelace",), document="ada.txt")
         >>> question.is_right("by Ada Lovelace,", "letters/ada.txt"), question.is_right("Ada", "letters/ada.txt")
@@ -76,7 +81,7 @@ class PlainQuestion:
 
 
 def _words(text: str) -> list[str]:
-    """The normalised words of a text; of one that has none, such as ``$!``, the text itself."""
+    """Return the normalised words of a text; the text itself if it has no words, such as ``$!``."""
     return normalise(text).split() or [text.strip()]
 
 
@@ -90,7 +95,7 @@ def _holds(given: list[str], accepted: list[str]) -> bool:
 
 
 def holds_plain_questions(path: Path) -> bool:
-    """Whether the first line of a JSON-lines file is a plain question, rather than one with its context."""
+    """Whether the first line of a JSON-lines file is a plain question, rather than a question with its context."""
     if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
         return False
     for _, line in _lines(path):
@@ -103,15 +108,15 @@ def holds_plain_questions(path: Path) -> bool:
 
 
 def load_plain_questions(path: Path) -> list[PlainQuestion]:
-    """All questions of a file; InvalidInput names the file, the line and the reason."""
+    """Read all questions of a file; InvalidInput names the file, the line and the reason."""
     questions = [_parse(line, f"{str(path)!r} line {number}") for number, line in _lines(path)]
     if not questions:
-        raise InvalidInput(f"question set {str(path)!r} holds no question")
+        raise InvalidInput(f"question set {str(path)!r} contains no question")
     return questions
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbers, from 1, and texts of the lines that are not empty."""
+    """Yield the numbers, from 1, and texts of the lines that are not empty."""
     opener = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         with opener(path, "rt", encoding="utf-8-sig") as lines:
@@ -133,14 +138,14 @@ def _parse(line: str, where: str) -> PlainQuestion:
         raise InvalidInput(f"{where} must have either answers or pattern")
     answers = row.get("answers", [])
     if not isinstance(answers, list) or not all(isinstance(answer, str) and answer.strip() for answer in answers):
-        raise InvalidInput(f"{where}: answers must be a list of texts that are not empty, no text for no answer")
+        raise InvalidInput(f"{where}: answers must be a list of texts that are not empty; an empty list for no answer")
     texts = {name: row.get(name, "") for name in ("question", "document")}
     if not all(isinstance(text, str) for text in texts.values()) or not texts["question"].strip():
         raise InvalidInput(f"{where}: question and document must be texts, and the question not empty")
     labels = {name: value for name, value in row.items() if name not in _OWN and isinstance(value, str)}
     question = PlainQuestion(texts["question"], tuple(answers), _pattern(row, where), texts["document"], labels)
     if not all(map(is_unicode, (question.question, question.document, *question.answers, *labels.values()))):
-        raise InvalidInput(f"{where}: holds a lone surrogate, which is not valid Unicode")
+        raise InvalidInput(f"{where}: contains a lone surrogate, which is not valid Unicode")
     return question
 
 
@@ -153,4 +158,4 @@ def _pattern(row: dict[str, Any], where: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text, re.IGNORECASE)
     except re.error as error:
-        raise InvalidInput(f"{where}: pattern {text[:100]!r} is no regular expression: {error}") from error
+        raise InvalidInput(f"{where}: pattern {text[:100]!r} is not a regular expression: {error}") from error

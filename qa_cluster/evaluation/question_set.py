@@ -1,6 +1,6 @@
-"""A question set as a corpus with questions about it: documents, and for each question the sentences that answer it.
+"""A question set as a corpus with questions: documents, and for each question the sentences that answer it.
 
-The documents of a SQuAD-format file are those that `ingest` makes of it, with the same ids. Those of JSON lines are the
+The documents of a SQuAD-format file, and their ids, are the same as with `ingest`. The documents of JSON lines are the
 distinct contexts, `<name of the file>:<n>`. A sentence that answers is identified by its text, because contexts share
 sentences.
 """
@@ -20,11 +20,11 @@ from .examples import Example, load_examples, spread
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """Questions and the corpus they are asked of.
+    """Questions and their corpus.
 
     Attributes:
         sentences: the sentences of every document, by the document's id.
-        gold: for every example, the texts of the sentences that hold an answer; empty if no sentence does.
+        gold: for every example, the texts of the sentences that contain an answer; empty if no sentence does.
     """
 
     examples: list[Example]
@@ -40,7 +40,7 @@ class QuestionSet:
 def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 8 * 1024 * 1024) -> QuestionSet:
     """Read a question set: all documents, and at most `limit` questions, spread over the file.
 
-    `max_bytes` limits one document, as it does when documents are stored.
+    `max_bytes` limits one document, as when documents are stored.
     """
     examples = load_examples(path)
     if path.name.lower().endswith(".json"):
@@ -57,9 +57,9 @@ def load_question_set(path: Path, *, limit: int | None = None, max_bytes: int = 
 
 
 def gold_sentences(example: Example, spans: Sequence[SentenceSpan]) -> frozenset[str]:
-    """The sentences of the context, at `spans`, that hold an answer or a part of one.
+    """Return the sentences of the context, at `spans`, that contain an answer or a part of one.
 
-    If an answer is not where the file says, its first occurrence in the context counts.
+    If an answer is not at the position in the file, its first occurrence in the context counts.
     """
     context = example.context
     starts = example.starts or (-1,) * len(example.answers)

@@ -1,6 +1,6 @@
 """Classifies English questions by their question word, for figures per type.
 
-The rule only looks for words and parses nothing, so that it is as easy to check as the tables made with it.
+The rule matches words and parses nothing, so that it is easy to check.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _AUXILIARY = re.compile(
 
 
 def question_type(question: str) -> str:
-    """The type of a question: "yes-no" if it begins with an auxiliary verb, else its question word, else "other".
+    """Return the type: "yes-no" for an auxiliary verb at the start, else the question word, else "other".
 
     >>> question_type("In what year did it end?"), question_type("How many were there?"), question_type("Is it so?")
     ('what', 'how many', 'yes-no')

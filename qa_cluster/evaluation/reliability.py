@@ -1,7 +1,7 @@
-"""Measures how far probabilities can be trusted: calibration error, reliability table, risk at a given coverage.
+"""Measures how reliable probabilities are: calibration error, reliability table, risk at a given coverage.
 
-The expected calibration error is that of equal-mass bins (Nixon et al., Measuring Calibration in Deep Learning, 2019):
-all bins hold about the same number of answers, so that no bin depends on a few of them.
+The expected calibration error uses equal-mass bins (Nixon et al., Measuring Calibration in Deep Learning, 2019): all
+bins have about the same number of answers, so that no bin depends on a few answers.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy.typing as npt
 from qa_cluster.errors import InvalidInput
 
 BINS = 15
-# A bin of fewer answers would be too noisy.
+# A bin of fewer answers is too noisy.
 MIN_BIN = 10
 RIGHT = 0.5
-"""An answer counts as right from this F1 on."""
+"""The least F1 of a right answer."""
 
 COVERAGES = (0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Answers of similar probability: how many, the mean of their probabilities, and the share of right ones."""
+    """Answers of similar probability: their number, the mean of their probabilities, and the share of right answers."""
 
     answers: int
     probability: float
@@ -34,7 +34,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The most probable answers, a share of all: the share of right ones among them, and their least probability."""
+    """The most probable answers, a share of all: the share of right ones, and the lowest probability."""
 
     coverage: float
     right: float
@@ -42,7 +42,7 @@ class Coverage:
 
 
 def reliability(probabilities: Sequence[float], right: Sequence[bool], bins: int = BINS) -> list[Bin]:
-    """The bins, least probable first; fewer than `bins` where they would hold fewer than `MIN_BIN` answers."""
+    """Return the bins, least probable first; fewer than `bins` if a bin would have fewer than `MIN_BIN` answers."""
     shown, hits = _arrays(probabilities, right)
     if bins < 1:
         raise InvalidInput(f"bins is {bins}, must be at least 1")
@@ -54,7 +54,7 @@ def reliability(probabilities: Sequence[float], right: Sequence[bool], bins: int
 
 
 def expected_calibration_error(probabilities: Sequence[float], right: Sequence[bool], bins: int = BINS) -> float:
-    """Mean distance between probability and share of right answers over equal-mass bins, 0 to 1.
+    """Return the mean distance between probability and share of right answers over equal-mass bins, 0 to 1.
 
     >>> expected_calibration_error([0.9, 0.9], [True, False], bins=1)
     0.4
@@ -65,7 +65,7 @@ def expected_calibration_error(probabilities: Sequence[float], right: Sequence[b
 
 
 def risk_coverage(probabilities: Sequence[float], right: Sequence[bool]) -> list[Coverage]:
-    """The share of right ones among the most probable quarter, half, three quarters, and all of the answers."""
+    """Return the share of right answers in the most probable quarter, half, three quarters, and in all."""
     shown, hits = _arrays(probabilities, right)
     order = np.argsort(-shown, kind="stable")
     found = []
@@ -81,6 +81,6 @@ def _arrays(
     shown, hits = np.asarray(probabilities, dtype=np.float64), np.asarray(right, dtype=np.float64)
     if shown.shape != hits.shape or shown.ndim != 1 or not len(shown):
         raise InvalidInput(
-            f"calibration needs as many probabilities as answers, one at least: {shown.shape}, {hits.shape}"
+            f"calibration needs as many probabilities as answers, and at least one: {shown.shape}, {hits.shape}"
         )
     return shown, hits

@@ -10,12 +10,12 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise(text: str) -> str:
-    """Lower-case `text`, drop ASCII punctuation and articles, and join what is left by single spaces."""
+    """Lower-case `text`, remove ASCII punctuation and articles, and join the words by single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if the prediction equals one of the answers after normalisation; no answers expect an empty one."""
+    """Return 1.0 if the prediction equals one of the answers after normalisation; without answers, if it is empty."""
     return float(any(normalise(prediction) == normalise(answer) for answer in answers or ("",)))
 
 

@@ -1,1 +1,1 @@
-"""The question-answering pipeline that transformers removed: inputs, parameters and answers, locally and on shards."""
+"""The question-answering pipeline that transformers removed: inputs, parameters and answers, local and on shards."""

@@ -1,8 +1,9 @@
-"""Does what the question-answering pipeline of transformers did before and after it ran the model.
+"""The steps before and after the model in the question-answering pipeline of transformers.
 
-transformers removed that pipeline in 5.3. Windows, scores and the merging of equal answers follow its release 4.57.6
+transformers removed this pipeline in 5.3. Windows, scores and the merging of equal answers follow its release 4.57.6
 (`transformers/pipelines/question_answering.py`), so that its users get the same answers as before. The local pipeline
-and the shards share this module; each runs the model in its own way. Pure functions on text and arrays.
+and the shards share this module; each runs the model in its own way. The functions are pure: they work on text and
+arrays.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Answer = dict[str, float | int | str]
 
-# The defaults of that release, unless the tokenizer's limit is lower.
+# The defaults of release 4.57.6, unless the limit of the tokenizer is lower.
 WINDOW_TOKENS = 384
 STRIDE_TOKENS = 128
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizedContext:
-    """A context in tokens, with the number of each token's word (-1: none)."""
+    """A context in tokens, with the number of each token's word (-1: no word)."""
 
     text: str
     tokens: TextTokens
@@ -40,7 +41,7 @@ class TokenizedContext:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A question and a context as the reader sees them; no window where the context has no token."""
+    """A question and a context as the reader sees them; without windows if the context has no token."""
 
     context: TokenizedContext
     windows: list[Window]
@@ -48,7 +49,9 @@ class Prepared:
 
 
 class Preparer:
-    """Makes windows of questions and contexts. It keeps the last context's tokens: questions often share a context.
+    """Makes windows of questions and contexts.
+
+    It caches the tokens of the last context, because questions often share it.
 
     >>> prepared = Preparer(tokenizer, manifest).prepare("Who?", "Ada Lovelace wrote it.", Parameters())
     >>> len(prepared.windows)
@@ -63,7 +66,7 @@ class Preparer:
     def prepare(
         self, question: str, context: str, parameters: Parameters, *, max_windows: int | None = None
     ) -> Prepared:
-        """The windows of one pair; InvalidInput when they cannot be made, InputTooLong beyond `max_windows`."""
+        """Return the windows of one pair; InvalidInput if they cannot be made, InputTooLong beyond `max_windows`."""
         asked = self._question(question, parameters)
         tokenized = self.tokenized(context)
         cuts = self._cuts(len(asked.ids), len(tokenized.tokens.ids), parameters)
@@ -81,46 +84,46 @@ class Preparer:
         return Prepared(tokenized, windows, asked.truncated)
 
     def tokenized(self, text: str) -> TokenizedContext:
-        """The tokens of a context."""
+        """Return the tokens of a context."""
         last = self._last
         if last is None or last.text != text:
             last = self._last = TokenizedContext(text, *self._tokenizer.encode_words(text))
         return last
 
     def _question(self, question: str, parameters: Parameters) -> QuestionTokens:
-        """The tokens of a question, cut only on request: the release ignored its own default with fast tokenizers."""
+        """Return the tokens of a question, cut only on request, as release 4.57.6 did with fast tokenizers."""
         limit = self._manifest.max_tokens if parameters.max_question_len is None else parameters.max_question_len
         asked = self._tokenizer.encode_question(question, limit)
         if asked.truncated and parameters.max_question_len is None:
             raise InvalidInput(
-                f"question has more than {limit} tokens, which is all this model reads: shorten it, or set "
-                "max_question_len to have its end cut off"
+                f"question has more than {limit} tokens, the limit of this model: shorten it, or set"
+                " max_question_len to have its end cut off"
             )
         return asked
 
     def _cuts(self, question: int, context: int, parameters: Parameters) -> list[tuple[int, int]]:
-        """The bounds of each window in context tokens, by the rules of the release: the last window may be short."""
+        """Return the bounds of each window in context tokens, as release 4.57.6 did: the last may be short."""
         longest = self._manifest.max_tokens
         asked = WINDOW_TOKENS if parameters.max_seq_len is None else parameters.max_seq_len
-        window = min(asked, longest)  # the release failed on texts that filled a longer window
+        window = min(asked, longest)  # release 4.57.6 failed on texts that filled a longer window
         stride = min(window // 2, STRIDE_TOKENS) if parameters.doc_stride is None else parameters.doc_stride
         if stride > max(asked, window):
             raise InvalidInput(f"doc_stride is {stride}, larger than max_seq_len {asked}")
         room = window - question - self._manifest.pair.special_tokens
         if room < 1:
             raise InvalidInput(
-                f"question of {question} tokens leaves no room for the context in max_seq_len {window}, of which "
-                f"{self._manifest.pair.special_tokens} are special tokens"
+                f"question of {question} tokens leaves no tokens for the context in max_seq_len {window}, of which"
+                f" {self._manifest.pair.special_tokens} are special tokens"
             )
         if context <= room:
             return [(0, context)] if context else []
         if stride >= room:
             if parameters.doc_stride is not None:
                 raise InvalidInput(
-                    f"doc_stride is {stride}, must be less than {room}: what max_seq_len {window} leaves for the "
-                    f"context beside a question of {question} tokens"
+                    f"doc_stride is {stride}, must be less than {room}: the tokens that max_seq_len {window}"
+                    f" leaves for the context with a question of {question} tokens"
                 )
-            stride = room // 2  # the release panicked here
+            stride = room // 2  # release 4.57.6 panicked here
         last = max(0, -(-(context - room) // (room - stride)))
         starts = range(0, (last + 1) * (room - stride), room - stride)
         return [(start, min(start + room, context)) for start in starts]
@@ -129,8 +132,8 @@ class Preparer:
 class Answers:
     """Collects the answers of a pair from the logits of its windows, which must come in order.
 
-    A candidate's score is the product of two softmaxes over the window's context and its null position. Candidates with
-    the same text, whatever its case, are one answer; their scores are added up and can exceed 1, as in transformers.
+    The score of a candidate is the product of two softmaxes over the window's context and its null position. Candidates
+    whose texts differ only in case are one answer. Their scores are added up and can exceed 1, as in transformers.
     """
 
     def __init__(self, prepared: Prepared, parameters: Parameters) -> None:
@@ -140,14 +143,14 @@ class Answers:
         self._null_score: float | None = None
 
     def add(self, window: Window, start_logits: npt.ArrayLike, end_logits: npt.ArrayLike) -> None:
-        """Take the start and end logits of the next window: one for each of its tokens, and perhaps padding."""
+        """Add the start and end logits of the next window: one for each of its tokens, and padding if any."""
         parameters = self._parameters
         starts = _probabilities(start_logits, window)
         ends = _probabilities(end_logits, window)
         if parameters.handle_impossible_answer:
             null_score = float(starts[0] * ends[0])
             self._null_score = null_score if self._null_score is None else min(self._null_score, null_score)
-        # more candidates than answers: alignment makes some of them the same answer
+        # more candidates than answers: alignment merges some of them
         wanted = parameters.top_k * 2 + 10 if parameters.align_to_words else parameters.top_k
         for score, first, last in _best(starts[1:], ends[1:], parameters.max_answer_len, wanted):
             start, end = self._place(window, first, last)
@@ -159,7 +162,7 @@ class Answers:
                 known["score"] = float(known["score"]) + score
 
     def result(self) -> Answer | list[Answer]:
-        """The best answer, or a list of up to `top_k` of them, the best first."""
+        """Return the best answer, or a list of up to `top_k` answers, the best first."""
         answers = list(self._found.values())
         if self._parameters.handle_impossible_answer:
             # without context tokens, the null answer has all the probability
@@ -171,7 +174,10 @@ class Answers:
         return answers[0] if len(answers) == 1 else answers
 
     def _place(self, window: Window, first: int, last: int) -> tuple[int, int]:
-        """The code points of a span of context tokens; aligned, those of its words as far as the window holds them."""
+        """Return the code points of a span of context tokens.
+
+        If aligned, of its words as far as the window contains them.
+        """
         low, high = window.first, window.first + window.tokens
         first, last = low + first, low + last
         words = self._context.words
@@ -188,7 +194,7 @@ def _empty(score: float) -> Answer:
 
 
 def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
-    """Softmax over the null position, which comes first, and the context."""
+    """Return the softmax over the null position, which comes first, and the context."""
     row = np.asarray(logits, dtype=np.float32).reshape(-1)
     context = row[window.passage_start : window.passage_start + window.tokens]
     chosen = np.concatenate((row[:1], context))
@@ -204,10 +210,10 @@ def _probabilities(logits: npt.ArrayLike, window: Window) -> FloatArray:
 
 
 def _best(starts: FloatArray, ends: FloatArray, longest: int, wanted: int) -> Sequence[tuple[float, int, int]]:
-    """The most probable spans of at most `longest` tokens, best first: score, first token, last token."""
+    """Return the most probable spans of at most `longest` tokens, best first: score, first token, last token."""
     count = len(starts)
     width = min(longest, count)
-    # row i holds the ends i .. i + width - 1 that a span starting at i may have
+    # row i has the ends i .. i + width - 1 that a span starting at i may have
     padded = np.concatenate((ends, np.zeros(width - 1, dtype=np.float32)))
     scores = starts[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)
     within = np.arange(count)[:, None] + np.arange(width) < count

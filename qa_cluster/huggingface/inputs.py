@@ -1,7 +1,7 @@
-"""Makes samples of all the forms in which the question-answering pipeline of transformers took its inputs.
+"""Makes samples of all input forms of the question-answering pipeline of transformers.
 
-It accepts what transformers accepted and refuses what transformers refused, with an exception of the same kind: these
-errors are `InvalidInput`, as everywhere in this package, and `ValueError` or `KeyError` too.
+It accepts and refuses the same inputs as transformers, with exceptions of the same kind: each is an `InvalidInput`, as
+everywhere in this package, and also a `ValueError` or `KeyError`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class InvalidValue(InvalidInput, ValueError):
 
 
 class InvalidKey(InvalidInput, KeyError):
-    """A name is unknown to the pipeline, or one that it needs is missing."""
+    """A name is unknown to the pipeline, or a required name is missing."""
 
     def __str__(self) -> str:
-        return Exception.__str__(self)  # KeyError would put the message in quotes
+        return Exception.__str__(self)  # KeyError would quote the message
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A question and a context, under the names they have in a `SquadExample` of transformers."""
+    """A question and a context, with the field names of a `SquadExample` of transformers."""
 
     question_text: str
     context_text: str
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The samples of one call; `lazy`: results are yielded; `single`: the one result is returned without a list."""
+    """The samples of one call. `lazy`: results are yielded. `single`: the one result is returned without a list."""
 
     samples: Iterable[Sample]
     lazy: bool = False
@@ -45,7 +45,7 @@ class Inputs:
 
 
 def inputs_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Inputs:
-    """The samples of a call, from its positional arguments or from X, data, or question and context in `named`."""
+    """Return the samples of a call, from positional arguments or from X, data, or question and context."""
     given = _given(args, named)
     if isinstance(given, GeneratorType) or _is_dataset(given):
         return Inputs((_sample(item) for item in _items(given)), lazy=True)
@@ -63,13 +63,13 @@ def inputs_of(args: tuple[Any, ...], named: Mapping[str, Any]) -> Inputs:
     samples = []
     for number, item in enumerate(items):
         if isinstance(item, list):
-            raise InvalidValue(f"item {number} holds lists of questions and contexts: give one dictionary for each")
+            raise InvalidValue(f"item {number} contains lists of questions and contexts: give one dictionary for each")
         samples.append(item)
     return Inputs(samples)
 
 
 def create_sample(question: str | list[str], context: str | list[str]) -> Sample | list[Sample]:
-    """One sample, or a list of them for lists; one context may go with a list of questions."""
+    """Return one sample, or a list of samples for lists; one context may go with a list of questions."""
     if not isinstance(question, list):
         return _checked(question, context)
     contexts = [context] * len(question) if isinstance(context, str) else context
@@ -81,7 +81,7 @@ def create_sample(question: str | list[str], context: str | list[str]) -> Sample
 
 
 def _given(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
-    """The call's inputs, from whichever arguments hold them."""
+    """Return the call's inputs from the arguments that contain them."""
     if len(args) == 2 and all(isinstance(item, str) for item in args):
         return dict(zip(_FIELDS, args, strict=True))
     if args:
@@ -104,7 +104,7 @@ def _given(args: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
 
 
 def _samples(item: Any) -> Sample | list[Sample]:
-    """The sample of one item, or the samples of a dictionary of lists."""
+    """Return the sample of one item, or the samples of a dictionary of lists."""
     if isinstance(item, Sample):
         return item
     if hasattr(item, "question_text") and hasattr(item, "context_text"):
@@ -122,7 +122,7 @@ def _samples(item: Any) -> Sample | list[Sample]:
 def _sample(item: Any) -> Sample:
     found = _samples(item)
     if isinstance(found, list):
-        raise InvalidValue("an item holds lists of questions and contexts: yield one dictionary for each")
+        raise InvalidValue("an item contains lists of questions and contexts: yield one dictionary for each")
     return found
 
 
@@ -136,7 +136,7 @@ def _checked(question: Any, context: Any) -> Sample:
 
 
 def _is_dataset(value: Any) -> bool:
-    """Whether it is a dataset of torch; the check is by name, because torch need not be installed."""
+    """Whether the value is a dataset of torch. The check is by name, because torch may not be installed."""
     return any(
         base.__name__ in ("Dataset", "IterableDataset") and base.__module__.startswith("torch.utils.data")
         for base in type(value).__mro__

@@ -29,25 +29,23 @@ def _flag(default: bool, help: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How a context is read. Made by `Parameters.of`, which checks."""
+    """The parameters of reading a context. `Parameters.of` checks and creates them."""
 
     top_k: int = _integer(1, 1, "most answers returned")
     doc_stride: int | None = _integer(
-        None, 0, "tokens that neighbouring windows share; default: half of max_seq_len, 128 at most"
+        None, 0, "tokens that neighbouring windows share; default: half of max_seq_len, at most 128"
     )
-    max_answer_len: int = _integer(15, 1, "longest answer in tokens")
+    max_answer_len: int = _integer(15, 1, "limit of tokens in an answer")
     max_seq_len: int | None = _integer(
-        None, 1, "longest window in tokens, question and special tokens included; default: 384, or what the model reads"
+        None, 1, "limit of tokens in a window, with question and special tokens; default: 384, or the model's limit"
     )
-    max_question_len: int | None = _integer(
-        None, 1, "tokens of the question, the end of a longer one is cut off; default: it is not cut"
-    )
-    handle_impossible_answer: bool = _flag(False, "whether no answer, an empty one, is a possible result")
-    align_to_words: bool = _flag(True, "whether answers begin and end at whole words")
+    max_question_len: int | None = _integer(None, 1, "tokens after which a question is cut off; default: no cut")
+    handle_impossible_answer: bool = _flag(False, "whether the result may be the empty answer")
+    align_to_words: bool = _flag(True, "whether answers start and end at whole words")
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, default: Self | None = None) -> Self:
-        """The parameters in `given`, None meaning the default; InvalidInput names the first that is wrong."""
+        """Return the parameters in `given`, None for the default; InvalidInput names the first wrong one."""
         known = {item.name: item for item in fields(cls)}
         values = {name: getattr(default, name) for name in known} if default is not None else {}
         for name, value in given.items():
@@ -58,7 +56,7 @@ class Parameters:
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameters that differ from the defaults."""
+        """Return the parameters that differ from the defaults."""
         return {
             item.name: getattr(self, item.name) for item in fields(self) if getattr(self, item.name) != item.default
         }
@@ -81,10 +79,10 @@ def _checked(name: str, value: Any, row: Mapping[str, Any]) -> Any:
 
 
 def check_padding(value: object) -> None:
-    """Raise InvalidInput unless transformers knew this padding. It has no effect on answers."""
+    """Raise InvalidInput unless transformers accepted this padding. It has no effect on answers."""
     if value is not None and not isinstance(value, bool) and value not in PADDINGS:
         raise InvalidInput(f"padding must be one of {', '.join(PADDINGS)}, True or False, got {_shown(value)}")
 
 
 def _shown(value: object) -> str:
-    return reprlib.repr(value)[:100]  # `repr` would raise RecursionError on deeply nested lists
+    return reprlib.repr(value)[:100]  # `repr` raises RecursionError on deeply nested lists

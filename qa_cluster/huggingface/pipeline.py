@@ -1,4 +1,4 @@
-"""`qa_cluster.pipeline`: the question-answering pipeline that transformers removed in 5.3, without it and torch.
+"""`qa_cluster.pipeline`: the question-answering pipeline that transformers 5.3 removed, without torch.
 
 >>> from qa_cluster import pipeline
 >>> qa = pipeline("question-answering")
@@ -6,7 +6,7 @@
 >>> answer["answer"], answer["start"], answer["end"]
 ('Ada Lovelace', 0, 12)
 
-Models are folders written by `qa-cluster model export`. docs/pipeline.md says what differs from that of transformers.
+Models are folders that `qa-cluster model export` writes. docs/pipeline.md lists the differences from transformers.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .inputs import InvalidKey, InvalidValue, Sample, create_sample, inputs_of
 from .parameters import Parameters, check_padding
 
 TASK = "question-answering"
-# Batches of samples that are prepared before their windows are read, so that windows of similar length share a batch.
+# Batches of samples that are prepared in advance, so that windows of similar length share a batch.
 READ_AHEAD = 16
 _INPUTS = ("X", "data", "question", "context")
-# Arguments of transformers.pipeline that control how it fetched a checkpoint or ran it.
+# Arguments of transformers.pipeline that controlled how it fetched or ran a checkpoint.
 _WITHOUT_EFFECT = frozenset(
     {
         "config", "device_map", "dtype", "feature_extractor", "framework", "image_processor", "model_kwargs",
@@ -56,21 +56,22 @@ def pipeline(
     """Load a reader and return a pipeline that answers questions with it.
 
     Args:
-        task: ``question-answering``, the only one there is.
-        model: folder of an exported reader; default: the bundled one.
-        tokenizer: if given, it must be the reader's own: its folder or its tokenizer.json.
+        task: ``question-answering``, the only task.
+        model: the folder of an exported reader; default: the bundled reader.
+        tokenizer: if given, it must be the reader's tokenizer: its folder or its tokenizer.json.
         device: ``cpu``, -1 or None; ``cuda``, ``cuda:N`` or N with onnxruntime-gpu.
-        runtime: ``openvino`` or ``onnxruntime``; default: what suits the reader and the processor, if installed.
-        threads: the runtime's number of threads; default: as many as the cores this process may use.
-        batch_size: windows that are read together, default 1.
-        parameters: defaults for calls, see `QuestionAnsweringPipeline.__call__`.
+        runtime: ``openvino`` or ``onnxruntime``; default: the installed runtime that suits the reader and the
+            processor.
+        threads: the threads of the runtime; default: the number of cores that this process may use.
+        batch_size: the windows that are read together, default 1.
+        parameters: the defaults for calls, see `QuestionAnsweringPipeline.__call__`.
 
     Raises:
-        ValueError, KeyError: an argument is wrong; both are `qa_cluster.errors.InvalidInput` too.
+        ValueError, KeyError: an argument is wrong; both are also `qa_cluster.errors.InvalidInput`.
         ModelError: the folder has no reader, or a damaged one.
     """
     if task != TASK:
-        raise InvalidKey(f"unknown task {task!r}: this is the pipeline of qa-cluster, which has {TASK!r} only")
+        raise InvalidKey(f"unknown task {task!r}: the pipeline of qa-cluster has only {TASK!r}")
     folder = _folder(model)
     for name in sorted(_WITHOUT_EFFECT & set(parameters)):
         if parameters.pop(name) is not None:
@@ -81,8 +82,8 @@ def pipeline(
     if tokenizer is not None:
         if not isinstance(tokenizer, str | PathLike):
             raise InvalidValue(
-                f"tokenizer must be a folder or a tokenizer.json, got {type(tokenizer).__name__}: leave it out, a "
-                "reader brings its own"
+                f"tokenizer must be a folder or a tokenizer.json, got {type(tokenizer).__name__}: leave it out, a"
+                " reader has its own tokenizer"
             )
         if Path(tokenizer) != Path(model or folder):
             check_tokenizer(Path(tokenizer), reader.manifest)
@@ -90,7 +91,7 @@ def pipeline(
 
 
 class QuestionAnsweringPipeline:
-    """Answers questions from contexts. Made by `pipeline`; may be used by several threads."""
+    """Answers questions from contexts. `pipeline` creates it; several threads may share it."""
 
     task = TASK
     create_sample = staticmethod(create_sample)
@@ -107,23 +108,25 @@ class QuestionAnsweringPipeline:
             question, context: two strings, two lists of the same length, or a list of questions and one context. Two
                 strings may also be positional. Instead of both, the only argument, `data` or `X` may be a dictionary
                 with these keys, a list of dictionaries or of samples, a generator, or a dataset of torch.
-            top_k: most answers returned, default 1.
+            top_k: limit of answers, default 1.
             doc_stride: tokens that neighbouring windows of a long context share, default min(max_seq_len // 2, 128).
-            max_answer_len: longest answer in tokens, default 15.
-            max_seq_len: longest window in tokens, default 384 or what the model reads.
-            max_question_len: tokens after which a question is cut off; default: it is not cut.
-            handle_impossible_answer: whether no answer is a possible result, default False.
-            align_to_words: whether answers begin and end at whole words, default True.
+            max_answer_len: limit of tokens in an answer, default 15.
+            max_seq_len: limit of tokens in a window, default 384 or the model's limit.
+            max_question_len: tokens after which a question is cut off; default: no cut.
+            handle_impossible_answer: whether the result may be the empty answer, default False.
+            align_to_words: whether answers start and end at whole words, default True.
             padding: has no effect on answers.
             batch_size: windows that are read together.
 
         Returns:
-            ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` of them; a list of
-            these for several questions; an iterator that reads as it goes for a generator or a dataset. `start` and
-            `end` are code points of the context; no answer is ``""`` from 0 to 0.
+            ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` such dictionaries. A
+            list of
+            these for several questions, and an iterator for a generator or a dataset. `start` and `end` are code points
+            of
+            the context; the empty answer is ``""`` from 0 to 0.
 
         Raises:
-            ValueError, KeyError: as transformers did; both are `qa_cluster.errors.InvalidInput` too.
+            ValueError, KeyError: as transformers did; both are also `qa_cluster.errors.InvalidInput`.
         """
         kwargs.pop("num_workers", None)
         batch_size = _batch_size(kwargs.pop("batch_size", None), self._batch_size)
@@ -177,7 +180,7 @@ def _folder(model: str | PathLike[str] | None) -> Path:
 
 
 def _device(device: object) -> str:
-    """The device as a name, from any form that transformers took: a name, a number (-1: CPU), or a `torch.device`."""
+    """Return the name of a device, given as a name, a number (-1: CPU) or a `torch.device`."""
     if device is None or device == -1:
         return "cpu"
     if isinstance(device, int) and not isinstance(device, bool):
@@ -206,7 +209,7 @@ def _batch_size(given: object, default: int) -> int:
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """Make an error about an argument a ValueError too, as it was in transformers."""
+    """Raise an error about an argument also as a ValueError, as transformers did."""
     try:
         yield
     except (InvalidKey, InvalidValue):

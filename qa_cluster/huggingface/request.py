@@ -1,7 +1,7 @@
-"""The body of `POST /models/{id}`: the shape of Hugging Face's question-answering task, checked against limits.
+"""The body of `POST /models/{id}`: the form of Hugging Face's question-answering task, checked against limits.
 
-``{"inputs": {"question", "context"}, "parameters": {..}}``, or a list of such inputs. The REST service and the shards
-check it with the same code, which reports all faults, not only the first.
+The form is ``{"inputs": {"question", "context"}, "parameters": {..}}``, or the same with a list of inputs. The REST
+service and the shards check it with the same code, which reports all faults and not only the first.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class PipelineLimits:
     """The limits of one request.
 
     Attributes:
-        pairs: most pairs of question and context.
-        question_chars, context_chars: longest question and context in code points.
-        top_k: most answers of a pair.
-        windows: most windows of a pair.
+        pairs: pairs of question and context.
+        question_chars, context_chars: code points of a question and of a context.
+        top_k: answers of a pair.
+        windows: windows of a pair.
     """
 
     pairs: int = 64
@@ -42,12 +42,12 @@ class PipelineLimits:
     windows: int = 1024
 
 
-# The shards' own limits for every client; a service may allow less.
+# The limits of the shards for every client; a service may set lower ones.
 SHARD_LIMITS = PipelineLimits(pairs=1024, question_chars=100_000, context_chars=10_000_000, top_k=1000, windows=1024)
 
 
 class InvalidRequest(InvalidInput):
-    """A request that is not valid; `errors` has the JSON pointer and the fault of each value."""
+    """An invalid request; `errors` has the JSON pointer and the fault of each value."""
 
     def __init__(self, errors: Sequence[tuple[str, str]]) -> None:
         self.errors = list(errors[:_MOST_ERRORS])
@@ -56,20 +56,20 @@ class InvalidRequest(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """A checked request. `single`: the inputs are one object, not a list, and so is the response."""
+    """A checked request. `single`: the inputs are one object instead of a list, and so is the response."""
 
     samples: list[Sample]
     parameters: Parameters
     single: bool
 
     def to_json(self) -> bytes:
-        """The request as the shards take it."""
+        """Return the request in the form for the shards."""
         inputs = [{"question": one.question_text, "context": one.context_text} for one in self.samples]
         return orjson.dumps({"inputs": inputs, "parameters": self.parameters.to_dict()})
 
 
 def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
-    """Check a decoded body; InvalidRequest names what is wrong, InputTooLong the first text over a limit."""
+    """Check a decoded body; InvalidRequest names the faults, InputTooLong the first text over a limit."""
     if not isinstance(document, Mapping):
         raise InvalidRequest([("#", f"must be an object with inputs, got {_kind(document)}")])
     faults = [(_pointer(name), f"is unknown, known are {', '.join(_MEMBERS)}") for name in _unknown(document, _MEMBERS)]
@@ -84,7 +84,7 @@ def parse_request(document: object, limits: PipelineLimits) -> PipelineRequest:
     else:
         for number, item in enumerate(items):
             faults += _faults(item, "#/inputs" if item is inputs else f"#/inputs/{number}", limits)
-    # options are accepted because clients of Hugging Face send them; they have no effect
+    # options are accepted, because clients of Hugging Face send them, and ignored
     given = {name: {} if document.get(name) is None else document[name] for name in ("parameters", "options")}
     faults += [
         (f"#/{name}", f"must be an object, got {_kind(value)}")
@@ -141,7 +141,7 @@ def _parameter_faults(given: Mapping[str, Any], limits: PipelineLimits) -> list[
 
 
 def _unknown(given: Mapping[Any, Any], known: Sequence[str]) -> list[Any]:
-    """The first `_MOST_ERRORS` of the unknown members: a body has room for a million of them."""
+    """Return the first `_MOST_ERRORS` unknown members: a body can contain a million."""
     return list(islice((name for name in given if name not in known), _MOST_ERRORS))
 
 

@@ -1,1 +1,1 @@
-"""Keeps passwords and connections to oneself: TLS, whose a file is, and where passwords stand and do not."""
+"""Protects passwords and connections: TLS, the ownership of files, and where passwords may appear."""

@@ -1,7 +1,8 @@
-"""The password that a local cluster keeps in its folder, and who finds it there.
+"""The password of a local cluster, which is stored in the cluster's folder.
 
-Commands that use the folder do. So does whoever is given the cluster's address where its folder is: a password goes to
-no other address, and from no folder or file that another user may have made or can read.
+Commands that use the folder read it there. A client that gets only the cluster's address and runs in the directory of
+the folder reads it as well. The password is sent to no other address. It is never read from a folder or file that
+another user may have created or can read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 from .ownership import objection
 
-# In the folder of a local cluster: its password, its state with the ports of its servers, and their processes.
+# In the folder of a local cluster: its password, its state with the ports of its servers, and their process ids.
 PASSWORD_FILE = "password"
 STATE_FILE = "cluster.json"
 _PID_FILE = "node-{index}/server.pid"
@@ -21,7 +22,7 @@ _HOST = "127.0.0.1"
 
 
 def stored_password(file: Path) -> str:
-    """The password that a local cluster keeps in its folder; empty if there is none."""
+    """Return the password of a local cluster from its folder; empty if the cluster has no password."""
     try:
         return file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -29,13 +30,13 @@ def stored_password(file: Path) -> str:
 
 
 def password_at(cluster_url: str, data_dir: Path) -> str:
-    """The password of the local cluster in `data_dir` if it runs and `cluster_url` names its servers alone; else empty.
+    """Return the password of the running local cluster in `data_dir`; empty if `cluster_url` names other servers.
 
-    An address that says who logs in gets none. Names such as localhost count as other addresses: what they lead to may
-    be another user's.
+    A URL with a user name gets no password. Host names such as localhost are other addresses: they may resolve to a
+    server of another user.
     """
     try:
-        hosts = urlsplit(cluster_url).netloc.split(",")  # with a login, the first one is no server's address
+        hosts = urlsplit(cluster_url).netloc.split(",")  # with a user name, the first part is not a server's address
     except ValueError:
         return ""
     file = data_dir / PASSWORD_FILE
@@ -45,7 +46,10 @@ def password_at(cluster_url: str, data_dir: Path) -> str:
 
 
 def _addresses(data_dir: Path) -> set[str]:
-    """The addresses of the local cluster's servers; none while all are down, as others may listen there then."""
+    """Return the addresses of the local cluster's servers.
+
+    Empty while all are down, because other programs may use their ports.
+    """
     try:
         ports = json.loads((data_dir / STATE_FILE).read_text("utf-8"))["ports"]
         if not any(_runs(data_dir / _PID_FILE.format(index=index)) for index in range(len(ports))):
@@ -56,7 +60,7 @@ def _addresses(data_dir: Path) -> set[str]:
 
 
 def _runs(pid_file: Path) -> bool:
-    """Whether the process in the file runs, and is this user's."""
+    """Whether the process in the file runs and belongs to this user."""
     try:
         os.kill(int(pid_file.read_text()), 0)
     except (OSError, ValueError, OverflowError):
@@ -65,7 +69,7 @@ def _runs(pid_file: Path) -> bool:
 
 
 def _is_own(folder: Path, file: Path) -> bool:
-    """Whether only this user can have chosen what they hold, and can read the file."""
+    """Whether only this user can have written the folder and the file, and can read the file."""
     try:
         return objection(folder) is None and objection(file) is None and not file.stat().st_mode & 0o077
     except OSError:

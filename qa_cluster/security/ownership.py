@@ -1,7 +1,7 @@
-"""Whether a file or folder is one's own: only then may what lies in the current folder choose which programs run.
+"""Whether a file or folder belongs to the user: only then may files in the working directory name programs to run.
 
-A user of a shared folder, or of a checkout of somebody else, has not chosen what lies there. What counts is who could
-have written it, as for git (`safe.directory`) and ssh (`StrictModes`).
+In a shared folder, or in a checkout of another user, the user has not chosen the files. As in git (`safe.directory`)
+and ssh (`StrictModes`), the question is who could have written them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ _ROOT = 0
 
 
 def objection(path: Path, *, others_may_add: bool = False) -> str | None:
-    """Why another user may have chosen what `path` holds; None if it is one's own.
+    """Return the reason why another user may have written `path`; None if only this user could.
 
-    One's own is what belongs to this user or to root and what nobody else may write. The group may, if it is the
-    private one that many systems give each user. With `others_may_add`, a folder in which others can only add names
-    (mode 1777, as /tmp) is one's own too. A link is looked at itself and where it leads. `path` must exist.
+    A file is safe if it belongs to this user or to root and no other user may write it. Its group may write it if it is
+    the private group that many systems give each user. With `others_may_add`, a folder in which others can only add
+    names (mode 1777, as /tmp) is safe as well. For a link, the link itself and its target are checked. `path` must
+    exist.
 
     >>> objection(Path("/")) is None
     True
@@ -32,14 +33,14 @@ def objection(path: Path, *, others_may_add: bool = False) -> str | None:
     if others_may_add and found.st_mode & stat.S_ISVTX:
         return None
     if found.st_mode & stat.S_IWOTH:
-        return "may be written by everybody"
+        return "may be written by every user"
     if found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid, found.st_uid):
         return f"may be written by group {_group(found.st_gid)}"
     return None
 
 
 def _is_private(group: int, user: int) -> bool:
-    """Whether a group is a user's own: it has the user's name and no other member."""
+    """Whether a group is the private group of a user: it has the user's name and no other member."""
     try:
         entry, owner = grp.getgrgid(group), pwd.getpwuid(user).pw_name
     except KeyError:

@@ -1,8 +1,8 @@
-"""Keeps passwords out of what others see of a process: its arguments, and the environment of those it starts.
+"""Keeps passwords out of what other users see of a process: its arguments, and the environment of its children.
 
-Every user of the machine can read the arguments of every process (`ps`, ``/proc/<pid>/cmdline``); its environment only
-the same user can. So children get passwords by their environment or a file, and those that need none get none. What
-somebody has typed is there when the process starts: it writes over it, which is possible on Linux.
+Every user of the machine can read the arguments of every process (`ps`, ``/proc/<pid>/cmdline``), but only the same
+user can read its environment. Children therefore get passwords in their environment or in a file, and only if they need
+them. A password that a user typed is among the arguments when the process starts; on Linux, the process overwrites it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _IN_SETTING = re.compile(
 
 
 def without_passwords(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment for a program that needs no password: without those settings, and without addresses that may
-    hold one.
+    """Return an environment without passwords, and without URLs that may contain one.
 
     >>> without_passwords({"QA_CLUSTER_PASSWORD": "secret", "QA_SHARDS": "3"})
     {'QA_SHARDS': '3'}
@@ -34,9 +33,9 @@ def without_passwords(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def hide_typed_passwords() -> None:
-    """Write asterisks over the passwords among the arguments of this process, as others see them; `sys.argv` stays.
+    """Overwrite the passwords among the arguments of this process with asterisks; `sys.argv` stays.
 
-    Where the system does not let a process do that, it does nothing.
+    It does nothing if the system does not allow that.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -56,7 +55,7 @@ def hide_typed_passwords() -> None:
 
 
 def typed_passwords(arguments: bytes) -> Iterator[tuple[int, int]]:
-    """Where passwords stand among arguments, each of which ends with a NUL: place and length in bytes.
+    """Yield the positions of passwords among NUL-terminated arguments: offset and length in bytes.
 
     >>> list(typed_passwords(b"ask\\0redis://me:secret@host\\0"))
     [(15, 6)]
@@ -72,6 +71,6 @@ def typed_passwords(arguments: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _place_of_arguments() -> tuple[int, int]:
-    """Where the arguments of this process stand in its memory: `arg_start` and `arg_end` of proc(5)."""
+    """Return the addresses of this process's arguments in its memory: `arg_start` and `arg_end` of proc(5)."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     return int(fields[45]), int(fields[46])

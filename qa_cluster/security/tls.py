@@ -1,8 +1,8 @@
-"""TLS in one place: the contexts of all connections, checks of certificates, and what the errors mean.
+"""TLS: the contexts of all connections, the checks of certificates, and the explanations of errors.
 
-Clients of the cluster (blocking, asynchronous and redis-py's), workers and the REST service take their contexts from
-here, so all of them want TLS 1.2 at least and refuse the same files with the same words. Certificates are judged by
-OpenSSL alone, in a handshake that happens in memory.
+Clients of the cluster (blocking, asynchronous and redis-py's), workers and the REST service get their contexts here.
+All therefore require TLS 1.2 and refuse the same files with the same messages. Certificates are verified by OpenSSL
+alone, in a handshake in memory.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from pathlib import Path
 from qa_cluster.errors import ConfigError
 
 MINIMUM = ssl.TLSVersion.TLSv1_2
-# X509_V_ERR_* of OpenSSL, as `SSLCertVerificationError.verify_code` has them.
+# X509_V_ERR_* of OpenSSL, the values of `SSLCertVerificationError.verify_code`.
 _EXPIRED, _NOT_YET = 10, 9
 _UNKNOWN_AUTHORITY = frozenset({2, 18, 19, 20, 21})
 _OTHER_NAME = frozenset({62, 64})
 _NO_PURPOSE = 26
 _REASON = re.compile(r"\[(?:SSL|[A-Z0-9]+)(?:: ([A-Z0-9_]+))?\]")
-# An alert is what a server that speaks TLS answers to whoever does not.
+# A TLS server responds with an alert to a client that does not use TLS.
 ALERT = b"\x15\x03"
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """The files of a client of the cluster, each empty if there is none.
+    """The files of a client of the cluster; each may be empty.
 
     Attributes:
-        ca: authorities that may have signed the servers' certificates; empty: those that the system trusts.
-        cert: the client's own certificate, with those between it and its authority.
+        ca: the authorities that may have signed the servers' certificates; empty: the authorities that the system
+            trusts.
+        cert: the client's certificate, with the intermediate certificates.
         key: its key; empty: it is in `cert`.
-        check_host: whether a server's certificate must be for the address by which it is reached.
+        check_host: whether a server's certificate must match its address.
     """
 
     ca: str = ""
@@ -42,7 +43,7 @@ class TlsFiles:
     check_host: bool = True
 
     def context(self) -> ssl.SSLContext:
-        """The context of a client; ConfigError names the setting and the file that cannot be used."""
+        """Return the context of a client; ConfigError names the setting and the file that cannot be used."""
         context = _client_context()
         if self.ca:
             _trust(context, "cluster_tls_ca", self.ca)
@@ -51,20 +52,20 @@ class TlsFiles:
         if self.cert:
             _load_pair(context, ("cluster_tls_cert", self.cert), ("cluster_tls_key", self.key))
         elif self.key:
-            raise ConfigError("setting 'cluster_tls_key' is given without 'cluster_tls_cert', the certificate to it")
+            raise ConfigError("setting 'cluster_tls_key' is set, but its certificate in 'cluster_tls_cert' is not")
         context.check_hostname = self.check_host
         return context
 
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """How a worker reaches the server that has started it: the files that this server itself uses.
+    """The files with which a worker connects to the server that started it: the files of this server.
 
     Attributes:
         port: the port for TLS.
         ca, ca_folder: the authorities that the server trusts.
-        server: its certificate. It is what a worker trusts where the server names no authority.
-        cert, key, key_password: what the server shows where it is a client, and so its worker too.
+        server: the server's certificate, which the worker trusts if the server names no authority.
+        cert, key, key_password: the files that the server uses as a client, and the worker as well.
     """
 
     port: int
@@ -79,10 +80,10 @@ class OwnServer:
         return f"OwnServer(port={self.port})"
 
     def context(self) -> ssl.SSLContext:
-        """The context of a worker; ConfigError names the file of the server that cannot be used.
+        """Return the context of a worker; ConfigError names the server's file that cannot be used.
 
-        It does not look at names: the address is the worker's own host, whatever the certificate calls it. It does not
-        take a certificate of another authority.
+        It does not check host names: the address is the worker's own host, whatever name the certificate has. It
+        accepts no certificate of another authority.
         """
         context = _client_context()
         context.check_hostname = False
@@ -92,7 +93,7 @@ class OwnServer:
             if self.ca_folder:
                 context.load_verify_locations(capath=self.ca_folder)
         else:
-            # the server's own certificate and no other, whoever has signed it
+            # only the server's own certificate, whatever authority signed it
             context.load_verify_locations(cadata=_first_certificate("tls-cert-file", self.server))
             context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
         if self.cert:
@@ -101,7 +102,7 @@ class OwnServer:
 
 
 def trusted(ca: str) -> ssl.SSLContext | bool:
-    """What httpx takes as `verify`, for clients of the REST service: its authority's file, or the system's authorities.
+    """Return httpx's `verify` for clients of the REST service: the file of its authority, or the system's authorities.
 
     ConfigError if the file cannot be used.
     """
@@ -113,12 +114,14 @@ def trusted(ca: str) -> ssl.SSLContext | bool:
 
 
 def service_context(cert: str, key: str) -> ssl.SSLContext:
-    """The context of the REST service; ConfigError names the setting and the file that cannot be used.
+    """Return the context of the REST service; ConfigError names the setting and the file that cannot be used.
 
-    `key` may be empty: then it is in the file of the certificate.
+    `key` may be empty if the file of the certificate contains it.
     """
     if not cert:
-        raise ConfigError("setting 'http_tls_key' (--tls-key) is given without 'http_tls_cert' (--tls-cert)")
+        raise ConfigError(
+            "setting 'http_tls_key' (--tls-key) is set, but its certificate in 'http_tls_cert' (--tls-cert) is not"
+        )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = MINIMUM
     context.set_alpn_protocols(["http/1.1"])
@@ -129,18 +132,18 @@ def service_context(cert: str, key: str) -> ssl.SSLContext:
 def judge(
     cert: tuple[str, str], key: tuple[str, str], ca: tuple[str, str], host: str = "", *, as_client: bool = False
 ) -> str:
-    """What would keep a peer that trusts `ca` from taking a certificate; empty if nothing would.
+    """Return the reason why a peer that trusts `ca` would refuse a certificate; empty if it would accept it.
 
-    Each of the first three is the name of a setting and its file. `host`, if given, is the name or address that the
-    certificate must be for. With `as_client` it is judged as that of a client, as servers do among themselves.
-    ConfigError if a file cannot be used.
+    Each of the first three arguments is the name of a setting and its file. `host`, if given, is the name or address
+    that the certificate must match. With `as_client`, the certificate is verified as a client's, as servers do among
+    themselves. ConfigError if a file cannot be used.
     """
     ours = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if as_client else ssl.PROTOCOL_TLS_SERVER)
     theirs = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if as_client else ssl.PROTOCOL_TLS_CLIENT)
     _load_pair(ours, cert, key)
     _trust(theirs, *ca)
     if as_client:
-        # the other side's certificate does not matter here
+        # the certificate of the peer does not matter here
         ours.check_hostname, ours.verify_mode = False, ssl.CERT_NONE
         _load_pair(theirs, cert, key)
         theirs.verify_mode = ssl.CERT_REQUIRED
@@ -155,9 +158,9 @@ def judge(
 
 
 def meaning(error: BaseException | None, *, of_service: bool = False) -> str:
-    """What a failed connection means and what to do, in one line; empty if TLS has nothing to do with it.
+    """Explain a failed connection and what to do, in one line; empty if TLS is not the cause.
 
-    It speaks of a server of the cluster, or of the REST service.
+    The explanation is about a server of the cluster or, with `of_service`, about the REST service.
 
     >>> meaning(OSError("no route"))
     ''
@@ -166,7 +169,7 @@ def meaning(error: BaseException | None, *, of_service: bool = False) -> str:
     while error is not None:
         chain.append(error)
         error = error.__cause__ or error.__context__
-    for found in chain:  # others have its words, but not its code
+    for found in chain:  # other errors have the same text, but not the code
         if isinstance(found, ssl.SSLCertVerificationError):
             return _rejected(found, of_service)
     for found in chain:
@@ -180,33 +183,34 @@ def meaning(error: BaseException | None, *, of_service: bool = False) -> str:
 
 
 def hung_up(error: BaseException, *, tls: bool) -> str:
-    """The words for a server that has ended a connection before it answered the login."""
+    """Explain that a server closed the connection before it replied to the login."""
     if found := meaning(error):
         return found
     hint = (
-        "if it wants a client certificate, name one of its authority in 'cluster_tls_cert' and 'cluster_tls_key'"
+        "if it requires a client certificate, name a certificate of its authority in 'cluster_tls_cert' and"
+        " 'cluster_tls_key'"
         if tls
-        else "if it speaks TLS, say rediss:// instead of redis://"
+        else "if it uses TLS, write rediss:// instead of redis://"
     )
     return f"{error} ({hint})"
 
 
-SPEAKS_TLS = "it speaks TLS: say rediss:// instead of redis://"
-_SPEAKS_PLAIN = "it does not speak TLS there: say redis:// instead of rediss://, or name its port for TLS"
-_PLAIN_SERVICE = "it does not speak TLS there: say http:// instead of https://"
+SPEAKS_TLS = "it uses TLS: write rediss:// instead of redis://"
+_SPEAKS_PLAIN = "it does not use TLS on this port: write redis:// instead of rediss://, or use its TLS port"
+_PLAIN_SERVICE = "it does not use TLS on this port: write http:// instead of https://"
 _BY_REASON = {
     "WRONG_VERSION_NUMBER": _SPEAKS_PLAIN,
     "RECORD_LAYER_FAILURE": _SPEAKS_PLAIN,
     "PACKET_LENGTH_TOO_LONG": _SPEAKS_PLAIN,
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it wants a client certificate: name one in 'cluster_tls_cert' and"
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a client certificate: name it in 'cluster_tls_cert' and"
     " 'cluster_tls_key' (--cluster-tls-cert, --cluster-tls-key)",
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client certificate has expired: renew the file of 'cluster_tls_cert'",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "it takes no version of TLS that is taken here (1.2 and 1.3)",
-    "UNSUPPORTED_PROTOCOL": "it has no version of TLS that is taken here (1.2 and 1.3)",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "it accepts no version of TLS that this program accepts (1.2 and 1.3)",
+    "UNSUPPORTED_PROTOCOL": "it has no version of TLS that this program accepts (1.2 and 1.3)",
 } | dict.fromkeys(
     ("TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_UNKNOWN"),
-    "it does not trust the client certificate: the one in 'cluster_tls_cert' must be signed by the authority that the"
-    " server names as tls-ca-cert-file",
+    "it does not trust the client certificate: the authority in the server's tls-ca-cert-file must have signed"
+    " the file of 'cluster_tls_cert'",
 )
 
 
@@ -222,19 +226,19 @@ def _rejected(error: ssl.SSLCertVerificationError, of_service: bool) -> str:
     if code in _OTHER_NAME:
         or_else = "or set 'cluster_tls_check_host' to false if its authority signs for this cluster only"
         return (
-            f"its certificate is for another host ({words.rstrip('.')}): ask by a name that is in it"
-            f"{'' if of_service else ', add this one to it, ' + or_else}"
+            f"its certificate is for another host ({words.rstrip('.')}): use a name that it"
+            f" contains{'' if of_service else ', add this name to it, ' + or_else}"
         )
     if code == _NO_PURPOSE:
-        return "its certificate is not made for this purpose: its extendedKeyUsage needs serverAuth and clientAuth"
+        return "its certificate is not valid for this purpose: its extendedKeyUsage needs serverAuth and clientAuth"
     return f"its certificate was refused: {words}"
 
 
 def _failed(reason: str, text: str) -> str:
     if reason in _BY_REASON:
         return _BY_REASON[reason]
-    if reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":  # TLS 1.2 has no other word for a certificate that is missing
-        return f"it refused the handshake: it may want a client certificate, see 'cluster_tls_cert' ({text})"
+    if reason == "SSLV3_ALERT_HANDSHAKE_FAILURE":  # TLS 1.2 has no other alert for a missing certificate
+        return f"it refused the handshake: it may require a client certificate, see 'cluster_tls_cert' ({text})"
     return f"TLS failed: {text}"
 
 
@@ -256,29 +260,32 @@ def _trust(context: ssl.SSLContext, setting: str, file: str) -> None:
     try:
         context.load_verify_locations(cafile=Path(file).expanduser())
     except ssl.SSLError as error:
-        raise ConfigError(f"TLS: the file of {setting}, {file!r}, holds no certificate in PEM") from error
+        raise ConfigError(f"TLS: the file of {setting}, {file!r}, contains no certificate in PEM") from error
 
 
 def _first_certificate(setting: str, file: str) -> str:
     text = _readable(setting, file).decode("ascii", "replace")
     found = re.search(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.DOTALL)
     if found is None:
-        raise ConfigError(f"TLS: the file of {setting}, {file!r}, holds no certificate in PEM")
+        raise ConfigError(f"TLS: the file of {setting}, {file!r}, contains no certificate in PEM")
     return found[0]
 
 
 def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, str], password: str = "") -> None:
-    """Load certificate and key, each the name of a setting and its file. An empty file of the key: that of `cert`."""
+    """Load certificate and key, each the name of a setting and its file.
+
+    If the file of the key is empty, `cert` has the key.
+    """
     cert_setting, cert_file = cert
     key_setting, key_file = key if key[1] else cert
     _first_certificate(cert_setting, cert_file)
     text = _readable(key_setting, key_file)
     if b"PRIVATE KEY-----" not in text:
-        raise ConfigError(f"TLS: the file of {key_setting}, {key_file!r}, holds no private key in PEM")
+        raise ConfigError(f"TLS: the file of {key_setting}, {key_file!r}, contains no private key in PEM")
     if b"ENCRYPTED" in text and not password:
-        raise ConfigError(f"TLS: the key in the file of {key_setting}, {key_file!r}, has a pass phrase: take it off")
+        raise ConfigError(f"TLS: the key in the file of {key_setting}, {key_file!r}, has a pass phrase: remove it")
     try:
-        # never None: OpenSSL would ask the terminal for a pass phrase
+        # never None: OpenSSL would prompt for a pass phrase on the terminal
         context.load_cert_chain(Path(cert_file).expanduser(), Path(key_file).expanduser(), password)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
@@ -293,13 +300,13 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
 
 
 def _handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None) -> None:
-    """Let both make a connection in memory; ssl.SSLError if one refuses the other."""
+    """Run a handshake between both in memory; ssl.SSLError if one refuses the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=host),
         server.wrap_bio(to_server, to_client, server_side=True),
     ]
-    # Three turns each: with TLS 1.3 the server learns of the client's certificate in the last one.
+    # Three turns each: with TLS 1.3, the server receives the client's certificate in the last one.
     for _ in range(3):
         for end in ends:
             try:

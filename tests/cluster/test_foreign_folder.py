@@ -84,7 +84,7 @@ def test_a_settings_file_that_is_named_is_the_users_word(up: Up, folder: Path, m
 def test_the_program_of_a_settings_file_that_others_may_change_does_not_run(up: Up, folder: Path, place: str) -> None:
     settings_file(folder)
     (folder / place).chmod(0o777)
-    assert "may be written by everybody" in up(code=2)
+    assert "may be written by every user" in up(code=2)
     assert not (folder / "ran").exists()
 
 

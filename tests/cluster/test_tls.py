@@ -108,9 +108,9 @@ def test_a_server_that_cannot_be_reached_is_told_in_words_without_its_address_tw
     assert unreached(gone, tls=False) == "Connection refused"
     ended = redis.ConnectionError("Error while reading from 127.0.0.1:7000 : (104, 'Connection reset by peer')")
     assert (
-        unreached(ended, tls=False) == "Connection reset by peer (if it speaks TLS, say rediss:// instead of redis://)"
+        unreached(ended, tls=False) == "Connection reset by peer (if it uses TLS, write rediss:// instead of redis://)"
     )
-    assert "wants a client certificate" in unreached(ended, tls=True)
+    assert "requires a client certificate" in unreached(ended, tls=True)
     assert unreached(redis.TimeoutError("Timeout connecting to server"), tls=False) == "Timeout connecting to server"
 
 
@@ -137,11 +137,11 @@ def test_each_reason_why_there_is_no_connection_has_its_words(bare: LocalCluster
     address = settings.cluster_url.removeprefix("rediss://").split(",")[0]
     plain = replace(settings, cluster_url=f"redis://{address}")
     for said in refusals(plain):
-        assert "say rediss:// instead of redis://" in said
+        assert "write rediss:// instead of redis://" in said
     for said in refusals(replace(settings, cluster_tls_ca="")):
         assert "name the authority that signed it in 'cluster_tls_ca' (--cluster-tls-ca)" in said
     for said in refusals(replace(settings, cluster_tls_cert="", cluster_tls_key="")):
-        assert "wants a client certificate" in said
+        assert "requires a client certificate" in said
         assert "'cluster_tls_cert'" in said
     for wrong in (Authority(tmp_path / "other").sign("client"), expired(bare)):
         for said in refusals(replace(settings, cluster_tls_cert=str(wrong.cert), cluster_tls_key=str(wrong.key))):

@@ -177,7 +177,7 @@ def test_a_folder_that_others_may_write_is_not_used(
     load(folder)
     assert compiled == [1, 1]
     load(folder, add_model(2))
-    assert f"{folder} may be written by everybody" in caplog.text
+    assert f"{folder} may be written by every user" in caplog.text
     assert len(files(folder)) == 1
 
 

@@ -193,7 +193,7 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
     found = list(read_documents([tmp_path], on_error="skip", on_skip=skipped.append))
     assert [document.id for document in found] == ["a.txt"]
     assert [str(error) for error in skipped] == [f"{tmp_path}/shut: cannot list this folder: Permission denied"]
-    with pytest.raises(InvalidInput, match="cannot be listed"):
+    with pytest.raises(InvalidInput, match="cannot list this folder"):
         read(tmp_path)
 
 

@@ -47,7 +47,7 @@ def test_all_formats_read_the_same(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("set.csv", b"", "must end in"),
-        ("set.jsonl", b"", "holds no question"),
+        ("set.jsonl", b"", "contains no question"),
         ("set.jsonl", b'{"question": "Who?"}', "line 1 is not an example"),
         ("set.jsonl", b"[1]", "line 1 is not an example"),
         ("set.jsonl", json.dumps(ROWS[0]).encode() + b"\nnot json", "line 2 is not an example"),
@@ -58,11 +58,11 @@ def test_all_formats_read_the_same(tmp_path: Path) -> None:
         ("set.jsonl.gz", gzip.compress(b"{" * 9000, mtime=0)[:40], "cannot read"),
         ("set.json", b"{}", "is not SQuAD format"),
         ("set.json", b"[]", "is not SQuAD format"),
-        ("set.json", b'{"data": []}', "holds no question"),
+        ("set.json", b'{"data": []}', "contains no question"),
         ("set.json", b"\xff", "is not UTF-8"),
         ("set.json", b"[" * 100_000, "is not SQuAD format: RecursionError"),
         ("set.jsonl", b"[" * 100_000, "line 1 is not an example"),
-        ("set.jsonl", json.dumps({**ROWS[0], "question": "Wh\ud800?"}).encode(), "line 1: holds a lone surrogate"),
+        ("set.jsonl", json.dumps({**ROWS[0], "question": "Wh\ud800?"}).encode(), "line 1: contains a lone surrogate"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -85,7 +85,7 @@ def squad(paragraph: object) -> bytes:
         ({"context": "c", "qas": [{"answers": []}]}, r"qas\[0\] \(question 3\) must be an object with 'question'"),
         ({"context": "c", "qas": [{"question": "q"}]}, r"question 3\) must be an object with 'answers'"),
         ({"context": "c", "qas": [{"question": "q", "answers": [{}]}]}, r"question 3\).answers must be .* 'text'"),
-        ({"context": 5, "qas": [{"question": "q", "answers": []}]}, r"question 3\): question, context and"),
+        ({"context": 5, "qas": [{"question": "q", "answers": []}]}, r"question 3\): question, context, answers"),
         ({"context": "c", "qas": [{"question": " ", "answers": []}]}, r"question 3\): question or context is empty"),
     ],
 )

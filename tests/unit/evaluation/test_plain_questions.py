@@ -90,7 +90,7 @@ def test_all_fields_are_read(tmp_path: Path) -> None:
         ('{"question": "Who?", "answers": "Ada"}', "list of texts"),
         ('{"question": "Who?", "answers": [" "]}', "list of texts"),
         ('{"question": "Who?", "answers": [], "document": 1}', "must be texts"),
-        ('{"question": "Who?", "pattern": "("}', "no regular expression"),
+        ('{"question": "Who?", "pattern": "("}', "not a regular expression"),
         ('{"question": "Who?", "pattern": ""}', "1 to 1000 characters"),
         ('{"question": "\\ud800", "answers": []}', "lone surrogate"),
     ],
@@ -108,7 +108,7 @@ def test_labelled_examples_and_other_files_hold_no_plain_questions(tmp_path: Pat
     squad.write_text('{"question": "Who?", "answers": []}', encoding="utf-8")
     empty.write_text("\n", encoding="utf-8")
     assert not any(map(holds_plain_questions, (labelled, squad, empty)))
-    with pytest.raises(InvalidInput, match="holds no question"):
+    with pytest.raises(InvalidInput, match="contains no question"):
         load_plain_questions(empty)
     with pytest.raises(InvalidInput, match="cannot read"):
         load_plain_questions(tmp_path / "none.jsonl")

@@ -88,7 +88,7 @@ REFUSED: list[tuple[Call, str]] = [
     (((5,), {}), "int 5"),
     ((([5],), {}), "int 5"),
     ((("Who?",), {}), "cannot find questions"),
-    ((([{"question": [WHO], "context": [ADA]}, PAIR],), {}), "item 0 holds lists"),
+    ((([{"question": [WHO], "context": [ADA]}, PAIR],), {}), "item 0 contains lists"),
     (((), {"question": "who " * 600, "context": ADA}), "question has more than 512 tokens"),
     (((), {"question": WHO, "context": "a \ud800 b"}), "not valid Unicode"),
 ]
@@ -121,7 +121,7 @@ def test_a_pair_without_context_is_a_missing_key(qa: QuestionAnsweringPipeline) 
         ({"handle_impossible_answer": "no"}, "must be true or false"),
         ({"max_answer_length": 3}, "unknown parameter 'max_answer_length'"),
         ({"batch_size": 0}, "batch_size"),
-        ({"max_seq_len": 5}, "leaves no room"),
+        ({"max_seq_len": 5}, "leaves no tokens"),
     ],
 )
 def test_parameters_out_of_range_are_refused(

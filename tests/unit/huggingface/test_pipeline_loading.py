@@ -40,7 +40,7 @@ def test_defaults_of_calls_can_be_given_at_the_start(
 def test_a_task_that_is_not_there_and_arguments_without_effect() -> None:
     with pytest.raises(KeyError) as error:
         pipeline("summarization")
-    assert str(error.value).startswith("unknown task 'summarization': this is the pipeline of qa-cluster")
+    assert str(error.value).startswith("unknown task 'summarization': the pipeline of qa-cluster has only")
     with pytest.warns(UserWarning, match="torch_dtype has no effect"):
         pipeline("question-answering", torch_dtype="auto", framework=None)
     with pytest.raises(ValueError, match="unknown parameter 'max_length'"):

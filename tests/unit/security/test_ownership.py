@@ -42,7 +42,7 @@ def test_another_users_file_is_not_ones_own(file: Path, monkeypatch: pytest.Monk
 
 def test_a_file_that_everybody_may_write(file: Path) -> None:
     file.chmod(0o646)
-    assert objection(file) == "may be written by everybody"
+    assert objection(file) == "may be written by every user"
 
 
 @pytest.mark.parametrize(("name", "members", "own"), [("me", [], True), ("me", ["eve"], False), ("staff", [], False)])
@@ -67,9 +67,9 @@ def test_a_group_without_a_name_is_nobodys_own(file: Path, monkeypatch: pytest.M
 def test_a_folder_to_which_others_may_only_add(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
     assert objection(tmp_path, others_may_add=True) is None
-    assert objection(tmp_path) == "may be written by everybody"
+    assert objection(tmp_path) == "may be written by every user"
     tmp_path.chmod(0o777)
-    assert objection(tmp_path, others_may_add=True) == "may be written by everybody"
+    assert objection(tmp_path, others_may_add=True) == "may be written by every user"
 
 
 def test_another_users_link_to_ones_own_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,9 +81,9 @@ def test_a_key_of_another_certificate_and_one_with_a_pass_phrase_are_refused(
     subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
     with pytest.raises(ConfigError, match="has a pass phrase"):  # and nobody is asked for it
         service_context(str(pair.cert), str(locked))
-    with pytest.raises(ConfigError, match="given without 'cluster_tls_cert'"):
+    with pytest.raises(ConfigError, match="its certificate in 'cluster_tls_cert' is not"):
         TlsFiles(key=str(pair.key)).context()
-    with pytest.raises(ConfigError, match="given without 'http_tls_cert'"):
+    with pytest.raises(ConfigError, match="its certificate in 'http_tls_cert'"):
         service_context("", str(pair.key))
 
 
@@ -126,7 +126,7 @@ def test_a_worker_of_a_server_without_authority_trusts_its_certificate_only(auth
 def test_what_others_say_without_tls_is_no_matter_of_tls() -> None:
     assert meaning(OSError("no route")) == ""
     assert meaning(None) == ""
-    assert "say redis://" in meaning(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)"))
+    assert "write redis://" in meaning(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)"))
     assert "http://" in meaning(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), of_service=True)
 
 
