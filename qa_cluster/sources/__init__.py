@@ -1,1 +1,1 @@
-"""Makes clean text of documents as people keep them: RST, HTML, manual pages, PDF and others."""
+"""Extracts clean text from RST, HTML, manual pages, PDF and other document formats."""

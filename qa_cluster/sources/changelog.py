@@ -1,4 +1,4 @@
-"""Reads changelogs: each version is a heading with its date, below it what has changed."""
+"""Reads changelogs: each version is a heading with its date; its changes follow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENTRY = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """The text of a changelog in the form of Debian, of GNU, or of plain text with versions as headings."""
+    """Return the text of a changelog in the form of Debian, of GNU, or of plain text with versions as headings."""
     first = next((line for line in source.split("\n") if line.strip()), "")
     return _debian(source) if _DEBIAN.match(first) else read_plain(source, is_entry)
 

@@ -1,6 +1,6 @@
-"""The process that `limited` starts: reads requests from its standard input until that ends.
+"""The process that `limited` starts. It reads requests from its standard input until the input ends.
 
-A request is a line of JSON (name, format, size) and the file; a reply is its length in eight bytes and JSON.
+A request is a line of JSON (name, format, size) and the file. A reply is its length in eight bytes and JSON.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .extract import extract
 
 
 def main(memory_mib: int, cpu_seconds: int) -> None:
-    """Serve files, each within `cpu_seconds` of processor time."""
+    """Extract files, each within `cpu_seconds` of processor time."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # Libraries print: that must not get among the replies.
+    # Output of libraries must not mix with the replies.
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     warnings.simplefilter("ignore")
@@ -42,7 +42,7 @@ def main(memory_mib: int, cpu_seconds: int) -> None:
 def _limit(kind: int, value: int, *, soft_only: bool = False) -> None:
     _, most = resource.getrlimit(kind)
     hard = most if soft_only else value if most == resource.RLIM_INFINITY else min(value, most)
-    # Some systems do not have every limit; the parent's deadline holds in any case.
+    # Some systems lack some of the limits; the parent's deadline always applies.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
@@ -54,7 +54,7 @@ def _answer(data: bytes, name: str, forced: str, memory_mib: int) -> dict[str, A
         return {"error": "InputTooLong" if isinstance(error, InputTooLong) else "InvalidInput", "message": str(error)}
     except MemoryError:
         return {"error": "InvalidInput", "message": f"reading it takes more than {memory_mib} MiB of memory"}
-    except Exception as error:  # a parser's own failure concerns this file only
+    except Exception as error:  # a failure of a parser concerns only this file
         return {"error": "InvalidInput", "message": f"its parser failed: {type(error).__name__}: {error}"[:300]}
     return {
         "format": found,

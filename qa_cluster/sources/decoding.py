@@ -1,7 +1,13 @@
-"""Makes text of bytes: gzip is opened with a bound, the encoding is found out.
+"""Decodes bytes to text: gzip is unpacked up to a limit, and the encoding is detected.
 
-Byte order marks decide first, then UTF-8 if it is valid, then what the file says of itself (`declared`), then what
-charset-normalizer makes of it, in the end cp1252. Bytes that are no text are an InvalidInput.
+The first of these decides:
+
+- a byte order mark
+- UTF-8, if it is valid
+- the encoding that the file declares (`declared`)
+- the guess of charset-normalizer, and finally cp1252
+
+Bytes that are not text are an InvalidInput.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ def is_gzip(data: bytes) -> bool:
 
 
 def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
-    """The contents of a gzip file: InputTooLong if it is larger than `limit`, InvalidInput if it is damaged."""
+    """Return the contents of a gzip file: InvalidInput if it is damaged, InputTooLong if it is larger than `limit`."""
     parts: list[bytes] = []
     left = limit
     while data:
@@ -48,12 +54,12 @@ def gunzip(data: bytes, limit: int = MAX_TEXT_BYTES) -> bytes:
             raise InputTooLong(f"unpacks to more than {limit} bytes")
         if not stream.eof:
             raise InvalidInput("a gzip file that ends too early")
-        data = stream.unused_data.lstrip(b"\0")  # further members, as `cat a.gz b.gz` makes
+        data = stream.unused_data.lstrip(b"\0")  # further members, as in `cat a.gz b.gz`
     return b"".join(parts)
 
 
 def is_binary(data: bytes) -> bool:
-    """Whether bytes without a byte order mark are no text."""
+    """Whether bytes without a byte order mark are not text."""
     sample = data[:_SAMPLE]
     if not sample or any(sample.startswith(mark) for mark, _ in _BOMS):
         return False
@@ -62,7 +68,7 @@ def is_binary(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """The text of a file, with line ends as newlines."""
+    """Return the text of a file, with newlines as line ends."""
     return _decoded(data).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -72,9 +78,9 @@ def _decoded(data: bytes) -> str:
             try:
                 return data.decode(name)
             except UnicodeDecodeError as error:
-                raise InvalidInput(f"begins as {name.upper()}, but byte {error.start} is not") from error
+                raise InvalidInput(f"starts as {name.upper()}, but byte {error.start} is invalid") from error
     if is_binary(data):
-        raise InvalidInput("is no text: it holds control characters, as programs and pictures do")
+        raise InvalidInput("is not text: it contains control characters, as programs and pictures do")
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -88,10 +94,11 @@ def _guessed(data: bytes) -> str:
             return data.decode(codecs.lookup(declared[1].decode("ascii")).name)
         except (LookupError, UnicodeDecodeError):
             pass
-    from charset_normalizer import from_bytes  # slow to import, and seldom needed
+    from charset_normalizer import from_bytes  # slow to import, and rarely needed
 
     best = from_bytes(data[: 4 * _SAMPLE]).best()
-    # Its guess among the encodings of one byte is weak on short texts: these are cp1252 unless it is another script.
+    # charset-normalizer's guess among single-byte encodings is weak on short texts: they are cp1252 unless the script
+    # is another.
     if best is not None and (best.encoding in ("cp1252", "latin_1") or _is_sure(best.alphabets)):
         try:
             return data.decode(best.encoding)

@@ -1,4 +1,4 @@
-"""Extracts the text of a file of any format. It parses here: `limited` does the same in a process with limits."""
+"""Extracts the text of a file of any format in this process; `limited` does the same in a process with limits."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MAX_TEXT_LENGTH = 5_000_000
 
 
 def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
-    """The format of a file, and its title, text, sections and places.
+    """Return the format of a file, and its title, text, sections and places.
 
     Args:
-        data: the file; it may be gzip'd.
-        name: its name, whose ending tells the format as a rule.
-        forced: the format, one of `formats.FORMATS`; empty: it is found out.
+        data: the file, which may be gzipped.
+        name: its name; the ending usually shows the format.
+        forced: the format, one of `formats.FORMATS`; empty: detect it.
 
     Raises:
-        InvalidInput: the file is damaged, is no text, or holds none.
+        InvalidInput: the file is damaged, is not text, or contains no text.
         InputTooLong: it unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
     """
     if forced and forced not in formats.FORMATS:
@@ -35,7 +35,7 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
     except RecursionError as error:
         raise InvalidInput(f"is nested too deeply to be read as {found}") from error
     if not extracted.text.strip():
-        raise InvalidInput(f"holds no text (read as {found})")
+        raise InvalidInput(f"contains no text (read as {found})")
     if len(extracted.text) > MAX_TEXT_LENGTH:
         raise InputTooLong(f"has a text of {len(extracted.text)} characters, the limit is {MAX_TEXT_LENGTH}")
     if not extracted.title:
@@ -45,7 +45,7 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
 
 
 def _read(found: str, data: bytes, base: str) -> Extracted:
-    """Read one format. Its module is imported now: the libraries are slow to load."""
+    """Read one format. Its module is imported late, because the libraries are slow to load."""
     if found == "pdf":
         extracted: Extracted = _module("pdf").read(data)
     elif found in ("docx", "odt"):

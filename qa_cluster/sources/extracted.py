@@ -1,9 +1,13 @@
-"""What is extracted from a file, and the builder with which every format writes it.
+"""The text that is extracted from a file, and the builder with which every format writes it.
 
-The text is what a person would read, without markup: a blank line between paragraphs, each paragraph one line; a list
-item is a line that begins with ``- `` or its number; code keeps its lines, indented by four spaces; a row of a table is
-a paragraph ``header: cell, header: cell``, an entry of a definition list one of the form ``term: definition``. A
-heading is a paragraph of its own, and part of the path of the sections below it.
+The text is what a person would read, without markup:
+
+- A blank line separates paragraphs; each paragraph is one line.
+- A list item is a line that starts with ``- `` or its number.
+- Code keeps its lines, indented by four spaces.
+- A row of a table is a paragraph ``header: cell, header: cell``.
+- An entry of a definition list is a paragraph ``term: definition``.
+- A heading is a paragraph, and part of the path of the sections below it.
 """
 
 from __future__ import annotations
@@ -12,12 +16,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Part of what is stored: a text that another version has made counts as changed. Raise it with every change of results.
+# Part of what is stored: a text of another version counts as changed. Raise it with every change of results.
 EXTRACTOR_VERSION = 1
 
 MAX_HEADING = 200
 MAX_TERM = 80
-# Headings have the levels below; the terms of entries those from here on.
+# Headings have the levels below; the terms of entries have the levels from here.
 _ENTRY_LEVEL = 100
 INDENT = "    "
 
@@ -31,7 +35,7 @@ _LIGATURES = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of the text, in code points, and the headings above it, the outermost first."""
+    """A section of the text, in code points, with the headings above it, the outermost first."""
 
     start: int
     end: int
@@ -40,7 +44,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class ParagraphPlace:
-    """Where a paragraph begins: in the text, in code points, and in the source, as a line or page counted from 1."""
+    """The start of a paragraph: in the text, in code points, and in the source, as a line or page counted from 1."""
 
     start: int
     number: int
@@ -51,10 +55,10 @@ class Extracted:
     """The clean text of a file.
 
     Attributes:
-        title: from the document itself; empty if it has none.
-        sections: in order, without overlaps; text before the first heading is in none.
-        places: one for each paragraph whose place is known, in order.
-        unit: what places count, ``line`` or ``page``; empty if there are none.
+        title: the title in the document; empty if it has none.
+        sections: in order, without overlaps; text before the first heading has no section.
+        places: one for each paragraph whose position is known, in order.
+        unit: the unit of places, ``line`` or ``page``; empty without places.
     """
 
     title: str
@@ -65,7 +69,7 @@ class Extracted:
 
 
 def clean(text: str) -> str:
-    """A text on one line: white space as single spaces, without invisible characters and ligatures.
+    """Return a text on one line, with single spaces, without invisible characters and ligatures.
 
     >>> clean("An  eﬃ\u00adcient\\n fix")
     'An efficient fix'
@@ -74,16 +78,16 @@ def clean(text: str) -> str:
 
 
 def clean_characters(text: str) -> str:
-    """A text without invisible characters and ligatures; lines and spaces stay."""
+    """Return a text without invisible characters and ligatures; lines and spaces stay."""
     if text.isascii() and not _INVISIBLE.search(text):
         return text
     return _INVISIBLE.sub("", text.replace("\u2028", "\n").replace("\u2029", "\n\n")).translate(_LIGATURES)
 
 
 class TextBuilder:
-    """Puts blocks together to a text, and notes sections and places.
+    """Joins blocks to a text and records sections and places.
 
-    Every method takes a block of one kind and the line or page of the source where it begins (0: unknown). Empty blocks
+    Every method takes a block of one kind and the line or page of the source where it starts (0: unknown). Empty blocks
     are left out.
     """
 
@@ -99,11 +103,11 @@ class TextBuilder:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been written yet."""
+        """Whether no block is written yet."""
         return not self._parts
 
     def heading(self, level: int, text: str, at: int = 0) -> None:
-        """A heading; ``level`` counts from 1, and those of one level and below end the section before.
+        """Add a heading; ``level`` counts from 1. A heading ends the sections of its level and deeper levels.
 
         The first heading of level 0 is the document's title: it opens no section.
         """
@@ -120,24 +124,24 @@ class TextBuilder:
         self._add("heading", text, at)
 
     def paragraph(self, text: str, at: int = 0) -> None:
-        """A paragraph of prose."""
+        """Add a paragraph of prose."""
         self._add("paragraph", clean(text), at)
 
     def item(self, text: str, at: int = 0, marker: str = "-", depth: int = 0) -> None:
-        """A list item; ``depth`` counts from 0."""
+        """Add a list item; ``depth`` counts from 0."""
         text = clean(text)
         if text:
             self._add("item", f"{'  ' * min(depth, 8)}{marker} {text}", at)
 
     def definition(self, term: str, text: str, at: int = 0) -> None:
-        """A term with its definition; either may be empty."""
+        """Add a term with its definition; either may be empty."""
         term, text = clean(term), clean(text)
         if term and text:
             term += " " if term.endswith((":", "?", ".", "!")) else ": "
         self._add("paragraph", term + text, at)
 
     def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
-        """A definition whose term is a heading of what follows, until one of its depth or `end_entries`."""
+        """Add a definition whose term heads the next blocks, until an entry of its depth or `end_entries`."""
         term = clean(term)
         self.end_entries(depth)
         if term:
@@ -145,11 +149,11 @@ class TextBuilder:
         self.definition(term, text, at)
 
     def end_entries(self, depth: int) -> None:
-        """What follows belongs to no entry of this depth or a deeper one."""
+        """End all entries of this depth and deeper ones."""
         self._headings = [entry for entry in self._headings if entry[0] < _ENTRY_LEVEL + depth]
 
     def row(self, cells: Sequence[str], headers: Sequence[str] = (), at: int = 0) -> None:
-        """A row of a table, with the names of its columns where they are known."""
+        """Add a row of a table, with the names of its columns if they are known."""
         named = []
         for place, cell in enumerate(map(clean, cells)):
             header = clean(headers[place]).rstrip(":") if place < len(headers) else ""
@@ -158,7 +162,7 @@ class TextBuilder:
         self._add("paragraph", ", ".join(named), at)
 
     def table(self, rows: Iterable[Sequence[str]], has_header: bool, at: int = 0) -> None:
-        """A table row by row. The first column names its rows, so its header is not repeated."""
+        """Add a table row by row. The first column names its rows, so its header is not repeated."""
         headers: Sequence[str] = ()
         for number, cells in enumerate(rows):
             if number == 0 and has_header:
@@ -167,7 +171,7 @@ class TextBuilder:
             self.row(cells, headers, at)
 
     def code(self, text: str, at: int = 0) -> None:
-        """Lines that stay as they are."""
+        """Add lines that stay unchanged."""
         lines = [line.rstrip() for line in clean_characters(text).expandtabs(8).splitlines()]
         while lines and not lines[0]:
             lines.pop(0)
@@ -195,7 +199,7 @@ class TextBuilder:
         self._last = kind
 
     def build(self, title: str = "") -> Extracted:
-        """The text with its sections and places; `title` counts if no heading was the title."""
+        """Return the text with its sections and places. `title` is used if no heading was the title."""
         text = "".join(self._parts)
         ends = [*(start for start, _ in self._sections[1:]), len(text)][: len(self._sections)]
         sections = tuple(

@@ -1,4 +1,4 @@
-"""Which format a file has: by its name, else by its contents."""
+"""Detects the format of a file, by its name, else by its contents."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _ENDINGS = {
     ".txt": "",
     ".text": "",
 }
-# `gzip.1`, `printf.3posix`, `config.5ssl`; a release's `1.2` is one, too, if its contents say so.
+# `gzip.1`, `printf.3posix`, `config.5ssl`. `1.2` in a release also matches; its contents decide.
 _MANUAL = re.compile(r"\.[1-9n][a-z]{0,6}\Z")
 _CHANGELOG = re.compile(r"(change(s|log)?|news|history|releases?)([._-].*)?\Z", re.IGNORECASE)
-# Names without an ending, as READMEs have: letters, digits, dashes, perhaps with a word after a dot: `README.Debian`.
+# Names without an ending, such as READMEs: letters, digits, dashes, and possibly a word after a dot: `README.Debian`.
 _BARE = re.compile(r"[\w+-]+\Z|(readme|news|faq|todo|changelog|copying|install|history|authors|notes?)[.\w+-]*\Z", re.I)
 
 _HTML = re.compile(rb"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
@@ -41,7 +41,7 @@ _RST = re.compile(
     re.MULTILINE,
 )
 _MARKDOWN = re.compile(r"^(?:#{1,6} \S|```|~~~)|\[[^\[\]\n]++\]\([^()\s]++\)", re.MULTILINE)
-# A `# command` may be that of a shell.
+# `# command` may be a comment of a shell.
 _MARKDOWN_HEADING = re.compile(r"^##{1,2} [A-Z][^\n]*\n(?:\s*\n|$)|^# [A-Z][^\n]*\n\s*\n(?=[^#]*\]\()", re.MULTILINE)
 _DEBIAN_CHANGELOG = re.compile(r"\A\s*[a-z0-9][a-z0-9+.-]+ \([^()\s]+\) [\w -]+; urgency=", re.IGNORECASE)
 _ENTRY = re.compile(
@@ -53,13 +53,13 @@ _SAMPLE = 64 * 1024
 
 
 def base_name(name: str) -> str:
-    """The name of a file without folders and without .gz."""
+    """Return the name of a file without folders and without .gz."""
     last = PurePath(name).name
     return last[:-3] if last.lower().endswith(".gz") else last
 
 
 def may_be_document(name: str) -> bool:
-    """Whether a file of a folder is looked at: by its name it has a known format, or none that is known."""
+    """Whether a file of a folder may be a document: its name has a known format, or no known ending."""
     base = base_name(name)
     if base.startswith("."):
         return False
@@ -68,7 +68,7 @@ def may_be_document(name: str) -> bool:
 
 
 def format_of(name: str, data: bytes) -> str:
-    """The format of a file by its name, else by its contents; `data` is no longer gzip'd."""
+    """Return the format of a file by its name, else by its contents; `data` is already unpacked."""
     base = base_name(name)
     by_name = _ENDINGS.get(PurePath(base).suffix.lower(), "")
     if by_name:

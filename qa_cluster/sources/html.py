@@ -1,4 +1,4 @@
-"""Reads HTML: the content of a page without what surrounds it, as navigation, footers and scripts do."""
+"""Reads HTML: the content of a page without navigation, footers, scripts and similar parts."""
 
 from __future__ import annotations
 
@@ -31,21 +31,24 @@ _CHAPTER = re.compile(
 
 
 def read(source: str) -> Extracted:
-    """The text of an HTML page; its title is that of the first heading, else of ``<title>``."""
+    """Return the text of an HTML page; its title is its first heading, else ``<title>``."""
     parser = etree.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
     try:
         root = etree.fromstring(source.encode("utf-8", "replace"), parser)
     except etree.XMLSyntaxError as error:
         raise InvalidInput(f"no HTML: {error}") from error
     if root is None:
-        raise InvalidInput("no HTML: no element in it")
+        raise InvalidInput("is not HTML: it contains no element")
     named = root.find(".//title")
     title = clean(named.text or "") if named is not None else ""
     return write(content_of(root), title)
 
 
 def write(content: Any, title: str, level: int = 1) -> Extracted:
-    """The text of an element; `level` is that of the first heading, which is the title if it stands before all text."""
+    """Return the text of an element.
+
+    `level` is the level of the first heading, which is the title if no text precedes it.
+    """
     walker = _Walker(TextBuilder(), title)
     walker.walk(content)
     walker.flush()
@@ -54,14 +57,14 @@ def write(content: Any, title: str, level: int = 1) -> Extracted:
 
 
 class _Walker:
-    """Goes through the elements and writes a block whenever one ends."""
+    """Walks through the elements and writes a block whenever one ends."""
 
     def __init__(self, builder: TextBuilder, title: str) -> None:
         self.builder = builder
         self._words: list[str] = []
         self._at = 0
-        self._lead = ""  # goes before the next paragraph: `Note:`
-        self._marker: str | None = None  # of a list item whose text has not begun
+        self._lead = ""  # precedes the next paragraph: `Note:`
+        self._marker: str | None = None  # of a list item without text so far
         self._depth = 0
         self._entries = 0
         self._title_level = 0
@@ -69,7 +72,7 @@ class _Walker:
         self._term_at = 0
 
     def walk(self, element: Any) -> None:
-        """Write an element's text and what is below it."""
+        """Write an element's text and its children."""
         self._add(element.text, element)
         for child in element:
             if isinstance(child.tag, str):
@@ -106,7 +109,7 @@ class _Walker:
             self._definitions(element)
         elif name == "table":
             self._table(element)
-        elif name == "dt":  # without a list around it, as Markdown's definitions are
+        elif name == "dt":  # without a list around it, as in Markdown's definitions
             self._write_lead()
             self._term, self._term_at = [_text(element)], _line(element)
         else:
@@ -188,7 +191,7 @@ class _Walker:
         self.builder.entry(self._entries, ", ".join(filter(None, map(clean, terms))), text, before or at)
 
     def _write_lead(self) -> None:
-        """Write what waits for a paragraph and does not get one."""
+        """Write a lead that got no paragraph."""
         self.flush()
         if self._term:
             self._write_term()
@@ -196,7 +199,7 @@ class _Walker:
             self._marker = None
 
     def flush(self) -> None:
-        """Write the paragraph under way."""
+        """Write the current paragraph."""
         text, at = clean("".join(self._words)), self._at
         self._words, self._at = [], 0
         if not text:
@@ -222,7 +225,7 @@ def _line(element: Any) -> int:
 
 
 def _text(element: Any) -> str:
-    """All text of an element; block elements below it are apart, numbers of lines beside code are left out."""
+    """Return all text of an element. Block elements within it are separated, and line numbers of code are left out."""
     parts: list[str] = [element.text or ""]
     for child in element:
         if isinstance(child.tag, str) and not _CODE_NUMBERS.search(child.get("class") or ""):
@@ -234,7 +237,7 @@ def _text(element: Any) -> str:
 
 
 def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
-    """Whether a table only places what is in it: it has one column, or blocks that no cell of data has."""
+    """Whether a table only positions its contents: it has one column, or blocks that cells of data do not have."""
     if all(len(row) < 2 for row in cells):
         return True
     if table.get("role") == "presentation":

@@ -1,4 +1,4 @@
-"""Finds the content of an HTML page: the part that a reader came for, without what every page of its site repeats."""
+"""Finds the content of an HTML page, without the parts that every page of its site repeats."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MIN_SHARE = 0.4
 
 
 def content_of(root: Any) -> Any:
-    """The element that holds the content, from which boilerplate has been removed."""
+    """Return the element with the content, without boilerplate."""
     body = root.find("body") if root.find("body") is not None else root
     for element in list(body.iter()):
         if (
@@ -61,7 +61,7 @@ def _is_dropped(element: Any) -> bool:
 
 
 def _is_list_of_links(element: Any) -> bool:
-    """Whether an element is nothing but short links, as menus and tables of contents are."""
+    """Whether an element consists only of short links, as menus and tables of contents do."""
     links = [link for link in element.iter("a") if link.get("href")]
     goes_on = any(_GOES_ON.match("".join(link.itertext()).strip()) for link in links)
     if len(links) < (2 if goes_on else 4) or next(element.iter("h1", "h2", "pre"), None) is not None:
@@ -79,7 +79,7 @@ def _size(element: Any) -> int:
 
 
 def _remove(element: Any) -> None:
-    """Take an element out; the text behind it stays."""
+    """Remove an element; the text after it stays."""
     parent, tail = element.getparent(), element.tail
     if tail:
         before = element.getprevious()

@@ -1,7 +1,7 @@
-"""Extracts text in a process of its own, whose memory and time are limited: files may be damaged or hostile.
+"""Extracts text in a separate process with limits of memory and time, because files may be damaged or hostile.
 
-One process serves file after file; it is ended when it exceeds a limit or dies, which is an error of that file only,
-and the next file gets a new one. What a parser prints goes nowhere.
+One process extracts many files. It is killed if it exceeds a limit. Then, or if it dies, only the current file fails,
+and the next file gets a new process. Output of parsers is discarded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_REPLY_BYTES = 64 * 1024 * 1024
 MEMORY_MIB = 1536
 CPU_SECONDS = 60
-# Generous: a machine may be busy, and the processor's time is what counts.
+# Generous: a machine may be busy, and the processor time is the actual limit.
 WALL_SECONDS = 300.0
 FILES_PER_PROCESS = 1000
 _CHUNK = 1 << 16
@@ -49,7 +49,7 @@ class Extractor:
         cpu_seconds: int = CPU_SECONDS,
         wall_seconds: float = WALL_SECONDS,
     ) -> None:
-        """`forced` is the format of all files, one of `formats.FORMATS`; empty: each one's is found out."""
+        """`forced` is the format of all files, one of `formats.FORMATS`; empty: detect the format of each."""
         self.forced = forced
         self.counts: Counter[str] = Counter()
         self._memory_mib = memory_mib
@@ -75,7 +75,7 @@ class Extractor:
                     pipe.close()
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        """The format of a file, and its text; errors as of `extract.extract`, and InvalidInput beyond a limit."""
+        """Return the format of a file and its text; errors as in `extract.extract`, and InvalidInput beyond a limit."""
         if len(data) > MAX_FILE_BYTES:
             raise InputTooLong(f"{len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
         if self._served >= FILES_PER_PROCESS:
@@ -95,9 +95,9 @@ class Extractor:
         return reply["format"], _extracted(reply)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        # -P: the current folder, where the files may lie, is not searched for modules.
+        # -P: no modules are imported from the working directory, where the files may be.
         command = (sys.executable, "-P", "-m", _CHILD, str(self._memory_mib), str(self._cpu_seconds))
-        # A session of its own: an interrupt of the terminal is for us, and ends it through us.
+        # A new session: an interrupt on the terminal reaches only this process, which ends the child.
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -112,7 +112,7 @@ class Extractor:
         return process
 
     def _exchanged(self, process: subprocess.Popen[bytes], request: bytes) -> bytes:
-        """Send a request and return the reply: its length in eight bytes, then as many bytes."""
+        """Send a request and return the reply: its length in eight bytes, then the reply."""
         deadline = time.monotonic() + self._wall_seconds
         assert process.stdin is not None
         assert process.stdout is not None
@@ -124,7 +124,7 @@ class Extractor:
             while True:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise InvalidInput(f"its text was not there after {self._wall_seconds:g} s")
+                    raise InvalidInput(f"its text was not extracted within {self._wall_seconds:g} s")
                 for key, _ in selector.select(left):
                     if key.fd == to_child:
                         unsent = self._sent(process, to_child, unsent)

@@ -1,4 +1,4 @@
-"""Reads Markdown: CommonMark with tables, and what MyST and MkDocs write around it as far as it has words."""
+"""Reads Markdown: CommonMark with tables, and the text in MyST's and MkDocs' extensions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _LABELLED = frozenset(
 
 
 def read(source: str) -> Extracted:
-    """The text of a Markdown file; its title is its first heading, or that of its front matter."""
+    """Return the text of a Markdown file; its title is its first heading, or the title in its front matter."""
     title = ""
     front = _FRONT.match(source)
     if front:
@@ -87,7 +87,7 @@ def read(source: str) -> Extracted:
 
 
 def _with_code(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Fences get their line, which their renderer writes at the inner element, as their own element."""
+    """Give fences their line as an attribute of their own element; their renderer writes it at the inner element."""
     for token in tokens:
         if token.type in ("fence", "code_block"):
             from html import escape
@@ -99,7 +99,7 @@ def _with_code(tokens: Sequence[Token]) -> Sequence[Token]:
 
 
 def _with_definitions(tokens: Sequence[Token]) -> Sequence[Token]:
-    """A paragraph that begins with a colon defines the one before it, or the first line of its own."""
+    """Make a paragraph that starts with a colon the definition of the previous one, or of its first line."""
     found: list[Token] = []
     for place, token in enumerate(tokens):
         children = token.children or []
@@ -129,21 +129,21 @@ def _is_definition(children: Sequence[Token], at: int) -> bool:
 
 
 def _plain(source: str) -> str:
-    """The source with roles as their words, and directives as what they hold, line by line."""
+    """Return the source with roles as their words and directives as their contents, line by line."""
     reader = _PlainLines()
     return "\n".join(reader.plain(line) for line in source.split("\n"))
 
 
 class _PlainLines:
-    """Goes through the lines; each becomes one line, so that their numbers stay."""
+    """Processes the lines; each becomes one line, so that line numbers stay."""
 
     def __init__(self) -> None:
-        self._fences: list[tuple[str, bool]] = []  # open ones: their mark, and whether they are directives taken away
-        self._admonition: int | None = None  # how far it is indented
-        self._options = False  # those of a directive may follow
+        self._fences: list[tuple[str, bool]] = []  # open fences: their mark, and whether they are removed directives
+        self._admonition: int | None = None  # its indentation
+        self._options = False  # options of a directive may follow
 
     def plain(self, line: str) -> str:
-        """The line without what is no Markdown."""
+        """Return the line without extensions of Markdown."""
         if self._admonition is not None:
             if line.strip() and len(line) - len(line.lstrip(" ")) < self._admonition + 4:
                 self._admonition = None
@@ -184,7 +184,7 @@ class _PlainLines:
 
 
 def _directive(name: str, argument: str) -> str:
-    """The line in place of a directive's first line: its label or argument."""
+    """Return the line that replaces a directive's first line: its label or argument."""
     base = name.rpartition(":")[2]
     if base in _NAMES:
         return f"{_NAMES[base]} {argument}:"

@@ -1,4 +1,4 @@
-"""Reads Office files: .docx with python-docx, which need not be installed, and .odt with lxml."""
+"""Reads Office files: .docx with python-docx, which is optional, and .odt with lxml."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _opened(data: bytes, what: str) -> zipfile.ZipFile:
 
 
 def read_docx(data: bytes) -> Extracted:
-    """The text of a .docx file; its title is that of the first heading, or of its properties."""
+    """Return the text of a .docx file; its title is its first heading, or the title in its properties."""
     try:
         import docx
         from docx.table import Table
@@ -68,7 +68,7 @@ def _docx_paragraph(builder: TextBuilder, paragraph: Any) -> None:
 
 
 def read_odt(data: bytes) -> Extracted:
-    """The text of an .odt file."""
+    """Return the text of an .odt file."""
     builder = TextBuilder()
     parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False)
     with _opened(data, ".odt") as archive:
@@ -80,7 +80,7 @@ def read_odt(data: bytes) -> Extracted:
             raise InvalidInput(f"the .odt file cannot be read: {error}"[:300]) from error
     body = content.find(".//{*}body/{*}text")
     if body is None:
-        raise InvalidInput("the .odt file holds no text")
+        raise InvalidInput("the .odt file contains no text")
     _odt(body, builder, 0)
     title = about.find(f".//{_TITLE}") if about is not None else None
     return builder.build() if builder.title else builder.build(clean(title.text or "") if title is not None else "")

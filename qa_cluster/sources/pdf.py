@@ -1,4 +1,4 @@
-"""Reads PDF with pypdf, which need not be installed."""
+"""Reads PDF with pypdf, which is optional."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_PAGES = 20_000
 
 
 def read(data: bytes) -> Extracted:
-    """The text of a PDF file, with pages as places; lines that most pages begin or end with are left out."""
+    """Return the text of a PDF file, with pages as places; lines at the start or end of most pages are left out."""
     try:
         from pypdf import PdfReader
         from pypdf.errors import PyPdfError
@@ -44,13 +44,13 @@ def read(data: bytes) -> Extracted:
         raise InvalidInput(f"the PDF cannot be read: {type(error).__name__}: {error}"[:300]) from error
     found = read_lines(_numbered(pages), unit="page", hyphenated=True)
     if not found.text:
-        raise InvalidInput("the PDF holds no text: its pages may be pictures")
+        raise InvalidInput("the PDF contains no text: its pages may be pictures")
     return Extracted(title or found.title, found.text, found.sections, found.places, found.unit)
 
 
 def _title(reader: Any) -> str:
     title = clean(str(getattr(reader.metadata, "title", "") or ""))
-    # Programs put the name of their own file there.
+    # Programs write the name of their own file here.
     return "" if title.lower().endswith((".doc", ".docx", ".tex", ".dvi", ".indd", ".qxd", ".odt")) else title
 
 

@@ -1,7 +1,7 @@
-"""Reads plain text as people lay it out: headings by their form, paragraphs that go over several lines, lists, code.
+"""Reads plain text by its layout: headings, paragraphs of several lines, lists, code.
 
-Headings are lines that are underlined, boxed, numbered, written in capitals, marked with stars (Emacs' outlines), or
-the questions of an FAQ (``Q: ..``).
+Headings are lines that are underlined, boxed, numbered, in capitals, or marked with stars (Emacs' outlines), and the
+questions of an FAQ (``Q: ..``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CODE_MARKS = re.compile(
     r"^[ \t]*(?:[$%#>] |[./~]?/\S|\w+=\S|[{}\[\]<|;&])|[;{}\\|]$|\w\(.{0,200}\)$|--?\w", re.MULTILINE
 )
 _PROSE_WORD = re.compile(r"[(\"'`*_\[]*[A-Za-z][a-z]*(?:['\u2019-][A-Za-z]+)?[)\"'`*_\].,;:!?]*\Z")
-# A date at the beginning of a line begins an entry of a history.
+# A date at the start of a line starts an entry of a history.
 _STAMP = re.compile(r"[ \t]*\d{4}[/.-]\d\d?[/.-]\d\d?\b")
 _CONTENTS = re.compile(r"[ \t]*(?:\d+\.?[ \t]+)?(?:table of )?contents:?[ \t]*\Z", re.IGNORECASE)
 _CONTENTS_LINE = re.compile(
@@ -43,7 +43,7 @@ _SHORT = 50
 
 @dataclass
 class _Block:
-    """Lines between blank lines, with the number of the first one."""
+    """Lines between blank lines, with the number of the first line."""
 
     at: int
     lines: list[str]
@@ -53,7 +53,7 @@ EntryOf = Callable[[str], bool]
 
 
 def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
-    """The text of a plain file; lines for which `is_entry` holds are headings (versions of a changelog)."""
+    """Return the text of a plain file; lines for which `is_entry` holds are headings (versions of a changelog)."""
     lines = clean_characters(source.replace("\f", "\n\n")).expandtabs(8).split("\n")
     return read_lines(list(enumerate(lines, 1)), is_entry=is_entry)
 
@@ -65,7 +65,7 @@ def read_lines(
     hyphenated: bool = False,
     is_entry: EntryOf = lambda line: False,
 ) -> Extracted:
-    """The text of lines, each with its line or page; `hyphenated`: words are divided at the ends of lines."""
+    """Return the text of lines, each with its line or page; `hyphenated`: words are divided at the ends of lines."""
     reader = _Reader(TextBuilder(unit), lines, hyphenated, is_entry)
     return reader.read()
 
@@ -98,7 +98,7 @@ class _Reader:
         return self._builder.build()
 
     def _is_contents(self, lines: list[str]) -> bool:
-        """Whether a block belongs to a table of contents: it repeats all headings, and looks like every question."""
+        """Whether a block belongs to a table of contents: it repeats all headings and looks like every question."""
         if _CONTENTS.match(lines[0]):
             self._in_contents = True
             lines = [line for line in lines[1:] if not _RULE.match(line)]
@@ -132,7 +132,7 @@ class _Reader:
         self._body(lines, at)
 
     def _heading(self, lines: list[str], at: int, is_first: bool) -> int:
-        """Write a heading that the block begins with; how many lines it takes."""
+        """Write a heading at the start of the block; return the number of its lines."""
         line = lines[0]
         text = line.strip()
         if len(lines) > 2 and _RULE.match(line) and not _RULE.match(lines[1]) and _RULE.match(lines[2]):
@@ -212,7 +212,7 @@ class _Reader:
         return self._is_outline and _STAR.match(line) is not None and (line.startswith("**") or self._is_entry(line))
 
     def _body(self, lines: list[str], at: int) -> None:
-        """Write what is no heading: list, code, definition or paragraph."""
+        """Write a block that is not a heading: list, code, definition or paragraph."""
         if _ANSWER.match(lines[0]) and not _ITEM.match(lines[0]):
             lines = [_ANSWER.sub(lambda match: " " * len(match[0]), lines[0], count=1), *lines[1:]]
             lines[0] = " " * (_indent(lines[1]) if len(lines) > 1 else self._margin) + lines[0].strip()
@@ -273,7 +273,7 @@ class _Reader:
             self._builder.paragraph(self._joined(lines), at)
 
     def _is_code(self, lines: list[str]) -> bool:
-        """Whether lines stay as they are: columns, commands and the like, or lines that nobody filled."""
+        """Whether lines stay unchanged: columns, commands and similar lines, or lines that are not filled."""
         texts = [line.strip() for line in lines]
         wide = sum(bool(_COLUMNS.search(text)) for text in texts)
         if len(lines) > 1 and wide * 2 > len(lines) and not _justified(texts):
@@ -297,7 +297,7 @@ class _Reader:
         return text
 
     def _hyphen(self, text: str, following: str) -> str:
-        """Two lines of which the first ends in a hyphen: the hyphen stays where the document has the word with it."""
+        """Join two lines at a hyphen; the hyphen stays if the document has the word with it elsewhere."""
         head = re.split(r"[^\w-]", text)[-1][:-1]
         tail = re.match(r"[\w-]*", following)
         end = tail[0] if tail else ""
@@ -341,7 +341,7 @@ def _is_underlined(lines: Sequence[str], place: int) -> bool:
 
 
 def _is_item_of(lines: Sequence[str], place: int) -> bool:
-    """Whether a list begins in the middle of a block: its first item is marked clearly."""
+    """Whether a list starts in the middle of a block: its first item is marked clearly."""
     found = _ITEM.match(lines[place])
     if found is None or found[2] == "o" or (found[2][-1] in ".)" and found[2].strip("(.)") not in ("1", "a", "i")):
         return False
@@ -355,13 +355,13 @@ def _ends_in_hyphen(text: str) -> bool:
 
 
 def _is_prose(texts: Sequence[str]) -> bool:
-    """Whether most words are plain ones."""
+    """Whether most words are plain words."""
     words = " ".join(texts).split()
     plain = sum(_PROSE_WORD.match(word) is not None for word in words)
     return len(words) > 3 and plain * 10 >= len(words) * 7
 
 
 def _justified(texts: Sequence[str]) -> bool:
-    """Whether the wide spaces are those of justified lines: all lines but the last are equally long."""
+    """Whether the wide spaces come from justified lines: all lines but the last are equally long."""
     lengths = [len(text) for text in texts[:-1]]
     return bool(lengths) and max(lengths) - min(lengths) <= 2 and min(lengths) > _SHORT

@@ -1,4 +1,4 @@
-"""The words of a role of Sphinx or MyST: what its text would read as on a page."""
+"""The words of a role of Sphinx or MyST, as they appear on a page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATHS = frozenset(("doc", "download"))
 
 
 def words_of_role(name: str, text: str) -> str:
-    """The words of ``:name:`text```.
+    """Return the words of ``:name:`text```.
 
     >>> words_of_role("meth", "~flask.Flask.run"), words_of_role("ref", "the page <label>"), words_of_role("pep", "8")
     ('run', 'the page', 'PEP 8')

@@ -1,7 +1,7 @@
-"""Reads reStructuredText with docutils; what Sphinx adds comes out as its words.
+"""Reads reStructuredText with docutils, with the words of Sphinx' extensions.
 
 Roles and directives that docutils does not know are registered before a file is parsed, by the names that occur in it.
-No file is included and no HTML passed through.
+No file is included, and no HTML is passed through.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _REGISTERED: set[str] = set()
 
 
 def read(source: str) -> Extracted:
-    """The text of an RST file; its title is its only top heading, else the first heading."""
+    """Return the text of an RST file; its title is its only top heading, else the first heading."""
     _register(source)
     tree = publish_doctree(_resolved_labels(source), settings_overrides=_SETTINGS)
     writer = _Writer(TextBuilder())
@@ -99,7 +99,7 @@ def _known_directives() -> frozenset[str]:
 
 
 def _resolved_labels(source: str) -> str:
-    """``:ref:`label``` of a label of the same file becomes the heading below the label, as on a page."""
+    """Replace ``:ref:`label``` by the heading below the label, if the label is in the same file, as on a page."""
     known = {match[1].lower(): match[3].strip() for match in _LABEL.finditer(source)}
     if not known:
         return source
@@ -119,7 +119,7 @@ def _role(  # noqa: PLR0917 - docutils calls it so
 
 
 class _AnyOption(dict[str, Any]):
-    """Options of any name, whose values stay as they are."""
+    """Options of any name, with unchanged values."""
 
     def __missing__(self, name: str) -> Any:
         return directives.unchanged
@@ -135,7 +135,7 @@ class _Any(Directive):
     option_spec: ClassVar[Any] = _AnyOption({"class": directives.unchanged})
 
     def run(self) -> list[nodes.Node]:
-        """The nodes of its words."""
+        """Return the nodes of its words."""
         name, argument = self.named, " ".join(" ".join(self.arguments).split())
         base = name.rpartition(":")[2]
         if name in _CODE or base in _CODE:
@@ -183,7 +183,7 @@ class _Any(Directive):
 
 
 class _Writer:
-    """Goes through the tree of a document."""
+    """Walks through the tree of a document."""
 
     def __init__(self, builder: TextBuilder) -> None:
         self.builder = builder
@@ -207,7 +207,7 @@ class _Writer:
         ]
 
     def write(self, node: nodes.Element) -> None:
-        """Write all below a node."""
+        """Write all children of a node."""
         for child in node.children:
             if isinstance(child, nodes.Element):
                 self._element(child)
@@ -230,7 +230,7 @@ class _Writer:
 
     def _section(self, node: nodes.Element) -> None:
         if isinstance(node.parent, nodes.document):
-            # the only section of a document bears its title
+            # the only section of a document has its title
             alone = sum(isinstance(child, nodes.section) for child in node.parent.children) == 1
             self._level = -1 if alone else 0
         self._level += 1
@@ -309,7 +309,7 @@ class _Writer:
             self.builder.entry(self._entries, term, text, line or at)
 
     def _write_lead(self) -> None:
-        """Write what waits for a paragraph and does not get one."""
+        """Write a lead that got no paragraph."""
         self._write_term("", 0)
         if self._lead:
             lead, self._lead = self._lead, ""
@@ -340,13 +340,13 @@ def _line(node: nodes.Element) -> int:
 
 
 def _words(node: nodes.Element) -> str:
-    """The text of a node without references to footnotes, comments and pictures."""
+    """Return the text of a node without references to footnotes, comments and pictures."""
     parts: list[str] = []
     for child in node.children:
         if isinstance(child, nodes.Text):
             parts.append(child.astext())
         elif isinstance(child, nodes.problematic):
-            # a name that is not known, |version|, or a footnote that is not there, [1]_
+            # an unknown name, |version|, or a missing footnote, [1]_
             parts.append(re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", child.astext()))
         elif isinstance(
             child, nodes.footnote_reference | nodes.citation_reference | nodes.image | nodes.raw | nodes.Invisible

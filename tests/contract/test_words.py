@@ -84,7 +84,6 @@ PENDING = (
     "qa_cluster/ranking",
     "qa_cluster/reading",
     "qa_cluster/shard_functions.py",
-    "qa_cluster/sources",
     "qa_cluster/tracing.py",
     "setup.py",
     "tests/api",

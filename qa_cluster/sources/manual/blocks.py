@@ -1,4 +1,4 @@
-"""Collects the words of a manual page until a block ends, and writes it: paragraph, entry with its tag, item, code."""
+"""Collects the words of a block of a manual page and writes it: paragraph, entry with its tag, item, code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from ..extracted import TextBuilder, clean
 from .lines import JOIN
 
-# Tags that only mark a list's items.
+# Tags that only mark the items of a list.
 _BULLETS = frozenset(["•", "-", "*", "+", "o", "–", "—", "○", "□", "·", "●"])
 _NUMBER = re.compile(r"\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)]\Z|\[\d{1,3}\]\Z")
 _JOINS = re.compile(rf"(?<![ \t])[ \t]*+(?:{JOIN}[ \t]*+)++")
@@ -15,12 +15,12 @@ _MAX_TAGS = 12
 
 
 def joined(words: list[str], between: str = " ") -> str:
-    """Words as one text; where a mark says so, without a space."""
+    """Join words to one text, without a space where a mark says so."""
     return _JOINS.sub("", between.join(words)) if any(JOIN in word for word in words) else between.join(words)
 
 
 class Blocks:
-    """The block under way, and how deep it is indented."""
+    """The current block and its indentation."""
 
     def __init__(self, builder: TextBuilder) -> None:
         self._builder = builder
@@ -36,45 +36,45 @@ class Blocks:
         return clean(joined(self._words))
 
     def add(self, text: str, at: int) -> None:
-        """Words of the block; in literal text, a line of it."""
+        """Add words to the block; in literal text, a line."""
         self._at = self._at or at
         self._words.append(text)
 
     def indent(self, by: int) -> None:
-        """Begin (1) or end (-1) an indentation."""
+        """Start (1) or end (-1) an indentation."""
         self.flush()
         self._depth = max(0, self._depth + by)
         if by < 0:
             self._builder.end_entries(self._depth + 1)
 
     def paragraph(self) -> None:
-        """A new paragraph, which belongs to no tag of this depth."""
+        """Start a paragraph, which belongs to no tag of this depth."""
         self.flush()
         self._builder.end_entries(self._depth)
 
     def line_break(self) -> None:
-        """A new line: what was written so far is a paragraph, but a tag without text still waits for it."""
+        """Start a new line: the text so far is a paragraph, but a tag without text keeps waiting for its text."""
         if any(word.strip() for word in self._words):
             self.flush()
 
     def close(self) -> None:
-        """The end of a section."""
+        """End the section."""
         self.flush()
         self._depth = 0
         self._builder.end_entries(0)
 
     def begin_tag(self) -> None:
-        """A new tag comes. One without text stands beside it: they share theirs."""
+        """Prepare for a tag. It shares its text with a previous tag that has no text."""
         if any(word.strip() for word in self._words) or len(self._tags) >= _MAX_TAGS or self._is_mark():
             self.flush()
 
     def further_tag(self) -> None:
-        """One more tag for the same text."""
+        """Prepare for one more tag for the same text."""
         if any(word.strip() for word in self._words):
             self.flush()
 
     def tag(self, text: str, at: int) -> None:
-        """The tag of the paragraph that follows."""
+        """Set the tag of the next paragraph."""
         self._at = self._at or at
         text = clean(joined([text]))
         if text:
@@ -84,7 +84,7 @@ class Blocks:
         return len(self._tags) == 1 and (self._tags[0] in _BULLETS or _NUMBER.match(self._tags[0]) is not None)
 
     def literal(self, is_literal: bool) -> None:
-        """Begin or end literal text."""
+        """Start or end literal text."""
         if is_literal != self.is_literal:
             if any(word.strip() for word in self._words):
                 self.flush()

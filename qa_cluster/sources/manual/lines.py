@@ -1,7 +1,7 @@
-"""Reads the language of roff: lines, strings, registers, conditions and a page's own macros; and the escapes in a text.
+"""Parses roff: lines, strings, registers, conditions, a page's own macros, and the escapes in a text.
 
-What it makes of a page are `Line`s: text, or a macro of man or mdoc with its arguments. It knows as much of roff as
-manual pages use. Nothing is executed and no other file is read; a page that expands without end is cut off.
+The result of a page are `Line`s: text, or a macro of man or mdoc with its arguments. The parser knows the part of roff
+that manual pages use. It executes nothing and reads no other file. A page that expands without end is cut off.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from qa_cluster.errors import InvalidInput
 
-# Stands between two pieces of text that are written without a space between them.
+# Between two pieces of text that are joined without a space.
 JOIN = "\x01"
 
 MAX_LINES = 400_000
@@ -29,7 +29,7 @@ _INTEGER = re.compile(r"[-+]?\d+")
 _COMPARISON = re.compile(r"\(?\s*([-+]?\d+)[a-z]?\s*(>=|<=|==|=|>|<)\s*([-+]?\d+)[a-z]?\s*\)?")
 _CONDITION = re.compile(r"\s*(!?)\s*(?:([ntoev])(?![\w(])|([dr])\s*(\S+)|(.))", re.DOTALL)
 
-# A page's own definitions of these are left alone: they only set type.
+# A page's own definitions of these macros are ignored: they only set type.
 KNOWN = frozenset(
     re.findall(
         r"\S+",
@@ -68,7 +68,7 @@ _SINGLE = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a page after expansion: a macro with its arguments, or text, where `macro` is empty."""
+    """A line of a page after expansion: a macro with its arguments, or text if `macro` is empty."""
 
     number: int
     macro: str
@@ -88,7 +88,7 @@ class Page:
         self._left = MAX_LINES
 
     def lines(self) -> Iterator[Line]:
-        """What is to be set, in order."""
+        """Yield the lines to set, in order."""
         return self._run(self._lines, 0)
 
     def _run(self, lines: list[tuple[int, str]], depth: int) -> Iterator[Line]:
@@ -96,7 +96,7 @@ class Page:
         while at < len(lines):
             self._left -= 1
             if self._left < 0:
-                raise InvalidInput(f"its macros make more than {MAX_LINES} lines")
+                raise InvalidInput(f"its macros expand to more than {MAX_LINES} lines")
             number, line = lines[at]
             at += 1
             name, rest = _request(line)
@@ -138,7 +138,7 @@ class Page:
         return found, body
 
     def _after_condition(self, rest: str) -> str:
-        """What follows a condition, unexpanded: a block, or the words after it."""
+        """Return what follows a condition, unexpanded: a block, or the words after it."""
         match = _CONDITION.match(rest)
         if match is None:
             return ""
@@ -212,7 +212,7 @@ class Page:
                 self._macros[new] = self._macros[old] if keep else self._macros.pop(old)
 
     def _expanded(self, text: str) -> str:
-        """A text with its strings and registers in their places; other escapes stay."""
+        """Return a text with its strings and registers expanded; other escapes stay."""
         for _ in range(MAX_DEPTH):
             if "\\*" not in text and "\\n" not in text:
                 break
@@ -227,7 +227,7 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _joined(source: str) -> Iterator[tuple[int, str]]:
-    """The lines without comments; one that ends in a backslash goes on in the next."""
+    """Yield the lines without comments; a line that ends in a backslash continues in the next line."""
     held, first = "", 0
     for number, raw in enumerate(source.split("\n"), 1):
         line = _COMMENT.sub(r"\1", raw)
@@ -291,7 +291,7 @@ def _with_arguments(line: str, arguments: list[str]) -> str:
 
 
 def split_arguments(text: str) -> list[str]:
-    """The arguments of a macro: words, or texts in double quotes, where two of them are one.
+    """Return the arguments of a macro: words, or texts in double quotes, in which two double quotes mean one.
 
     >>> split_arguments('-f "a ""b"" c" d\\\\ e')
     ['-f', 'a "b" c', 'd\\\\ e']
@@ -337,7 +337,7 @@ _ESCAPE = re.compile(
 
 
 def unescaped(text: str) -> str:
-    """A text with its escapes resolved.
+    """Return a text with its escapes resolved.
 
     >>> unescaped(r"\\fB\\-f\\fR, \\-\\-force\\ \\(aqx\\(aq")
     "-f, --force\\xa0'x'"

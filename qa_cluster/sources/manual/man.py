@@ -1,7 +1,7 @@
-"""Reads manual pages written with the macros of man(7); those of mdoc(7) go to `mdoc`.
+"""Reads manual pages with the macros of man(7); pages with the macros of mdoc(7) go to `mdoc`.
 
-A tag with its paragraph (``.TP``, ``.IP``) is an entry ``tag: text`` and part of the path of what follows it, so that a
-sentence in the middle of an option's description has the option's name beside it.
+A tag with its paragraph (``.TP``, ``.IP``) becomes an entry ``tag: text`` and part of the path of the following blocks.
+A sentence in the middle of an option's description therefore has the option's name in its path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME_SECTIONS = ("NAME", "BEZEICHNUNG", "NOM", "NOMBRE", "NOME")
 
 
 def read(source: str, base: str) -> Extracted:
-    """The text of a manual page; its title is ``gzip(1) - compress or expand files``."""
+    """Return the text of a manual page; its title is ``gzip(1) - compress or expand files``."""
     lines = list(Page(source).lines())
     builder = TextBuilder()
     if any(line.macro in ("Dd", "Sh", "Dt") for line in lines[:400]) and not any(line.macro == "SH" for line in lines):
@@ -43,7 +43,7 @@ def read(source: str, base: str) -> Extracted:
     found = builder.build(title)
     if not found.text:
         target = next((line.text.strip() for line in lines if line.macro == "so"), "")
-        raise InvalidInput(f"a page that only points to {target!r}" if target else "no text is in this manual page")
+        raise InvalidInput(f"a page that only refers to {target!r}" if target else "this manual page contains no text")
     return found if found.title else builder.build(base)
 
 
@@ -52,7 +52,7 @@ class _ManReader:
         self._blocks = Blocks(builder)
         self._builder = builder
         self._name = self._section = self._title = ""
-        self._heading = 0  # the level of a heading that comes in the next line
+        self._heading = 0  # the level of a heading whose text is in the next line
         self._section_is_name = False
         self._awaits_tag = False
         self._link = ""
@@ -60,7 +60,7 @@ class _ManReader:
             "TH": self._begin,
             "SH": lambda line, words: self._head(1, line, words),
             "SS": lambda line, words: self._head(2, line, words),
-            # some pages have macros of these names of their own
+            # some pages define macros with these names
             "Sh": lambda line, words: self._head(1, line, words),
             "Ss": lambda line, words: self._head(2, line, words),
             "TP": self._tag,
@@ -114,7 +114,7 @@ class _ManReader:
             else:
                 self._break()
         elif line.text[0] in " \t" and not self._blocks.is_literal and not self._awaits_tag:
-            self._break()  # in roff, a line that begins with a space breaks
+            self._break()  # in roff, a line that starts with a space breaks
             self._add(line, unescaped(line.text))
         else:
             self._add(line, unescaped(line.text))
@@ -132,7 +132,7 @@ class _ManReader:
 
     def _break(self) -> None:
         if self._section_is_name:
-            return  # the names of some pages are on several lines
+            return  # some pages have their names on several lines
         self._blocks.line_break()
 
     def _begin(self, line: Line, words: list[str]) -> None:

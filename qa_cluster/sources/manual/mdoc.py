@@ -1,4 +1,4 @@
-"""Reads manual pages written with the macros of mdoc(7)."""
+"""Reads manual pages with the macros of mdoc(7)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUOTES = {
 }  # fmt: skip
 _OPENS = {name: pair[0] for name, pair in _QUOTES.items() if name[-1] == "o"}
 _CLOSES = {"Oc": "]", "Dc": '"', "Qc": '"', "Sc": "'", "Pc": ")", "Bc": "]", "Ac": ">", "Brc": "}", "Xc": "", "Ec": ""}
-# Their words stay as they are.
+# Macros whose words stay unchanged.
 _PLAIN = frozenset(
     re.findall(
         r"\S+",
@@ -49,19 +49,19 @@ class _List:
 
 
 class MdocReader:
-    """Writes a page's blocks."""
+    """Writes the blocks of a page."""
 
     def __init__(self, builder: TextBuilder) -> None:
         self._builder = builder
         self._blocks = Blocks(builder)
         self._lists: list[_List] = []
         self._name = self._command = self._section = self._description = ""
-        self._head: list[str] | None = None  # the head of an item, while it goes on to .Xc
+        self._head: list[str] | None = None  # the head of an item, while it continues to .Xc
         self._is_synopsis = False
         self._spaced = True
 
     def read(self, lines: Sequence[Line]) -> str:
-        """Write the page; returns its title."""
+        """Write the page and return its title."""
         for line in outside_tables(lines, self._blocks, self._builder):
             if line.macro:
                 self._macro(line)
@@ -178,7 +178,10 @@ class MdocReader:
         self._builder.code(joined([self._inline([unescaped(word) for word in line.arguments])]), line.number)
 
     def _inline(self, words: Sequence[str]) -> str:
-        """The text of words with macros among them; ends of enclosures go around what follows them on the line."""
+        """Return the text of words with macros among them.
+
+        Ends of enclosures surround the words that follow on the line.
+        """
         pieces: list[str] = []
         closing: list[str] = []
         at = 0
@@ -217,14 +220,14 @@ class MdocReader:
         return self._alone(macro, marks) if first is None else self._of_words(macro, first, own, marks)
 
     def _alone(self, macro: str, marks: list[str]) -> list[str]:
-        """A macro without words of its own."""
+        """Process a macro without words."""
         if macro == "Nm":
             return [self._command or self._name, *marks]
         name = {"Fl": "-" if marks else "-" + JOIN, "Ar": "file ...", "Ex": _EXITS.format(self._command or self._name)}
         return [name[macro], *marks] if macro in name else [_SYSTEMS.get(macro, ""), *marks]
 
     def _of_words(self, macro: str, first: int, own: list[str], marks: list[str]) -> list[str]:
-        """A macro with words of its own, of which number `first` is the first that is no punctuation."""
+        """Process a macro with its words; number `first` is the first that is not punctuation."""
         after = first + 1
         end = max(place for place, word in enumerate(own) if word not in _CLOSING) + 1  # punctuation follows
         if macro == "Nm":

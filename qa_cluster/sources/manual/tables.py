@@ -15,7 +15,10 @@ _ALTERNATING = ("BR", "BI", "IB", "IR", "RB", "RI")
 
 
 def outside_tables(lines: Iterable[Line], blocks: Blocks, builder: TextBuilder) -> Iterator[Line]:
-    """The lines outside tables. Each table is written once its ``.TE`` comes, or the next table, or the page's end."""
+    """Yield the lines outside tables.
+
+    A table is written at its ``.TE``, at the next table, or at the end of the page.
+    """
     table: list[Line] | None = None
     for line in lines:
         if line.macro == "TS":
@@ -33,7 +36,7 @@ def outside_tables(lines: Iterable[Line], blocks: Blocks, builder: TextBuilder) 
 
 
 def _read_table(lines: Sequence[Line], builder: TextBuilder) -> None:
-    """Write a table, whose lines stand between ``.TS`` and ``.TE``."""
+    """Write a table, whose lines are between ``.TS`` and ``.TE``."""
     if not lines:
         return
     at, tab, formats, start = lines[0].number, "\t", "", 0

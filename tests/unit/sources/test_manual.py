@@ -207,7 +207,7 @@ def test_a_page_that_multiplies_itself_is_refused() -> None:
 
 
 def test_a_page_that_only_points_to_another_is_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"only points to 'man1/b\.1'"):
+    with pytest.raises(InvalidInput, match=r"only refers to 'man1/b\.1'"):
         man.read(".so man1/b.1\n", "a.1")
 
 
