@@ -1,8 +1,7 @@
 """The prose of the repository: Markdown, comments, docstrings and messages, with their lines.
 
-`prose` returns a file's text in which everything else is masked: each other character is a NUL, and line breaks stay.
-A phrase that continues in the next comment line or string literal is therefore found, and code between two comments
-keeps them apart.
+`prose` masks all other characters of a file as NUL and keeps line breaks. A phrase that continues in the next comment
+line or string literal is therefore found, and code between two comments separates them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-# Comments and string literals of C, JavaScript and Lua; a literal comes first, so that "//" within one is no comment.
+# Comments and string literals of C, JavaScript and Lua. Literals come first, so that "//" in a literal starts no
+# comment.
 _TOKENS = {
     "c": re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.DOTALL),
     "js": re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|`(?:\\.|[^`\\])*`|//[^\n]*|/\*.*?\*/', re.DOTALL),
@@ -37,7 +37,7 @@ def _python(text: str, messages: bool) -> Iterator[tuple[int, int]]:
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    opens = True  # no code stands before the token in its statement: a string is a docstring
+    opens = True  # no code precedes the token in its statement, so that a string is a docstring
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         begin, end = (starts[row - 1] + column for row, column in (token.start, token.end))
         literal = token.type in (tokenize.STRING, _FSTRING) and (messages or (opens and '"""' in token.string[:4]))
@@ -60,13 +60,13 @@ def _spans(name: str, text: str, messages: bool) -> Iterator[tuple[int, int]]:
 
 
 def prose(name: str, text: str, *, messages: bool = True) -> str:
-    """The prose of the file `name`, the rest masked. Without `messages`, string literals are masked, too."""
+    """Return the file `name` with all but its prose masked. Without `messages`, string literals are masked as well."""
     found = []
     here = 0
     for begin, end in _spans(name, text, messages):
         gap, part = text[here:begin], text[begin:end]
         found.append(_masked(gap))
-        # A literal of one word is a name, unless it continues the one before.
+        # A literal of one word is a name, unless it continues the previous literal.
         if part[0] in "\"'`" and (gap.strip() or not here) and not re.search(r"\w\s+\w", part):
             part = _masked(part)
         part = _SIGNS.sub(lambda sign: " " * len(sign[0]), part)

@@ -1,6 +1,6 @@
 """The imports of a tree of Python files, resolved to modules, and their faults.
 
-Every import counts: at the top, under TYPE_CHECKING, inside a function; absolute, relative or of a submodule.
+Every import counts: at the top, under TYPE_CHECKING, or inside a function; absolute, relative or of a submodule.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.harness.programs import ROOT
 
-# The points of the star, which know the core and not each other.
+# The points of the star, which import the core and not each other.
 POINTS = ("gears", "models", "api", "cluster")
 FOLDERS = ("qa_cluster", *POINTS)
 
@@ -25,14 +25,14 @@ def _imports(source: str) -> list[ast.Import | ast.ImportFrom]:
 
 @dataclass(frozen=True)
 class Tree:
-    """Modules by their dotted names, each with its source; `packages` are those that are an ``__init__.py``."""
+    """Modules by their dotted names, each with its source; `packages` are the ``__init__.py`` files."""
 
     sources: Mapping[str, str]
     packages: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, folder: Path, package: str) -> Tree:
-        """The tree of a folder's files, whose import name is `package`."""
+        """Read a folder's files; `package` is its import name."""
         sources: dict[str, str] = {}
         packages = set()
         for path in sorted(folder.rglob("*.py")):
@@ -45,7 +45,7 @@ class Tree:
         return cls(sources, frozenset(packages))
 
     def imports(self, module: str) -> set[str]:
-        """The dotted names that a module imports, in full: ``from a import b`` is ``a.b``."""
+        """Return the dotted names that a module imports, in full: ``from a import b`` is ``a.b``."""
         found: set[str] = set()
         for node in _imports(self.sources[module]):
             if isinstance(node, ast.Import):
@@ -64,7 +64,7 @@ class Tree:
         return ".".join((*parts, *(node.module or "").split("."))).rstrip(".")
 
     def imported_modules(self, module: str) -> set[str]:
-        """Modules of this tree that a module imports."""
+        """Return the modules of this tree that a module imports."""
         return {known for name in self.imports(module) if (known := self._module_of(name)) and known != module}
 
     def _module_of(self, name: str) -> str:
@@ -74,19 +74,19 @@ class Tree:
 
 
 def tree_of(folder: str) -> Tree:
-    """The tree of one of `FOLDERS`."""
+    """Return the tree of one of `FOLDERS`."""
     return Tree.read(ROOT / folder, folder if folder == "qa_cluster" else f"qa_cluster.{folder}")
 
 
 def room_of(module: str, rooms: Mapping[str, object]) -> str | None:
-    """The room of a module: that with the longest name that is a prefix of the module's."""
+    """Return the room of a module: the room with the longest name that is a prefix of the module's name."""
     while module and module not in rooms:
         module = module.rpartition(".")[0]
     return module or None
 
 
 def wrong_directions(tree: Tree, rooms: Mapping[str, frozenset[str]]) -> list[str]:
-    """Imports that lead from a room to one that it may not know."""
+    """Return the imports from a room into a room that it may not import."""
     found = []
     for module in tree.sources:
         room = room_of(module, rooms)
@@ -98,7 +98,7 @@ def wrong_directions(tree: Tree, rooms: Mapping[str, frozenset[str]]) -> list[st
 
 
 def circle(tree: Tree) -> list[str] | None:
-    """Modules that import each other in a circle, with the first one again at the end; None without a circle."""
+    """Return modules that import each other in a circle, with the first one again at the end; None without a circle."""
     edges = {module: sorted(tree.imported_modules(module)) for module in tree.sources}
     done: set[str] = set()
     path: list[str] = []
@@ -118,6 +118,6 @@ def circle(tree: Tree) -> list[str] | None:
 
 
 def in_order(package: str, *rooms: str) -> Iterator[tuple[str, frozenset[str]]]:
-    """Rooms of a package from the bottom up: each may know all rooms before it."""
+    """Yield the rooms of a package from the bottom up: each may import all rooms before it."""
     names = [f"{package}.{room}" for room in rooms]
     return ((name, frozenset(names[:index])) for index, name in enumerate(names))

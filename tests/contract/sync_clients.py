@@ -73,7 +73,7 @@ def cluster_client(source: str) -> str:
 
 
 def _is_call(node: ast.stmt) -> bool:
-    """Whether a statement is a public method of the asynchronous client, without its opening and closing."""
+    """Whether a statement is a public method of the asynchronous client, except opening and closing."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.decorator_list:
         return False
     return not node.name.startswith("_") and node.name not in {"open", "aclose"}
@@ -98,7 +98,7 @@ def _method(node: ast.stmt, source: str) -> str:
 
 
 def formatted(text: str) -> str:
-    """A text without its unused imports, as `make lint` wants it."""
+    """Return a text without its unused imports, formatted as `make lint` requires."""
     for command in (("check", "--quiet", "--fix", "--select", "I,F401"), ("format", "--quiet")):
         name = ["--stdin-filename", str(CLIENTS / "generated.py"), "-"]
         program = [sys.executable, "-m", "ruff", *command, *name]

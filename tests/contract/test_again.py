@@ -1,4 +1,4 @@
-"""What runs failed tests again forgives chance, and nothing else."""
+"""A run of failed tests forgives chance, and no other failure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_that_fails(number):
 
 
 def after_a_whole_run(folder: Path, tests: int, red: set[int]) -> None:
-    """A suite, all of whose tests have failed once; in which further runs they fail, counted from 2."""
+    """A suite whose tests have all failed once; `red` has the further runs in which they fail, counted from 2."""
     (folder / "test_suite.py").write_text(SUITE.format(tests=tests, red=red))
     (folder / "pytest.ini").write_text("[pytest]\n")
     for number in range(tests):

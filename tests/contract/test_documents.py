@@ -23,7 +23,7 @@ PATHS = {
 TEXTS = {name: path.read_text() for name, path in PATHS.items()}
 COMMANDS: Any = typer.main.get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-# The command filter makes it; clients do not send it.
+# The command filter adds it; clients do not send it.
 PRIVATE = {"RG.INNERHOOK"}
 # Names with underscores in documents that are not settings.
 OTHER_NAMES = {
@@ -35,12 +35,12 @@ OTHER_NAMES = {
 
 
 def section(document: str, heading: str) -> str:
-    """The text under a heading, up to the next one of its level."""
+    """Return the text under a heading, up to the next heading of its level."""
     return TEXTS[document].split(f"\n## {heading}\n")[1].split("\n## ")[0]
 
 
 def spans(text: str) -> list[str]:
-    """The texts between backticks in running text."""
+    """Return the texts between backticks outside code blocks."""
     return [" ".join(found.split()) for found in re.findall(r"`([^`]+)`", re.sub(r"```.*?```", "", text, flags=re.S))]
 
 
@@ -68,7 +68,7 @@ def test_subcommands() -> None:
 
 
 def written_commands() -> Iterator[tuple[str, str]]:
-    """Every command of ours that a document names, in running text and in blocks, with the document."""
+    """Yield every command of this project that a document names, in text and in blocks, with the document."""
     for name, text in TEXTS.items():
         in_blocks = [
             step.command for block in blocks(name, text) if block.info == "console" for step in steps(block.text)
@@ -79,7 +79,7 @@ def written_commands() -> Iterator[tuple[str, str]]:
 
 
 def missing(command: str) -> str:
-    """The first target of make, subcommand or option in a command that does not exist; empty if all do."""
+    """Return the first target of make, subcommand or option of a command that does not exist; empty if all exist."""
     program, *words = re.sub(r"""ARGS=(["']).*?\1""", "", command).split()
     if program == "make":
         return next((word for word in words if re.fullmatch(r"[a-z-]+", word) and word not in TARGETS), "")
@@ -91,7 +91,7 @@ def missing(command: str) -> str:
         here = here.commands[words.pop(0)]
         options |= {name for parameter in here.params for name in (*parameter.opts, *parameter.secondary_opts)}
     if here.context_settings.get("ignore_unknown_options"):
-        return ""  # a program of its own parses the options
+        return ""  # another program parses the options
     known = options | {"--help", "-h"}
     return next((word for word in words if word.startswith("--") and word.partition("=")[0] not in known), "")
 
@@ -130,7 +130,7 @@ def test_version_is_in_the_changelog() -> None:
 
 
 def paths(text: str) -> Iterator[str]:
-    """Paths of this checkout that stand between backticks; a star stands for anything."""
+    """Yield the paths of this checkout between backticks; a star matches anything."""
     for span in spans(text):
         if re.fullmatch(r"(?:qa_cluster|gears|models|api|cluster|native|tests|docs)/[\w./*-]*", span):
             yield span

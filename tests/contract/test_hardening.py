@@ -1,4 +1,4 @@
-"""The native module is built with what makes an overrun end the server; the lock file has what serving needs."""
+"""The native module is built with protection against overruns; the lock file has what serving needs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_without_a_compiler_the_installation_says_what_to_install(tmp_path: Path
 
 
 def pinned(file: str) -> dict[str, str]:
-    """The versions in a file of pinned packages, by normalised name."""
+    """Return the versions in a file of pinned packages, by normalised name."""
     found = re.findall(r"^([\w.-]+)==([^\s\\]+)", (ROOT / file).read_text(), re.MULTILINE)
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found}
 

@@ -1,4 +1,4 @@
-"""Limits that stand in the native module and in Python are the same numbers."""
+"""Limits of the native module and of Python are the same numbers."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def test_limits_of_the_index(ours: int, name: str) -> None:
 
 
 def test_what_is_ranked_can_be_watched() -> None:
-    """Each sentence of a ranking may be of another document."""
+    """Each sentence of a ranking may be from another document."""
     assert min(native()["INDEX_MAX_HITS"], native()["INDEX_MAX_WATCHED_DOCUMENTS"]) >= MAX_RANK_COUNT

@@ -1,4 +1,4 @@
-"""One name, one thing: no two public classes of the product have the same name."""
+"""No two public classes of the product have the same name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.contract.rooms import FOLDERS, Tree, tree_of
 
 
 def shared(trees: Iterable[Tree]) -> dict[str, list[str]]:
-    """The public classes of which there are several, with the modules that have them."""
+    """Return the names of several public classes, with their modules."""
     found = defaultdict(list)
     for tree in trees:
         for module, source in tree.sources.items():

@@ -1,7 +1,7 @@
-"""The C files of `native/` live in rooms, and includes between rooms point one way; no two parts include each other.
+"""The C files of `native/` are in rooms; includes between rooms point one way; no two parts include each other.
 
-A part is a `.c` file with the header of its name. A `.c` file defines what its header declares: else a call could lead
-to a part without an include. The tests break every rule once on purpose, in sources made for them.
+A part is a `.c` file with the header of its name. A `.c` file defines what its header declares; otherwise a call could
+reach a part without an include. Each rule is broken once in sources written for the test.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.soak.planted import PROOFS
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 MAX_PARTS = 15
-# The rooms, and which others each may include. The files at the top, in no room, put them together.
+# The rooms, and the other rooms that each may include. The files at the top are in no room and connect them.
 BELOW: dict[str, set[str]] = {
     "index": set(),
     "server": set(),
@@ -29,13 +29,14 @@ BELOW: dict[str, set[str]] = {
     "worker": {"server", "jobs", "functions"},
 }
 TOP = {"module", "info", "cmd_rg"}
-# A library is one part in many files that knows no room. Rooms see only its public header, which stands for it here.
+# A library is one part in many files that includes no room. Rooms include only its public header, which represents it
+# here.
 LIBRARY = "index"
 PUBLIC = "index/index.h"
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-# A prototype begins in the first column, where neither a type's members nor a function's calls are.
+# A prototype starts in the first column, unlike members of types and calls.
 PROTOTYPE = re.compile(r"^(?!static|typedef|return|extern|#)[a-z]\w*[\w \*]*?[ \*](\w+)\([^;{}]*\);", re.MULTILINE)
 
 Sources = Mapping[str, str]
@@ -58,7 +59,7 @@ def library() -> dict[str, str]:
 
 
 def room(name: str) -> str:
-    """The folder of a file; "" for those at the top."""
+    """Return the folder of a file; "" at the top."""
     folder = PurePosixPath(name).parent.as_posix()
     return "" if folder == "." else folder
 
@@ -72,7 +73,7 @@ def included(text: str) -> list[str]:
 
 
 def misplaced(files: Iterable[str]) -> list[str]:
-    """Files in no room, and rooms with too many parts to keep in mind."""
+    """Return the files in no room, and rooms with too many parts."""
     names = list(files)
     lost = [name for name in names if room(name) not in BELOW and part(name) not in TOP]
     crowded = [
@@ -84,7 +85,7 @@ def misplaced(files: Iterable[str]) -> list[str]:
 
 
 def upward(files: Sources) -> list[str]:
-    """Includes that lead to a room which the file's room may not know, or to no file."""
+    """Return the includes of a room that the file's room may not include, or of a file that does not exist."""
     found = []
     for name, text in files.items():
         known = {room(name)} | BELOW.get(room(name), set(BELOW))
@@ -94,7 +95,7 @@ def upward(files: Sources) -> list[str]:
 
 
 def edges(files: Sources) -> dict[str, set[str]]:
-    """The parts that each part includes, from its header or from its code."""
+    """Return the parts that each part includes, in its header or in its code."""
     graph: dict[str, set[str]] = {part(name): set() for name in files}
     for name, text in files.items():
         graph[part(name)] |= {part(target) for target in included(text)} - {part(name)}
@@ -102,7 +103,7 @@ def edges(files: Sources) -> dict[str, set[str]]:
 
 
 def circles(files: Sources) -> list[str]:
-    """The parts from which includes lead back to themselves."""
+    """Return the parts whose includes lead back to themselves."""
     graph = edges(files)
 
     def reached(start: str) -> set[str]:
@@ -122,7 +123,7 @@ def declared(text: str) -> Iterator[str]:
 
 
 def foreign(files: Sources) -> list[str]:
-    """Functions that a header declares and that its own `.c` file does not define, and prototypes outside headers."""
+    """Return functions that a header declares and its `.c` file does not define, and prototypes outside headers."""
     found = []
     for name, text in files.items():
         if room(name) == LIBRARY:
@@ -155,7 +156,7 @@ def test_no_parts_include_each_other() -> None:
 
 
 def strayed(files: Sources) -> list[str]:
-    """Includes of the library's files that lead out of it."""
+    """Return the includes of the library's files that lead out of it."""
     return [
         f"{name} includes {target}" for name, text in files.items() for target in included(text) if target not in files
     ]

@@ -1,4 +1,4 @@
-"""The wheel has what git has; and an installed wheel works anywhere, also in the folder of a checkout."""
+"""The wheel has the files of git, and an installed wheel works in every directory, also in a checkout."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Installed:
-    """An environment with the wheel in it, for a user whose current folder is the checkout."""
+    """An environment with the wheel, for a user whose working directory is the checkout."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.bin = folder / "environment" / "bin"
         venv.create(self.bin.parent, symlinks=True)
         pip("--python", self.bin / "python", "install", "--no-deps", "--no-index", wheel)
-        # It has the dependencies of this environment, but not this project's editable installation: Python searches a
-        # folder that a .pth file names, but does not read the .pth files in it.
+        # The environment uses the dependencies of this one, but not this project's editable installation: Python
+        # searches a folder that a .pth file names, but ignores the .pth files in it.
         (site,) = (self.bin.parent / "lib").glob("*/site-packages")
         places = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
         (site / "dependencies.pth").write_text("".join(f"{place}\n" for place in places))

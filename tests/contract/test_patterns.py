@@ -84,7 +84,7 @@ def seconds(run: Callable[[str], object], text: str) -> float:
 
 
 def growth(run: Callable[[str], object], written: str, shortest: int = SHORTEST) -> str:
-    """The first attack whose time grows more than linearly; empty if there is none."""
+    """The first attack whose time grows more than linearly; empty if all times are linear."""
     for texts in zip(*(attacks(written, times * shortest) for times in (1, 2, 16, 32)), strict=True):
         for short, long in (texts[:2], texts[2:]):  # a cubic pattern shows at once, and must not run on the longest
             once = seconds(run, short)

@@ -1,4 +1,4 @@
-"""The README is short and in its order, and other files of the checkout support what it shows and claims."""
+"""The README is short and ordered, and other files of the checkout support what it shows and claims."""
 
 from __future__ import annotations
 

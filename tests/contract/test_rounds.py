@@ -67,7 +67,7 @@ def test_what_was_started_ends_in_any_case(tmp_path: Path) -> None:
 
 
 def test_a_round_that_is_ended_leaves_no_server(tmp_path: Path) -> None:
-    """A server has a session of its own and no environment to know it by, and outlives the tests that a signal ends."""
+    """A server has its own session and no environment that identifies it, and survives tests that a signal ends."""
     sleep = "import time; time.sleep(600)"
     start = f"subprocess.Popen([sys.executable, '-S', '-c', '{sleep}'], start_new_session=True, env={{}})"
     script = tmp_path / "round.py"
@@ -81,24 +81,24 @@ def test_a_round_that_is_ended_leaves_no_server(tmp_path: Path) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process has not ended; one that has is a zombie until its new parent looks."""
-    with suppress(OSError):  # it is gone
+    """Whether a process has not ended; an ended process is a zombie until its new parent reaps it."""
+    with suppress(OSError):  # it has ended
         return "Z (" not in Path(f"/proc/{pid}/status").read_text()
     return False
 
 
 def zombies(parent: int) -> int:
-    """The ended processes that their parent has not asked about."""
+    """Return the number of ended processes that their parent has not reaped."""
     found = 0
     for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # it is gone
+        with suppress(OSError):  # it has ended
             state, above = Path("/proc", name, "stat").read_text().rpartition(")")[2].split(maxsplit=2)[:2]
             found += state == "Z" and int(above) == parent
     return found
 
 
 def test_orphans_that_have_ended_are_forgotten(tmp_path: Path) -> None:
-    """Thousands of them made every look at the processes slow, and with these the tests of later rounds."""
+    """Thousands of zombies made every scan of the processes slow, and with it the tests of later rounds."""
     script, all_ended = tmp_path / "round.py", tmp_path / "all ended"
     script.write_text(
         "import pathlib, subprocess, time\n"

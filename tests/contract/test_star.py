@@ -1,7 +1,7 @@
-"""Imports form a star: gears, models, api and cluster know the core of qa_cluster and themselves, never each other.
+"""Imports form a star: gears, models, api and cluster import the core of qa_cluster and themselves, never each other.
 
-Within a point, and within the core, the folders are rooms that know each other one way only; and no file imports
-itself, directly or through others.
+Within a point, and within the core, the folders are rooms that import each other one way only. No file imports itself,
+directly or through others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CLUSTER = "qa_cluster.cluster"
 SERVICE = "qa_cluster.api"
 MODELS = "qa_cluster.models"
 
-# Which others each room may know. A room is a folder with all below it, or a file with a place of its own.
+# The other rooms that each room may import. A room is a folder with all below it, or a file that is listed here.
 CORE_ROOMS = {
     f"qa_cluster.{name}": frozenset(f"qa_cluster.{below}" for below in known)
     for name, known in {
@@ -44,7 +44,7 @@ CORE_ROOMS = {
 GEARS_ROOMS = dict(
     in_order(GEARS, "calling", "shard", "inference", "runs", "registrations", "scripting", "process", "worker")
 )
-# the runtime's public side, the only part that the functions of qa-cluster may use
+# the public API of the runtime, the only part that the functions of qa-cluster may import
 FUNCTION_ROOMS = {name: below | {API} for name, below in in_order(FUNCTIONS, "state", "shard", "readers")}
 FUNCTION_ROOMS |= dict.fromkeys((f"{FUNCTIONS}.answering", f"{FUNCTIONS}.indexing"), frozenset({*FUNCTION_ROOMS, API}))
 FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
@@ -66,14 +66,15 @@ MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
 API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
 
-# In a checkout, qa_cluster also finds what is beside its folder: itself again, and files that no installed package has.
+# In a checkout, qa_cluster also finds the files next to its folder: itself again, and files that no installed package
+# has.
 SECOND_COPIES = {f"qa_cluster.{name}": frozenset[str]() for name in ("qa_cluster", "tests", "setup")}
 
 
 def outside(folder: str, tree: Tree) -> list[str]:
-    """Imports that break the star."""
+    """Return the imports that break the star."""
     forbidden = {f"qa_cluster.{point}": frozenset[str]() for point in POINTS if point != folder}
-    forbidden |= {point: frozenset() for point in POINTS}  # `import gears` from the checkout would be a second copy
+    forbidden |= {point: frozenset() for point in POINTS}  # `import gears` in the checkout would import a second copy
     forbidden |= SECOND_COPIES
     return [
         f"{module} imports {name}"
@@ -119,7 +120,7 @@ def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[s
 
 
 def beyond_the_api(tree: Tree) -> list[str]:
-    """Imports of functions past the public API of the runtime, and imports of functions by the runtime."""
+    """Return imports of functions past the public API of the runtime, and imports of functions by the runtime."""
     found = []
     for module in tree.sources:
         of_functions = module.startswith(f"{FUNCTIONS}.")

@@ -1,4 +1,4 @@
-"""The synchronous clients are what the asynchronous ones generate."""
+"""The synchronous clients are the generated ones."""
 
 from __future__ import annotations
 

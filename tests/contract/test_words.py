@@ -1,6 +1,6 @@
-"""Docstrings, comments, messages and documents are written in the usual words of the field.
+"""Docstrings, comments, messages and documents use the usual words of the field.
 
-`PHRASES` lists what needs a second reading. A finding is printed as ``file:line: phrase``.
+`PHRASES` lists phrases that readers stumble over. The test prints each finding as ``file:line: phrase``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 from tests.contract.prose import prose
 from tests.harness.programs import ROOT
 
-# Write instead:
+# Each comment says what to write instead.
 PHRASES = (
-    # the noun that is meant, or the active voice: no document, each client, the client that...
+    # the noun, or the active voice: no document, each client, the client that
     *("nobody", "everybody", "somebody", "no one", "whoever", "whichever", "whomever", "whom"),
     *("that one", "such a one", "that which", "those which", "one which", "no such thing", "ours", "theirs"),
     *("is that of", "as that of", "is that which", "than that of", "what is there", "what it is of"),
@@ -58,9 +58,9 @@ def _pattern(phrase: str) -> str:
 
 
 _PHRASE = re.compile("|".join(map(_pattern, sorted(PHRASES, key=len, reverse=True))), re.IGNORECASE)
-# Files whose text another program fixes: path -> phrases, and why they stay.
+# Files whose text another program defines: path -> phrases, and the reason.
 EXCEPTIONS: dict[str, tuple[frozenset[str], str]] = {}
-# Folders and files that are not rewritten yet. An entry goes with its last finding.
+# Folders and files that are not rewritten yet. Remove an entry with its last finding.
 PENDING = (
     "Makefile",
     "api",
@@ -91,7 +91,6 @@ PENDING = (
     "tests/client",
     "tests/cluster",
     "tests/conformance",
-    "tests/contract",
     "tests/deploy",
     "tests/functions",
     "tests/fuzz",
@@ -100,10 +99,8 @@ PENDING = (
     "tests/index",
     "tests/model",
     "tests/module",
-    "tests/parity",
     "tests/soak",
     "tests/system",
-    "tests/unit",
     "tests/yardstick",
 )
 # String literals of these folders are data: questions, documents, asserted texts.
@@ -113,7 +110,7 @@ LEFT_OUT = ("LICENSE", "tests/contract/test_words.py")
 
 
 def findings(name: str, text: str) -> Iterator[tuple[int, str]]:
-    """The listed phrases in the prose of a file, with their lines."""
+    """Yield the listed phrases in the prose of a file, with their lines."""
     masked = prose(name, text, messages=not name.startswith(DATA))
     for found in _PHRASE.finditer(masked):
         yield masked.count("\n", 0, found.start()) + 1, " ".join(found[0].split())
@@ -137,7 +134,7 @@ def found() -> list[tuple[str, str]]:
 
 
 def _pending(name: str) -> str | None:
-    """The entry of `PENDING` that covers a file."""
+    """Return the entry of `PENDING` that covers a file."""
     return next((entry for entry in PENDING if name == entry or name.startswith(f"{entry}/")), None)
 
 

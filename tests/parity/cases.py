@@ -1,4 +1,4 @@
-"""Questions and contexts written for these tests, with their parameters. This file imports nothing of ours."""
+"""Questions and contexts written for these tests, with their parameters. This file imports nothing of this project."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ EDGES: list[tuple[str, str]] = [
 
 
 def cases() -> list[Case]:
-    """Every question under every parameter, and every edge under some."""
+    """Return every question with every parameter, and every edge case with some."""
     found = [
         {"question": question, "context": LIGHTHOUSE, "parameters": PARAMETERS[(number + 5 * row) % len(PARAMETERS)]}
         for row, question in enumerate(QUESTIONS)

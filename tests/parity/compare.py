@@ -72,20 +72,20 @@ def span(answer: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def is_tie(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
-    """Whether both have the same scores, place by place, so that only equally good answers differ."""
+    """Whether both have the same scores, rank by rank, so that only equally good answers differ."""
     return len(left) == len(right) and all(
         abs(a["score"] - b["score"]) <= TIE for a, b in zip(left, right, strict=True)
     )
 
 
 def is_filled(theirs: list[dict[str, Any]], ours: list[dict[str, Any]]) -> bool:
-    """Whether theirs only has more answers of score 0, with which the release filled up lists for short contexts."""
+    """Whether `theirs` only has more answers of score 0: release 4.57.6 filled up lists for short contexts."""
     kept = [answer for answer in theirs if answer["score"] > 0]
     return len(kept) < len(theirs) and list(map(span, kept)) == list(map(span, ours))
 
 
 class Reading:
-    """Reads pairs with one reader; keeps the last logits, so that cases that differ only in decoding are quick."""
+    """Reads pairs with one reader; caches the last logits, so that cases that differ only in decoding are fast."""
 
     def __init__(self, reader: LocalReader) -> None:
         self._reader = reader

@@ -1,10 +1,10 @@
-"""Asks the pipeline of transformers and ours the same questions, with a real checkpoint, and compares every answer.
+"""Compares all answers of transformers' pipeline and of this project's, with a real checkpoint.
 
     python -m tests.parity.full --reference PYTHON CHECKPOINT QUESTIONS.. [--pairs N] [--out FOLDER]
 
-PYTHON is that of the environment of requirements.txt. The program first exports CHECKPOINT in float32, which needs the
-extra `export` here. QUESTIONS are SQuAD-format files; it keeps their text in FOLDER only. The exit status is 1 when an
-answer differs that is not as good as the other.
+PYTHON is the program of the environment of requirements.txt. The program first exports CHECKPOINT in float32, which
+needs the extra `export`. QUESTIONS are SQuAD-format files; their text is stored only in FOLDER. The exit status is 1 if
+an answer differs and is not equally good.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Answers of the last released question-answering pipeline of transformers; runs in an environment of its own.
+"""Answers of the last released question-answering pipeline of transformers; runs in a separate environment.
 
     python tests/parity/reference.py CHECKPOINT CASES OUT [--logits]
 
-CASES has one JSON object a line: `question`, `context` and, in `parameters`, the keyword arguments. OUT gets the same
-objects with `result` or, on a failure, `error`; with `--logits` also `windows`: the token ids, start and end logits of
-each window that the model got. It needs the packages of requirements.txt and nothing of this project.
+CASES has one JSON object per line: `question`, `context` and, in `parameters`, the keyword arguments. OUT gets the same
+objects with `result` or, on a failure, `error`. With `--logits`, it also gets `windows`: the token ids, start logits
+and end logits of each window. The program needs the packages of requirements.txt and nothing of this project.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ THREADS = 1
 
 
 class Recorder:
-    """A model that remembers its inputs and outputs, so that cases that differ in decoding only are quick.
+    """A model that records its inputs and outputs, so that cases that differ only in decoding are fast.
 
-    `decimals`: round the logits, so that a file of them holds exactly what the pipeline decoded.
+    `decimals`: round the logits, so that a file of them has exactly what the pipeline decoded.
     """
 
     def __init__(self, model: Any, *, decimals: int | None = None) -> None:
@@ -61,7 +61,7 @@ class Recorder:
 
 
 def asked(qa: Any, recorder: Recorder, case: dict[str, Any]) -> dict[str, Any]:
-    """`result` or `error` of a case, and its `windows`."""
+    """Return `result` or `error` of a case, and its `windows`."""
     recorder.windows.clear()
     try:
         result = qa(question=case["question"], context=case["context"], **case["parameters"])

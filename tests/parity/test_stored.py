@@ -1,7 +1,7 @@
-"""Windows and decoding are those of transformers 4.57.6 for every family, on text and logits beside this test.
+"""Windows and decoding are the same as in transformers 4.57.6 for every family, on stored texts and logits.
 
-`tiny_families.py` wrote the files. Answers of random models make no sense, and so exercise every rule of windows, ties,
-words and merging. QA_TEST_PARITY names a folder of new files (`make parity`).
+`tiny_families.py` writes the files. Answers of random models make no sense, and therefore exercise every rule of
+windows, ties, words and merging. QA_TEST_PARITY names a folder of new files (`make parity`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "mpnet", "r
 
 
 class Family:
-    """A stored family, which prepares and decodes as its reader would."""
+    """A stored family, which prepares and decodes as its reader does."""
 
     def __init__(self, name: str, bundled: Manifest) -> None:
         with gzip.open(STORED / f"{name}.json.gz") as file:
@@ -86,13 +86,13 @@ def test_answers_are_the_same(family: Family) -> None:
         ours, theirs = answers.result(), case["result"]
         shown = (case["question"], case["context"][:60], case["parameters"], ours, theirs)
         if not same(ours, theirs):
-            # The release filled up lists for short contexts with empty answers of score 0; we do not.
+            # Release 4.57.6 filled up lists for short contexts with empty answers of score 0; this project does not.
             kept = [answer for answer in listed(theirs) if answer["score"] > 0]
             assert len(kept) < len(listed(theirs)) and same(listed(ours), kept), shown
 
 
 def same(ours: Any, theirs: Any) -> bool:
-    """Whether answers and scores are the same, place by place; those that differ in the last bit may swap places."""
+    """Whether answers and scores are the same, rank by rank; answers that differ in the last bit may swap ranks."""
     if isinstance(ours, list) != isinstance(theirs, list):
         return False
     left, right = listed(ours), listed(theirs)

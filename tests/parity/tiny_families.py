@@ -2,9 +2,8 @@
 
     .venv-parity/bin/python -m tests.parity.tiny_families OUT
 
-It writes OUT/<family>.json.gz: the tokenizer, how it joins a pair, and for every case the windows that the model got,
-its logits and the result. It runs in the environment of requirements.txt; the tests decode the same logits with our
-code.
+It writes OUT/<family>.json.gz: the tokenizer, how it joins a pair, and for every case the windows, their logits and the
+result. It runs in the environment of requirements.txt; the tests decode the same logits with this project's code.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ VOCABULARY = 400
 DECIMALS = 3
 # Families differ only in their tokens, so all but BERT answer one case in this many.
 SHARE = 4
-# Random heads give logits near zero; real ones spread over some ten units.
+# Random heads give logits near zero; logits of trained heads spread over some ten units.
 HEAD_SCALE = 60.0
 TEXT = [cases.LIGHTHOUSE, cases.GARDEN, cases.SCRIPTS, cases.REPEATED, *cases.QUESTIONS]
 BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -125,7 +124,7 @@ def fast_tokenizer(tokenizer: Tokenizer, inputs: list[str]) -> PreTrainedTokeniz
 
 
 def pair_layout(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """The ids around two texts, as the tokenizer puts them."""
+    """Return the ids around two texts, as the tokenizer places them."""
     encoded = tokenizer("a", "b", return_token_type_ids=True)
     owner = encoded.sequence_ids()
     first, second = owner.index(0), owner.index(1)

@@ -39,7 +39,7 @@ def tokenizer_json(lowercase: bool = True) -> bytes:
     tokenizer = Tokenizer(WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=lowercase)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    # A tokenizer file may have these switched on; they must have no effect.
+    # A tokenizer file may enable these; they must have no effect.
     tokenizer.enable_truncation(max_length=4)
     tokenizer.enable_padding(length=16)
     return tokenizer.to_str().encode()

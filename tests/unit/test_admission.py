@@ -1,4 +1,4 @@
-"""Questions wait in order, and those that would end too late are refused while they wait."""
+"""Questions are queued in order, and questions that would end too late are refused early."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qa_cluster.routing.on_behalf import work_for
 
 
 class Work:
-    """Questions under way on a clock that the test moves; each ends when it is told to."""
+    """Questions in work on a clock that the test moves; each ends when the test says so."""
 
     def __init__(self, at_once: int, most_waiting: int = 1000) -> None:
         self.now = 0.0
@@ -40,7 +40,7 @@ class Work:
             await asyncio.sleep(0)
 
     async def end_next(self, after: float) -> None:
-        """The oldest question at work ends `after` so many seconds."""
+        """End the oldest question in work after `after` seconds."""
         self.now += after
         number = next(n for n in self.begun if not self.release[n].is_set())
         self.release[number].set()
@@ -57,7 +57,7 @@ class Work:
 
 @pytest.fixture
 async def working() -> AsyncIterator[Callable[..., Work]]:
-    """Makes `Work`, and ends what is left of it."""
+    """Makes `Work` and ends the rest of it."""
     made: list[Work] = []
 
     def make(*numbers: int, **options: int) -> Work:
@@ -85,9 +85,9 @@ async def test_those_that_would_end_too_late_are_refused_before_their_deadline(w
     await work.add(100, 30)
     for _ in range(LEAST_ENDS - 1):
         await work.end_next(1)
-    assert not work.refused()  # so few ends say nothing
+    assert not work.refused()  # too few ends for a rate
     await work.end_next(1)
-    # 8 s have gone, 22 are left, and one ends each second: 3 are at work, 19 of those that wait will end in time
+    # 8 s have passed, 22 s are left, and one ends each second: 3 are in work, and 19 queued ones will end in time
     assert work.refused() == list(range(30, 100))
     assert work.now < 30
     with pytest.raises(QueueFull, match=r"are queued, which takes .* s left \(timeout_ms\)"):
@@ -176,7 +176,7 @@ async def test_the_asker_with_the_fewest_at_work_goes_next(working: Callable[...
     await work.add(9, 100, "many")
     await work.add(3, 100, "one")
     assert work.begun == [0, 1, 2, 9]
-    await work.end_next(1)  # one was let in beyond, so this end makes no room
+    await work.end_next(1)  # one was admitted in addition, so this end admits no other
     assert work.begun == [0, 1, 2, 9]
     for _ in range(2):
         await work.end_next(1)

@@ -1,4 +1,4 @@
-"""Settings: their sources, which one wins, and the errors of wrong ones."""
+"""Settings: their sources, the order of the sources, and the errors of wrong values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long documents go to their index one after the other, and what is not the writer's own is left alone."""
+"""Long documents are sent to their index one after the other, and open documents of other writers stay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PARTS = ((2, b"first"), (1, b"second"))
 
 
 class Shard:
-    """Notes the commands for an index, and fails one of them if told to."""
+    """Records the commands for an index, and fails one of them on request."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
@@ -58,7 +58,7 @@ def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
 
 
 def test_each_long_document_is_committed_before_the_next_is_begun(shard: Shard) -> None:
-    """An index lets 16 be open: more of them at once would drive each other out."""
+    """An index allows 16 open documents: more at once would discard each other."""
     records: dict[batches.Name, DocumentRecord | None] = dict.fromkeys(NAMES)
     assert batches._index_portion(records) == dict.fromkeys(NAMES, "stored")
     assert shard.seen == ["put_document", "BEGIN", "ADD", "ADD", "index_document"] * 3
@@ -80,7 +80,7 @@ def test_nothing_stays_open_after_an_error(shard: Shard) -> None:
     ],
 )
 def test_what_another_writer_has_open_at_the_place_is_not_aborted(shard: Shard, error: str, ours: bool) -> None:
-    """A key that is made anew gives out its places anew."""
+    """A key that is created again reuses its places."""
     shard.errors["QA.INDEX.ADD"] = error
     if ours:
         with pytest.raises(rg.error, match="OOM"):

@@ -1,4 +1,4 @@
-"""Key names: any id and question survive, and partitions are in their slots."""
+"""Key names: any id and question survives, and partitions are in their slots."""
 
 from __future__ import annotations
 

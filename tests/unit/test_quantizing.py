@@ -1,4 +1,4 @@
-"""Rounding and smoothing lose less than rounding each weight by itself. The tests use arrays only."""
+"""Rounding with smoothing loses less than rounding each weight alone. The tests use only arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seam for traces: free while nobody records, nested while somebody does; a shard's times fit into its call."""
+"""Tracing: without cost while it is off, nested while it is on; a shard's times fit into its call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = f"00-{'ab' * 16}-{'cd' * 8}-01"
 
 @dataclass
 class Recorded:
-    """A step that keeps what it is told."""
+    """A step that records what it gets."""
 
     name: str = "request"
     parts: list[Recorded] = field(default_factory=list)
@@ -134,7 +134,7 @@ def test_only_the_longest_runs_are_told() -> None:
 
 
 def test_the_shards_times_stand_in_the_middle_of_the_call() -> None:
-    """6 ms there, 10 ms here: what is between them is shared out before and after."""
+    """6 ms on the shard, 10 ms here: the difference is divided between before and after."""
     parts = {(part.name, part.facts.get("qa.batch.items", 0)): part for part in TIMES.parts(100.0, 100.010)}
     assert (parts["queue", 0].begun, parts["queue", 0].ended) == pytest.approx((100.002, 100.006))
     assert (parts["answers", 0].begun, parts["answers", 0].ended) == pytest.approx((100.006, 100.00604))
@@ -149,7 +149,7 @@ def test_the_shards_times_stand_in_the_middle_of_the_call() -> None:
     lasted=st.floats(0, 10),
 )
 def test_parts_never_leave_the_call(waited: int, took: int, numbers: list[int], lasted: float) -> None:
-    """Whatever the shard claims: its clock is not trusted, and neither is its arithmetic."""
+    """This holds for any report: neither the clock nor the arithmetic of the shard is trusted."""
     run = ShardRun(numbers[0], numbers[1], numbers[2], 1, 1, 1, 1, 1)
     times = ShardTimes(NAME, waited, took, [("x", numbers[0], numbers[1])], [run])
     for part in times.parts(50.0, 50.0 + lasted):

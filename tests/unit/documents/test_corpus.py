@@ -241,7 +241,7 @@ def test_what_is_given_and_no_document_is_skipped_too(tmp_path: Path) -> None:
 
 
 class Upper:
-    """An extractor that shouts."""
+    """An extractor that returns upper case."""
 
     forced = ""
 

@@ -1,4 +1,4 @@
-"""Packed places cut exactly the sentences out of their text, and none out of another text."""
+"""Packed sentence offsets cut exactly the sentences out of their text, and no sentence out of another text."""
 
 from __future__ import annotations
 

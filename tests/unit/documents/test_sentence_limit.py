@@ -1,4 +1,4 @@
-"""The limit of a document's sentences: what may exceed it is counted, and nothing that exceeds it is admitted."""
+"""The limit of sentences per document: no text exceeds it, and only texts that might are counted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import InputTooLong
 from tests.unit.text_strategies import texts
 
-# What is cut because it is too long: huge words, runs of marks, clauses without an end.
+# Texts that are cut for their length: huge words, runs of marks, clauses without an end.
 CUT = st.sampled_from(("漢" * 300, "x" * 1400, "a, " * 200, "a " * 300, "/ " * 200, "、" * 300, "-" * 300, "a," * 99))
 
 

@@ -1,4 +1,4 @@
-"""Sentence spans are exact, whatever the text is."""
+"""Sentence spans are exact for every text."""
 
 # ruff: noqa: RUF001 (characters that look like others are the point)
 
@@ -85,8 +85,8 @@ CORPUS = (
     "x" * 3000 + " " + "字" * 700,
     "A sentence that repeats. " * 600,
 )
-# The version of the splitter, and a hash of its results. When the hash changes, the version must change, too, because
-# shards split stored documents again only for another version.
+# The version of the splitter, and a hash of its results. If the hash changes, the version must change as well: shards
+# split stored documents again only for another version.
 PINNED = ("1-nupunkt-0.8.0", "8d941fc20725b79e")
 
 

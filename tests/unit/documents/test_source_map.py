@@ -1,4 +1,4 @@
-"""The map of a document to its file: what is written can be read, whatever stands there is bounded."""
+"""The source map of a document: what is written can be read, and its size is limited."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """An object of so many levels."""
+    """An object with this number of levels."""
     return {"a": nested(depth - 1)} if depth > 1 else {"a": 1}
 
 
 def endless() -> dict[str, Any]:
-    """An object that holds itself."""
+    """An object that contains itself."""
     found: dict[str, Any] = {}
     found["a"] = [found]
     return found

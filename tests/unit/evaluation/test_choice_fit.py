@@ -1,4 +1,4 @@
-"""The fit finds the calibration by which answers were drawn, and the threshold below which "no answer" gains more."""
+"""The fit finds the calibration that the answers were drawn from, and the best no-answer threshold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qa_cluster.reading.manifest import Calibration
 
 
 def drawn(calibration: Calibration, count: int, seed: int = 0) -> list[JudgedQuestion]:
-    """Questions of which one answer, or none, is right, as probably as the calibration says."""
+    """Questions with at most one right answer, drawn with the probabilities of the calibration."""
     random = np.random.default_rng(seed)
     questions = []
     for _ in range(count):

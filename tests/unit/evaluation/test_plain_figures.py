@@ -1,4 +1,4 @@
-"""The figures of plain questions are those that one counts by hand."""
+"""The figures of plain questions are the same as figures counted by hand."""
 
 from __future__ import annotations
 

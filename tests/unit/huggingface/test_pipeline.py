@@ -1,6 +1,6 @@
-"""`qa_cluster.pipeline` gives what the pipeline of transformers gave, without it and torch.
+"""`qa_cluster.pipeline` returns what the pipeline of transformers returned, without transformers and torch.
 
-Numbers are issues of transformers, or of tokenizers if the text says so: each is a fault of an earlier reader.
+Numbers are issues of transformers, or of tokenizers if the text says so. Each is a fault of an earlier reader.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_best_answers_come_first_and_differ(qa: QuestionAnsweringPipeline) -> No
 
 
 def test_no_answer_is_an_empty_one_where_it_is_asked_for(qa: QuestionAnsweringPipeline) -> None:
-    """14277, 14311, 18719, 5910: the pipeline raised, or never gave it."""
+    """14277, 14311, 18719, 5910: the pipeline raised an error, or never returned the empty answer."""
     question, context = "What is the capital of Belarus?", "It rained yesterday."
     found = qa(question=question, context=context, handle_impossible_answer=True)
     assert (found["answer"], found["start"], found["end"]) == ("", 0, 0)
@@ -61,7 +61,7 @@ def test_a_context_without_words_has_no_answer(qa: QuestionAnsweringPipeline, co
 
 @pytest.mark.parametrize("before", [0, 20, 45, 70])
 def test_answers_are_found_anywhere_in_a_long_context(qa: QuestionAnsweringPipeline, before: int) -> None:
-    """2615, 7528, 6144: the pipeline failed, or read the beginning only."""
+    """2615, 7528, 6144: the pipeline failed, or read only the start."""
     context = FILLER * before + ADA + " " + FILLER * (70 - before)
     found = qa([PAIR, {"question": WHO, "context": context}])
     assert [answer["answer"] for answer in found] == ["Ada Lovelace"] * 2
@@ -69,7 +69,7 @@ def test_answers_are_found_anywhere_in_a_long_context(qa: QuestionAnsweringPipel
 
 
 def test_windows_longer_than_the_model_reads_are_made_shorter(qa: QuestionAnsweringPipeline) -> None:
-    """17241: with max_seq_len beyond the model's own, long texts failed."""
+    """17241: with max_seq_len above the model's limit, long texts failed."""
     context = FILLER * 70 + ADA
     assert qa(question=WHO, context=context, max_seq_len=4096)["answer"] == "Ada Lovelace"
     assert qa(**PAIR, max_seq_len=4096)["answer"] == "Ada Lovelace"
@@ -96,7 +96,7 @@ def test_a_long_question_is_cut_only_where_that_is_asked_for(qa: QuestionAnsweri
 def test_the_context_of_many_questions_is_tokenized_once(
     qa: QuestionAnsweringPipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4748: tokenizing the context again for every question took most of the time."""
+    """4748: tokenizing the context for every question took most of the time."""
     texts = []
     encode = ReaderTokenizer.encode_words
     monkeypatch.setattr(ReaderTokenizer, "encode_words", lambda self, text: texts.append(text) or encode(self, text))

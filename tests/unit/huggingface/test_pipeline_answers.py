@@ -1,4 +1,4 @@
-"""Windows and decoding of the pipeline's look-alike, on logits made by hand. `tests/parity` compares whole answers."""
+"""Windows and decoding of the pipeline, on logits made by hand. `tests/parity` compares whole answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_no_answer_has_the_least_score_of_all_windows(preparer: Preparer) -> Non
 
 
 def test_the_question_is_never_an_answer(preparer: Preparer) -> None:
-    """the-pattern took the best position of the whole input, and gave back the question."""
+    """the-pattern took the best position of the whole input and returned the question."""
     prepared = preparer.prepare("who is it", CONTEXT, Parameters())
     at = prepared.windows[0].passage_start
     result = decoded(prepared, Parameters(), [(1, 50.0, 50.0), (3, 50.0, 50.0), (at, 1.0, 1.0)])
@@ -62,7 +62,7 @@ def test_the_question_is_never_an_answer(preparer: Preparer) -> None:
 
 
 def test_an_answer_never_ends_before_it_begins(preparer: Preparer) -> None:
-    """DJL swapped them."""
+    """DJL swapped start and end."""
     prepared = preparer.prepare("who is it", CONTEXT, Parameters())
     at = prepared.windows[0].passage_start
     last = at + prepared.windows[0].tokens - 1

@@ -1,4 +1,4 @@
-"""Inputs of `qa_cluster.pipeline`: pairs in every form that the pipeline of transformers accepted, and no other.
+"""Inputs of `qa_cluster.pipeline`: pairs in every form that the pipeline of transformers accepted, and no other form.
 
 The number is an issue of transformers.
 """
@@ -160,7 +160,7 @@ def test_a_dataset_of_torch_is_read_as_results_are_taken(qa: QuestionAnsweringPi
             return 2
 
         def __getitem__(self, index: int) -> dict[str, str]:
-            return PAIR  # for any index, so that only the length says that there are two
+            return PAIR  # for any index, so that only the length shows that there are two
 
     results = qa(Rows())
     assert not isinstance(results, list)

@@ -1,4 +1,4 @@
-"""Loading in `qa_cluster.pipeline`: task, runtime and device; folders with a reader, damaged files, or none."""
+"""Loading in `qa_cluster.pipeline`: task, runtime and device; folders with a reader, with damaged files, or empty."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.huggingface.pairs import ADA, PAIR, WHO
 
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes loading quick and reading impossible."""
+    """Makes loading fast and reading impossible."""
     monkeypatch.setattr("qa_cluster.reading.local_reader.open_runner", lambda *_args, **_named: None)
 
 

@@ -87,7 +87,7 @@ def test_no_terms_and_no_candidates() -> None:
 
 
 def evaluation_files() -> list[Path]:
-    """The question sets beside the checkout, if there are any."""
+    """The question sets next to the checkout, if there are any."""
     return sorted((Path(__file__).parents[4] / "shared" / "data" / "eval").glob("*_a.json"))
 
 

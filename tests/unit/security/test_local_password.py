@@ -1,4 +1,4 @@
-"""The password of a local cluster goes to that cluster's address only, and from one's own folder only."""
+"""The password of a local cluster is sent only to the cluster's address, and read only from the user's own folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ OWN = "redis://127.0.0.1:7000"
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a cluster of two servers, in the current folder; of its processes, one is this one."""
+    """The folder of a cluster of two servers, in the working directory.
+
+    The process id of one of them is this process.
+    """
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / ".qa-cluster"
     folder.mkdir(0o700)
@@ -73,7 +76,7 @@ def test_settings_with_an_address_find_it(data: Path) -> None:
 
 def test_none_is_found_while_no_server_of_the_cluster_runs(data: Path) -> None:
     pid = data / "node-0" / "server.pid"
-    for text in (f"{2**22 + 1}", f"{2**80}", "", "x"):  # 2**22 is the most that Linux gives
+    for text in (f"{2**22 + 1}", f"{2**80}", "", "x"):  # 2**22 is the highest process id of Linux
         pid.write_text(text)
         assert password_at(OWN, data) == ""
     pid.unlink()
@@ -105,7 +108,7 @@ def test_a_damaged_state_is_no_cluster(data: Path, state: str) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[socket.socket]:
-    """A server that ends every connection after its first bytes."""
+    """A server that closes every connection after the first bytes."""
     with socket.create_server(("127.0.0.1", 0)) as made:
         made.settimeout(30)
         yield made

@@ -1,4 +1,4 @@
-"""Whose a file is: that of this user or of root, and nobody else may write it."""
+"""A file is safe if this user or root owns it and no other user may write it."""
 
 from __future__ import annotations
 

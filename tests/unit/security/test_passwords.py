@@ -1,4 +1,4 @@
-"""Where passwords stand among arguments, and the environment without them."""
+"""The positions of passwords among arguments, and the environment without passwords."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates are judged as peers judge them, and files that cannot be used are refused by name."""
+"""Certificates are verified as peers verify them, and errors name the files that cannot be used."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_key_of_another_certificate_and_one_with_a_pass_phrase_are_refused(
     locked = tmp_path / "locked.key"
     words = ("pkcs8", "-topk8", "-v2", "aes256", "-passout", "pass:secret", "-in", str(pair.key), "-out", str(locked))
     subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=60)
-    with pytest.raises(ConfigError, match="has a pass phrase"):  # and nobody is asked for it
+    with pytest.raises(ConfigError, match="has a pass phrase"):  # without a prompt
         service_context(str(pair.cert), str(locked))
     with pytest.raises(ConfigError, match="its certificate in 'cluster_tls_cert' is not"):
         TlsFiles(key=str(pair.key)).context()
@@ -90,7 +90,7 @@ def test_a_key_of_another_certificate_and_one_with_a_pass_phrase_are_refused(
 def test_every_context_wants_tls_1_2_and_a_known_authority(authority: Authority, pair: Pair) -> None:
     client = TlsFiles(str(authority.cert), str(pair.cert), str(pair.key)).context()
     assert (client.minimum_version, client.verify_mode, client.check_hostname) == (MINIMUM, ssl.CERT_REQUIRED, True)
-    # the named authority, and none of the system's
+    # only the named authority, no authority of the system
     assert len(client.get_ca_certs()) == 1
     assert not TlsFiles(str(authority.cert), check_host=False).context().check_hostname
     assert service_context(str(pair.cert), str(pair.key)).minimum_version == MINIMUM
@@ -126,7 +126,9 @@ def test_a_worker_of_a_server_without_authority_trusts_its_certificate_only(auth
 def test_what_others_say_without_tls_is_no_matter_of_tls() -> None:
     assert meaning(OSError("no route")) == ""
     assert meaning(None) == ""
-    assert "write redis://" in meaning(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)"))
+    assert "write redis://" in meaning(
+        ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+    )
     assert "http://" in meaning(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), of_service=True)
 
 

@@ -1,4 +1,4 @@
-"""Files of any kind: their encoding, their format, and limits that hostile ones meet."""
+"""Files of any kind: their encoding, their format, and the limits for hostile files."""
 
 from __future__ import annotations
 
