@@ -11,14 +11,15 @@
 #include "corpus/watched.h"
 #include "functions/hook.h"
 #include "functions/registry.h"
-#include "functions/registry_stats.h"
-#include "functions/tombstones.h"
 #include "jobs/jobs.h"
+#include "models/model.h"
+#include "scripts/gears/stream.h"
+#include "scripts/gears/tombstones.h"
 #include "server/bus.h"
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
-#include "values/model_type.h"
+#include "worker/beat.h"
 #include "worker/supervisor.h"
 
 static void number(RedisModuleInfoCtx *info, const char *field, unsigned long long value) {
@@ -35,41 +36,24 @@ static void add_worker(RedisModuleInfoCtx *info) {
     number(info, "worker_killed", worker->killed);
     RedisModule_InfoAddFieldCString(info, "worker_last_exit", worker->last_exit);
     number(info, "worker_links", (unsigned long long)link_count());
-    RedisModule_InfoAddFieldLongLong(info, "worker_rss_bytes", worker->beat.rss_bytes);
-    RedisModule_InfoAddFieldLongLong(info, "worker_peak_rss_bytes", worker->peak_rss_bytes);
-    RedisModule_InfoAddFieldLongLong(info, "worker_batches", worker->beat.batches);
-    RedisModule_InfoAddFieldLongLong(info, "worker_batched_items", worker->beat.batched_items);
-    RedisModule_InfoAddFieldLongLong(info, "worker_batched_tokens", worker->beat.batched_tokens);
-    RedisModule_InfoAddFieldLongLong(info, "worker_padded_tokens", worker->beat.padded_tokens);
-    RedisModule_InfoAddFieldLongLong(info, "worker_queue_depth", worker->beat.queue_depth);
-    RedisModule_InfoAddFieldLongLong(info, "worker_function_threads", worker->beat.function_threads);
-    RedisModule_InfoAddFieldLongLong(info, "worker_functions_running", worker->beat.functions_running);
-    RedisModule_InfoAddFieldLongLong(info, "worker_functions_waiting", worker->beat.functions_waiting);
-    RedisModule_InfoAddFieldLongLong(info, "worker_functions_stuck", worker->beat.functions_stuck);
+    RedisModule_InfoAddFieldLongLong(info, "worker_peak_rss_bytes", beat_peak_rss_bytes());
+    beat_add_info(info, BEAT_OF_WORKER);
 }
 
 static void add_inference(RedisModuleInfoCtx *info) {
-    const WorkerBeat *beat = &supervisor_info()->beat;
     RedisModule_InfoAddSection(info, "inference");
-    RedisModule_InfoAddFieldLongLong(info, "inference_workers", beat->inference_workers);
-    RedisModule_InfoAddFieldLongLong(info, "inference_ready", beat->inference_ready);
-    RedisModule_InfoAddFieldLongLong(info, "inference_restarts", beat->inference_restarts);
-    RedisModule_InfoAddFieldLongLong(info, "inference_batches", beat->inference_batches);
-    RedisModule_InfoAddFieldLongLong(info, "inference_retries", beat->inference_retries);
-    RedisModule_InfoAddFieldLongLong(info, "inference_rss_bytes", beat->inference_rss_bytes);
-    RedisModule_InfoAddFieldLongLong(info, "inference_missing", beat->inference_missing);
-    RedisModule_InfoAddFieldLongLong(info, "inference_file_bytes", beat->inference_file_bytes);
+    beat_add_info(info, BEAT_OF_INFERENCE);
 }
 
 static void add_queue(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "queue");
     number(info, "queued_clients", jobs_queued_clients());
-    number(info, "queued_bulk", jobs_queued_bulk());
-    number(info, "queue_users", jobs_users());
+    number(info, "queued_bulk", queues_bulk());
+    number(info, "queue_users", queues_users());
     number(info, "queue_pushed_out", jobs_pushed_out());
-    number(info, "worker_ahead", jobs_ahead());
+    number(info, "worker_ahead", queues_ahead());
     number(info, "queued_events", jobs_queued_events());
-    number(info, "queued_notices", jobs_queued_notices());
+    number(info, "queued_notices", queues_length(QUEUE_OF_NOTICES));
     number(info, "in_flight", jobs_running());
     RedisModule_InfoAddFieldLongLong(info, "max_queue", config.max_queue);
     RedisModule_InfoAddFieldLongLong(info, "max_events", config.max_events);
@@ -109,19 +93,18 @@ static void add_bus(RedisModuleInfoCtx *info) {
 
 /* The fields have RedisGears' names. The worker's resident memory stands for the numbers of its allocator. */
 static void add_gears(RedisModuleInfoCtx *info) {
-    const WorkerInfo *worker = supervisor_info();
     const JobKindStats *stats;
     const char *kind;
-    unsigned long long executions = registry_stream_runs();
-    for (int i = 0; (stats = jobs_kind_stats(i, &kind)); i++)
+    unsigned long long executions = stream_batches();
+    for (int i = 0; (stats = job_stats_at(i, &kind)); i++)
         if (!strcmp(kind, "script") || !strcmp(kind, "trigger") || !strcmp(kind, "event"))
             executions += stats->submitted;
     RedisModule_InfoAddSection(info, "rg");
     number(info, "rg_nexecutions", executions);
     number(info, "rg_nregistrations", registry_registrations());
-    RedisModule_InfoAddFieldLongLong(info, "rg_TotalAllocated", worker->peak_rss_bytes);
-    RedisModule_InfoAddFieldLongLong(info, "rg_PeakAllocated", worker->peak_rss_bytes);
-    RedisModule_InfoAddFieldLongLong(info, "rg_CurrAllocated", worker->beat.rss_bytes);
+    RedisModule_InfoAddFieldLongLong(info, "rg_TotalAllocated", beat_peak_rss_bytes());
+    RedisModule_InfoAddFieldLongLong(info, "rg_PeakAllocated", beat_peak_rss_bytes());
+    RedisModule_InfoAddFieldLongLong(info, "rg_CurrAllocated", beat_rss_bytes());
 }
 
 /* Seconds of processor time of the worker: fields 14 and 15 of its stat line, counted after the name in parentheses. */
@@ -162,7 +145,7 @@ static void add_jobs(RedisModuleInfoCtx *info) {
     const JobKindStats *stats;
     const char *kind;
     RedisModule_InfoAddSection(info, "jobs");
-    for (int i = 0; (stats = jobs_kind_stats(i, &kind)); i++) {
+    for (int i = 0; (stats = job_stats_at(i, &kind)); i++) {
         char field[64];
         snprintf(field, sizeof field, "jobs_%s", kind);
         RedisModule_InfoBeginDictField(info, field);
@@ -212,7 +195,7 @@ static void add_latency(RedisModuleInfoCtx *info) {
     const JobKindStats *stats;
     const char *kind;
     RedisModule_InfoAddSection(info, "latency");
-    for (int i = 0; (stats = jobs_kind_stats(i, &kind)); i++) {
+    for (int i = 0; (stats = job_stats_at(i, &kind)); i++) {
         if (!stats->submitted) continue;
         add_histogram(info, kind, "queue", stats->queue_us);
         add_histogram(info, kind, "run", stats->run_us);

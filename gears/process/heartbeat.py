@@ -1,7 +1,7 @@
-"""Reports to the module twice a second, from a thread of its own, that the worker lives, and its totals.
+"""Tells the module twice a second, from its own thread, that the worker is alive, with the values for `INFO`.
 
-It ends the process if something that no job's deadline covers has blocked the event loop for too long. Functions of
-users do not run there, so that is a fault of the worker's own code.
+It ends the process if the event loop is blocked for too long. Functions of users do not run on the event loop, so a
+blocked loop is a fault of the worker's own code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import astuple
 
 from qa_cluster.errors import QAError
 
@@ -28,7 +27,7 @@ BLOCKED_EXIT_STATUS = 75
 
 
 class Heartbeat:
-    """The thread of the heartbeat; it calls `lost` when the shard no longer answers."""
+    """The thread of the heartbeat. It calls `lost` when the shard no longer answers."""
 
     def __init__(
         self,
@@ -59,17 +58,36 @@ class Heartbeat:
             link = BlockingLink(self._start)
             while True:
                 self._end_if_blocked()
-                devices = self._models.devices
-                totals = devices.totals
-                numbers = (totals.batches, totals.items, totals.tokens, totals.padded_tokens, devices.depth)
-                threads = self._threads
-                functions = (threads.count, threads.running, threads.waiting, threads.stuck)
-                inference = astuple(self._models.worker_counts)
-                link.execute("QA.BEAT", resident_bytes(), *numbers, *functions, *inference)
+                link.execute("QA.BEAT", *(word for pair in self._values().items() for word in pair))
                 if self._stop.wait(INTERVAL_SECONDS):
                     return
         except (QAError, GearsError, OSError):
             self._lost()
+
+    def _values(self) -> dict[str, int]:
+        """The values by their names in `QA.BEAT`."""
+        devices, threads, inference = self._models.devices, self._threads, self._models.worker_counts
+        totals = devices.totals
+        return {
+            "rss_bytes": resident_bytes(),
+            "batches": totals.batches,
+            "batched_items": totals.items,
+            "batched_tokens": totals.tokens,
+            "padded_tokens": totals.padded_tokens,
+            "queue_depth": devices.depth,
+            "function_threads": threads.count,
+            "functions_running": threads.running,
+            "functions_waiting": threads.waiting,
+            "functions_stuck": threads.stuck,
+            "inference_workers": inference.configured,
+            "inference_ready": inference.ready,
+            "inference_restarts": inference.restarts,
+            "inference_batches": inference.batches,
+            "inference_retries": inference.retries,
+            "inference_rss_bytes": inference.rss_bytes,
+            "inference_missing": inference.missing,
+            "inference_file_bytes": inference.file_bytes,
+        }
 
     def _end_if_blocked(self) -> None:
         blocked = self._watch.blocked_seconds()

@@ -18,6 +18,8 @@ from ..shard.link import Argument
 MODES = ("async", "async_local")
 RIGHTS = ("caller", "owner")
 
+_FIRST_SENTENCE = 3  # of the arguments of `qa.read`, after the trigger, the model and the question
+
 
 def module_name(session_id: str) -> str:
     """The `__name__` in the globals of a session's script."""
@@ -50,15 +52,15 @@ class Registration:
         return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
 
     def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
-        """The nine fields of `QA.REGISTER`."""
+        """The eleven fields of `QA.REGISTER`."""
         match = self.source.match()
-        private = orjson.dumps(
-            # the module looks for this mark at the beginning
-            ({"own": True} if self.is_own else {}) | {"sessionId": session.id, "depsList": list(session.requirements)}
-        )
+        private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
+        own = self.is_own
+        cost_from = _FIRST_SENTENCE if own and match.match == "qa.read" else 0
         return (
             *(self.id, self.source.name, self.mode, self.description),
             *(match.match, match.events, match.commands, match.arguments, private),
+            *("own" if own else "user", cost_from),
         )
 
 

@@ -1,17 +1,19 @@
-/* A trigger is a job that its caller waits for. It refers to its registration by id, because the registration may be
- * gone when the job ends, and carries the name of its caller, with whose rights the function runs. */
+/* A trigger is a job that its caller waits for. It refers to its registration by id, because the registration may no
+ * longer exist when the job ends. It has the name of its caller, because the function runs with the caller's rights. */
 #include "functions/cmd_trigger.h"
 
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
 #include "server/caller.h"
+#include "server/commands.h"
 
 typedef struct Trigger {
     RedisModuleString *registration;
-    RedisModuleString *user;  /* the caller; NULL: one without a name */
-    RedisModuleString **argv; /* from its name on */
+    RedisModuleString *user;  /* the caller; NULL: the caller has no name */
+    RedisModuleString **argv; /* the name of the trigger and its arguments */
     int argc;
+    int cost_from; /* as in the registration */
 } Trigger;
 
 static void free_trigger(void *data) {
@@ -40,20 +42,21 @@ static const char *finish_trigger(RedisModuleCtx *ctx, void *data, const JobResu
 
 static RedisModuleString *trigger_registration(void *data) { return ((Trigger *)data)->registration; }
 
-/* qa.read has a model, a question and then a word for each sentence; others have long words, as qa.pipeline has. A
- * sentence with its neighbours has some 500 bytes. */
+/* The larger of the counted arguments and the length in units of COST_BYTES. A sentence with its neighbors has about
+ * COST_BYTES bytes. */
 static uint32_t trigger_cost(void *data) {
-    enum { BEFORE_SENTENCES = 3, SENTENCE_BYTES = 512 };
+    enum { COST_BYTES = 512 };
     const Trigger *trigger = data;
-    size_t bytes = 0, sentences = trigger->argc > BEFORE_SENTENCES ? (size_t)trigger->argc - BEFORE_SENTENCES : 1;
+    size_t bytes = 0, counted = 0;
+    if (trigger->cost_from && trigger->argc > trigger->cost_from)
+        counted = (size_t)(trigger->argc - trigger->cost_from);
     for (int i = 0; i < trigger->argc; i++) {
         size_t length;
         RedisModule_StringPtrLen(trigger->argv[i], &length);
         bytes += length;
     }
-    size_t long_words = bytes / SENTENCE_BYTES;
-    size_t cost = sentences > long_words ? sentences : long_words;
-    return cost > UINT32_MAX ? UINT32_MAX : (uint32_t)cost;
+    size_t cost = counted > bytes / COST_BYTES ? counted : bytes / COST_BYTES;
+    return cost > UINT32_MAX ? UINT32_MAX : cost ? (uint32_t)cost : 1;
 }
 
 #define TRIGGER_METHODS                                                                                                \
@@ -71,13 +74,14 @@ static Trigger *new_trigger(RedisModuleCtx *ctx, const Registration *registratio
         trigger->user = RedisModule_CreateStringFromString(NULL, user);
         RedisModule_FreeString(ctx, user);
     }
+    trigger->cost_from = registration->cost_from;
     trigger->argv = RedisModule_Alloc((size_t)argc * sizeof *trigger->argv);
     for (; trigger->argc < argc; trigger->argc++)
         trigger->argv[trigger->argc] = RedisModule_HoldString(NULL, argv[trigger->argc]);
     return trigger;
 }
 
-int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2) return RedisModule_WrongArity(ctx);
     Registration *registration = registry_find_trigger(argv[1]);
     if (!registration) return RedisModule_ReplyWithError(ctx, "ERR subcommand not found");
@@ -90,7 +94,15 @@ int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     return REDISMODULE_OK;
 }
 
-/* The key is one of the function's arguments; the server also finds the shard and checks the caller's rights by it. */
-int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+/* The key is an argument of the function. The server uses it to find the shard and to check the caller's rights. */
+static int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc < 3 ? RedisModule_WrongArity(ctx) : RG_TRIGGER_RedisCommand(ctx, argv, argc);
+}
+
+int trigger_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"rg.trigger", RG_TRIGGER_RedisCommand, "write deny-oom", 0, 0, 0, "write slow"},
+        {"rg.triggeronkey", RG_TRIGGERONKEY_RedisCommand, "write deny-oom", 2, 2, 1, "write slow"},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
 }

@@ -1,10 +1,9 @@
-/* RG.TRIGGER and RG.TRIGGERONKEY: a client calls a CommandReader registration by name. */
+/* RG.TRIGGER and RG.TRIGGERONKEY: a client calls a CommandReader registration by the name of its trigger. */
 #ifndef QA_CMD_TRIGGER_H
 #define QA_CMD_TRIGGER_H
 
 #include "server/module_api.h"
 
-int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
-int RG_TRIGGERONKEY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int trigger_on_load(RedisModuleCtx *ctx);
 
 #endif

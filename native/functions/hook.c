@@ -1,32 +1,34 @@
-/* Event jobs, which come from keyspace notifications, and the keymiss hook.
+/* Event jobs, which keyspace notifications cause, and the keymiss hook.
  *
- * The hook works in three steps. The command filter sees what clients send, and puts RG.INNERHOOK before a read that
- * some registration hooks, if it takes one of the keys. RG.INNERHOOK runs the read with its caller's rights and keeps
- * the reply. If the read misses a key, the server's notification arrives during that call: on_miss then notes the
- * registration in the innermost HookCall, and RG.INNERHOOK blocks the client until the function has answered. HookCalls
- * live on the C stack and form a chain, because a hooked read may run inside another.
+ * The hook works in three steps:
+ * 1. The command filter sees each command of a client. It puts RG.INNERHOOK before a read if a registration hooks the
+ *    command and matches one of its keys.
+ * 2. RG.INNERHOOK runs the read with the caller's rights and keeps the reply. If a key is missing, the server notifies
+ *    the module during that call, and on_miss stores the registration in the innermost HookCall.
+ * 3. RG.INNERHOOK then blocks the client until the function has answered.
+ * HookCalls live on the C stack and form a chain, because a hooked read can run inside another one.
  *
- * The filter and the notifications run for everything that the server does. So they give up as early as they can:
- * without KeysReader registrations at once, else by a key's first byte. */
+ * The filter and the notifications run for every command of the server. So they return as early as possible: at once if
+ * there is no KeysReader registration, else after a look at the first byte of the key. */
 #include "functions/hook.h"
 
 #include <string.h>
 
-#include "functions/atomic.h"
 #include "functions/hooked_commands.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
 #include "jobs/jobs.h"
 #include "server/caller.h"
+#include "server/commands.h"
 #include "server/config.h"
 #include "server/links.h"
 #include "server/resp_reply.h"
 #include "server/server.h"
 
-/* A hooked read that runs now, for the notification that it may cause. */
+/* The hooked read that runs now. A notification of a miss refers to it. */
 typedef struct HookCall {
     const HookedCommand *command;
-    int suppressed; /* it runs for the worker or comes by replication: it calls no function */
+    int suppressed; /* 1: it runs for the worker or comes by replication, so it calls no function */
     Registration *registration;
     RedisModuleString *key;
     struct HookCall *outer;
@@ -34,7 +36,7 @@ typedef struct HookCall {
 
 HookStats hook_stats;
 
-static int caller_is_link; /* as far as the command filter can tell; never on Redis 7.0 */
+static int caller_is_link; /* as the command filter saw it; always 0 on Redis 7.0 */
 static HookCall *call;
 
 /* ---- Event jobs ---- */
@@ -43,7 +45,7 @@ typedef struct Event {
     RedisModuleString *id;
     RedisModuleString *key;
     char *name;
-    char *captured; /* the hooked command's own reply, RESP; NULL: no client waits */
+    char *captured; /* the reply of the hooked command as RESP; NULL: no client waits */
     size_t captured_length;
 } Event;
 
@@ -64,13 +66,13 @@ static const char *finish_event(RedisModuleCtx *ctx, void *data, const JobResult
     return NULL;
 }
 
-/* Whatever goes wrong in the function, the client gets its command's own reply; only the loss of the worker and a full
- * queue are errors. */
+/* If the function fails, the client gets the reply of its own command. Only the loss of the worker and a full queue are
+ * errors. */
 static void reply_event(RedisModuleCtx *ctx, void *data, const JobResult *result) {
     const Event *event = data;
     int not_run = result->cause == CAUSE_LOST || result->cause == CAUSE_PUSHED_OUT;
     if ((result->status == JOB_FAILED && not_run) || (result->status == JOB_OVERRIDE && result->argc))
-        jobs_default_reply(ctx, result);
+        job_default_reply(ctx, result);
     else resp_reply(ctx, event->captured, event->captured_length, RESP_3);
 }
 
@@ -87,7 +89,7 @@ static RedisModuleString *event_registration(void *data) { return ((Event *)data
 
 static RedisModuleString *event_key(void *data) { return ((Event *)data)->key; }
 
-/* One that a client waits for reads a sentence. */
+/* An event that a client waits for reads one sentence. */
 static uint32_t event_cost(void *data) { return ((Event *)data)->captured != NULL; }
 
 #define EVENT_METHODS                                                                                                  \
@@ -104,28 +106,28 @@ static Event *new_event(const Registration *registration, const char *name, Redi
     return event;
 }
 
-static void queue_event(RedisModuleCtx *ctx, Registration *registration, const char *name, RedisModuleString *key) {
+static void queue_event(Registration *registration, const char *name, RedisModuleString *key) {
     long long limit_ms = registration->own ? config.script_timeout_ms : config.background_timeout_ms;
     const JobClass *class = registration->own ? &OWN_EVENT : &EVENT;
-    int queued = jobs_submit(ctx, class, new_event(registration, name, key), limit_ms ? limit_ms : -1);
+    int queued = jobs_submit(class, new_event(registration, name, key), limit_ms ? limit_ms : -1);
     registry_triggered(registration, queued);
     hook_stats.dropped_events += !queued;
 }
 
 /* ---- Keyspace notifications ---- */
 
-/* A registration with `commands` gets misses of these commands only. */
-static void on_miss(RedisModuleCtx *ctx, Registration *registration, RedisModuleString *key) {
+/* A registration with `commands` gets only the misses of these commands. */
+static void on_miss(Registration *registration, RedisModuleString *key) {
     size_t length;
     RedisModule_StringPtrLen(registration->fields[REG_COMMANDS], &length);
     if (!length) {
-        queue_event(ctx, registration, "keymiss", key);
+        queue_event(registration, "keymiss", key);
         return;
     }
     if (!call || !registration_list_has(registration->fields[REG_COMMANDS], call->command->name, call->command->length))
         return;
     if (call->registration) {
-        queue_event(ctx, registration, "keymiss", key);
+        queue_event(registration, "keymiss", key);
         return;
     }
     call->registration = registration;
@@ -137,14 +139,14 @@ static int on_notify(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     const char *text = RedisModule_StringPtrLen(key, &length);
     if (!registry_may_match_key(text, length)) return REDISMODULE_OK;
     int miss = type == REDISMODULE_NOTIFY_KEY_MISS;
-    if (miss && (atomic_running() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
+    if (miss && (link_in_block() || caller_is_link || (call && call->suppressed))) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the shard that the keys come from has acted on them */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the source shard of the slot has handled the keys */
     for (Registration *at = registry_first(); at; at = at->next) {
         if (at->source != SOURCE_KEYS || !registration_matches_key(at, text, length)) continue;
         if (!registration_wants_event(at, event)) continue;
-        if (miss) on_miss(ctx, at, key);
-        else queue_event(ctx, at, event, key);
+        if (miss) on_miss(at, key);
+        else queue_event(at, event, key);
     }
     return REDISMODULE_OK;
 }
@@ -182,8 +184,8 @@ static void on_command(RedisModuleCommandFilterCtx *filter) {
 
 /* ---- RG.INNERHOOK ---- */
 
-/* Reports the keys of commands that it would run, and no others: with RG.INNERHOOK in itself the server would recurse
- * until its stack is full. */
+/* Reports the keys only of commands that it would run. If it reported those of RG.INNERHOOK inside RG.INNERHOOK, the
+ * server would recurse until its stack overflows. */
 static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     size_t length = 0;
@@ -198,9 +200,9 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
 
 /* The sender of a hooked read. */
 typedef struct Caller {
-    RedisModuleUser *user; /* NULL: the sender has none, or none that can be looked up */
+    RedisModuleUser *user; /* NULL: the sender has no user, or a user that the server does not find by name */
     int is_worker;         /* a link, or a script that a link runs */
-    int is_foreign;        /* its user is one that only another module knows */
+    int is_foreign;        /* only another module knows its user */
 } Caller;
 
 static Caller find_caller(RedisModuleCtx *ctx) {
@@ -214,7 +216,7 @@ static Caller find_caller(RedisModuleCtx *ctx) {
     return caller;
 }
 
-/* Runs the wrapped command with the rights of the caller; NULL when these do not suffice. */
+/* Runs the wrapped command with the caller's rights; NULL: the caller lacks them. */
 static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString **argv, int argc,
                                           const Caller *caller) {
     const char *name = RedisModule_StringPtrLen(argv[1], NULL);
@@ -228,13 +230,13 @@ static RedisModuleCallReply *run_original(RedisModuleCtx *ctx, RedisModuleString
     return reply;
 }
 
-/* Blocks the client until the registration's function answers, or sends the read's own reply where blocking is not
- * possible. */
+/* Blocks the client until the function of the registration answers. If the client cannot be blocked, it sends the reply
+ * of the read. */
 static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModuleCallReply *reply) {
     Registration *registration = missed->registration;
     hook_stats.misses++;
     if (caller_blocking_denied(ctx) || jobs_refusal()) {
-        queue_event(ctx, registration, "keymiss", missed->key);
+        queue_event(registration, "keymiss", missed->key);
         RedisModule_ReplyWithCallReply(ctx, reply);
         return;
     }
@@ -249,7 +251,7 @@ static void answer_miss(RedisModuleCtx *ctx, const HookCall *missed, RedisModule
     if (!jobs_submit_blocking(ctx, class, event, config.hook_timeout_ms)) registration->counters.triggered--;
 }
 
-int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+static int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (RedisModule_IsKeysPositionRequest(ctx)) return report_keys(ctx, argv, argc);
     if (argc < 3) return RedisModule_WrongArity(ctx);
     size_t length;
@@ -279,6 +281,10 @@ int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int
 }
 
 int hook_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"rg.innerhook", RG_INNERHOOK_RedisCommand, "readonly getkeys-api", 0, 0, 0, "read slow"},
+    };
+    if (commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS) != REDISMODULE_OK) return REDISMODULE_ERR;
     if (!RedisModule_RegisterCommandFilter(ctx, on_command, REDISMODULE_CMDFILTER_NOSELF)) return REDISMODULE_ERR;
     return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_ALL | REDISMODULE_NOTIFY_KEY_MISS, on_notify);
 }

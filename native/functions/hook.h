@@ -1,13 +1,13 @@
-/* Keyspace events for registrations, and the keymiss hook, in which a client's read of a missing key waits for a
- * function's answer. */
+/* Keyspace events for registrations, and the keymiss hook: a client that reads a missing key waits for the answer of a
+ * function. */
 #ifndef QA_HOOK_H
 #define QA_HOOK_H
 
 #include "server/module_api.h"
 
 typedef struct HookStats {
-    unsigned long long hits;       /* hooked reads that found their key, or that no registration wanted */
-    unsigned long long misses;     /* hooked reads that missed a key which a registration wants */
+    unsigned long long hits;       /* hooked reads that found their key, or whose key no registration matches */
+    unsigned long long misses;     /* hooked reads of a missing key that a registration matches */
     unsigned long long inferences; /* misses whose reply the function replaced */
     unsigned long long dropped_events;
 } HookStats;
@@ -15,7 +15,5 @@ typedef struct HookStats {
 extern HookStats hook_stats;
 
 int hook_on_load(RedisModuleCtx *ctx);
-
-int RG_INNERHOOK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

@@ -1,16 +1,16 @@
-/* Owns all sessions and registrations. Every change of a session rebuilds the data derived from them: the list of all
- * registrations, their counts, the index of keys, the list of hooked commands.
+/* Owns all sessions and registrations. Each change of a session rebuilds the data derived from the sessions: the list
+ * of all registrations, their counts, the first bytes of their keys and the list of hooked commands.
  *
- * Nothing may keep a pointer to a Registration beyond the current command or event; what lasts longer refers to it by
- * its id. The worker does not know sessions that come by replication or from a file until it reads them:
- * `stale_since_ms` says since when, and the supervisor replaces a worker that has not read them after a while. */
+ * No code may keep a pointer to a Registration after the current command or event. Longer-lived data refers to a
+ * registration by its id. The worker does not know sessions that arrive by replication or from a file until it reads
+ * them. `stale_since_ms` says since when; the supervisor replaces a worker that has not read them after a while. */
 #include "functions/registry.h"
 
 #include <string.h>
 #include <strings.h>
 
 #include "functions/hooked_commands.h"
-#include "functions/tombstones.h"
+#include "server/args.h"
 #include "server/caller.h"
 #include "server/commands.h"
 #include "server/links.h"
@@ -24,17 +24,19 @@ typedef struct Session {
     struct Session *next;
 } Session;
 
-/* Encoding 1 lacks the status of streams, 1 and 2 lack orders of pauses and tombstones. */
-enum { ENCODING_VERSION = 3, MAX_REGISTRATIONS = 10000, PAUSED_RETRY_MS = 100 };
+enum { ENCODING_VERSION = 4, MAX_REGISTRATIONS = 10000, MAX_COST_FROM = 65536, PAUSED_RETRY_MS = 100 };
 
 static Session *sessions;
 static Registration *registrations;
 static size_t session_count, registration_count, stream_count;
 static unsigned char first_bytes[256 / 8]; /* of the prefixes of KeysReader registrations */
-static int any_keys;                       /* is there a KeysReader registration? */
+static int any_keys;                       /* 1: there is a KeysReader registration */
 static RedisModuleType *type;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
-static long long generation = 1; /* of what QA.REGISTRATIONS says */
+static long long generation = 1; /* grows when the reply to QA.REGISTRATIONS changes */
+static const RegistryTombstones *tombstones;
+
+void registry_attach(const RegistryTombstones *to) { tombstones = to; }
 
 static void mark_stale(void) { stale_since_ms = RedisModule_Milliseconds(); }
 void registry_forget_stale(void) { stale_since_ms = 0; }
@@ -112,7 +114,7 @@ static void free_session(Session *session) {
     RedisModule_Free(session);
 }
 
-/* The number that follows `name` in the `args` array; `preset` if there is none. */
+/* The number that follows `name` in the `args` array, or `preset`. */
 static long long number_of(RedisModuleString *args, const char *name, long long preset) {
     RespReader reader;
     RespToken token;
@@ -125,16 +127,9 @@ static long long number_of(RedisModuleString *args, const char *name, long long 
     return preset;
 }
 
-/* The worker says so in the private data; a client's own texts come later in it. */
-static int is_own(RedisModuleString *private_data) {
-    static const char MARK[] = "{\"own\":true";
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(private_data, &length);
-    return length >= sizeof MARK - 1 && !memcmp(text, MARK, sizeof MARK - 1);
-}
-
 /* Takes over the strings of `fields`. */
 static Registration *new_registration(RedisModuleString **fields) {
+    long long cost_from;
     Registration *registration = RedisModule_Calloc(1, sizeof *registration);
     memcpy(registration->fields, fields, sizeof registration->fields);
     const char *name = RedisModule_StringPtrLen(fields[REG_SOURCE], NULL);
@@ -143,7 +138,8 @@ static Registration *new_registration(RedisModuleString **fields) {
                                                            : SOURCE_COMMAND;
     registration->match = RedisModule_StringPtrLen(fields[REG_MATCH], &registration->match_length);
     registration->match_exact = 1;
-    registration->own = is_own(fields[REG_PRIVATE_DATA]);
+    registration->own = !strcmp(RedisModule_StringPtrLen(fields[REG_CLASS], NULL), "own");
+    registration->cost_from = arg_count(fields[REG_COST_FROM], MAX_COST_FROM, &cost_from) ? (int)cost_from : 0;
     if (registration->source == SOURCE_COMMAND) {
         registration->in_order = number_of(fields[REG_ARGS], "inorder", 0) != 0;
         registration->timeout_ms = number_of(fields[REG_ARGS], "timeout", 0);
@@ -171,6 +167,18 @@ static RedisModuleString *check_mode(RedisModuleString *mode) {
 }
 
 /* NULL, or an error (to be freed). */
+static RedisModuleString *check_class(RedisModuleString *const *fields) {
+    long long cost_from;
+    if (!is_one_of(fields[REG_CLASS], "own", "user", NULL))
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown class: %s, expected own or user",
+                                              RedisModule_StringPtrLen(fields[REG_CLASS], NULL));
+    if (!arg_count(fields[REG_COST_FROM], MAX_COST_FROM, &cost_from))
+        return RedisModule_CreateStringPrintf(NULL, "ERR cost_from must be between 0 and %d, got %s", MAX_COST_FROM,
+                                              RedisModule_StringPtrLen(fields[REG_COST_FROM], NULL));
+    return NULL;
+}
+
+/* NULL, or an error (to be freed). */
 static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registration *registration) {
     RedisModuleString *const *fields = registration->fields;
     size_t length;
@@ -179,6 +187,7 @@ static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registra
             NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
             RedisModule_StringPtrLen(fields[REG_SOURCE], NULL));
     RedisModuleString *error = check_mode(fields[REG_MODE]);
+    if (!error) error = check_class(fields);
     if (error) return error;
     const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
     if (!resp_valid(args, length, 0))
@@ -198,31 +207,27 @@ static int same_trigger(const Registration *a, const Registration *b) {
            same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
 }
 
-/* Compares with the other sessions, and within the session itself. */
-static RedisModuleString *check_conflicts(const Session *session, const Session *old) {
-    for (long long i = 0; i < session->count; i++) {
-        const Registration *mine = session->registrations[i];
-        RedisModuleString *const *fields = mine->fields;
-        for (const Session *at = sessions; at; at = at->next) {
-            for (long long j = 0; at != old && j < at->count; j++) {
-                const Registration *other = at->registrations[j];
-                if (same(other->fields[REG_ID], fields[REG_ID]))
-                    return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
-                                                          RedisModule_StringPtrLen(fields[REG_ID], NULL));
-                if (same_trigger(mine, other))
-                    return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
-            }
-        }
-        for (long long j = 0; j < i; j++) {
-            const Registration *other = session->registrations[j];
-            if (same(other->fields[REG_ID], fields[REG_ID]))
-                return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
-                                                      RedisModule_StringPtrLen(fields[REG_ID], NULL));
-            if (same_trigger(mine, other))
-                return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
-        }
-    }
+/* NULL, or an error (to be freed): the id or the trigger of `mine` is that of `other`. */
+static RedisModuleString *check_conflict(const Registration *mine, const Registration *other) {
+    if (same(other->fields[REG_ID], mine->fields[REG_ID]))
+        return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
+                                              RedisModule_StringPtrLen(mine->fields[REG_ID], NULL));
+    if (same_trigger(mine, other))
+        return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
     return NULL;
+}
+
+/* Compares the registrations of the session with each other and with those of all sessions but `old`. */
+static RedisModuleString *check_conflicts(const Session *session, const Session *old) {
+    RedisModuleString *error = NULL;
+    for (long long i = 0; i < session->count && !error; i++) {
+        const Registration *mine = session->registrations[i];
+        for (const Session *at = sessions; at; at = at->next)
+            for (long long j = 0; at != old && j < at->count && !error; j++)
+                error = check_conflict(mine, at->registrations[j]);
+        for (long long j = 0; j < i && !error; j++) error = check_conflict(mine, session->registrations[j]);
+    }
+    return error;
 }
 
 static Session *find_session(RedisModuleString *name) {
@@ -264,7 +269,7 @@ static void index_sessions(void) {
     registry_changed();
 }
 
-/* A registration that stays (same id) keeps its state and its counters. */
+/* A registration that keeps its id keeps its state and its counters. */
 static void keep_counters(Session *session, Session *old) {
     for (long long i = 0; i < session->count; i++) {
         Registration *now = session->registrations[i];
@@ -281,7 +286,7 @@ static void keep_counters(Session *session, Session *old) {
     }
 }
 
-/* Puts `session` in the place of `old`. Without `old` it adds `session` at the end; without `session` it removes
+/* Replaces `old` by `session`. If `old` is NULL, it adds `session` at the end. If `session` is NULL, it removes
  * `old`. */
 static void replace_session(Session *old, Session *session) {
     Session **link = &sessions;
@@ -299,14 +304,14 @@ static void replace_session(Session *old, Session *session) {
 
 static void clear(void) {
     while (sessions) replace_session(sessions, NULL);
-    tombstones_clear();
+    tombstones->clear();
 }
 
-/* NULL, or an error (to be freed): a removed registration does not come back. */
+/* NULL, or an error (to be freed): a removed registration must not return. */
 static RedisModuleString *check_tombstones(const Session *session) {
     for (long long i = 0; i < session->count; i++) {
         RedisModuleString *id = session->registrations[i]->fields[REG_ID];
-        if (tombstones_has(id))
+        if (tombstones->has(id))
             return RedisModule_CreateStringPrintf(NULL, "UNREGISTERED registration has been unregistered: %s",
                                                   RedisModule_StringPtrLen(id, NULL));
     }
@@ -329,7 +334,7 @@ static Session *parse_session(RedisModuleString **argv, long long count) {
     return session;
 }
 
-/* A primary repeats its sessions after an AOF rewrite, which is no reason for a fresh worker. */
+/* A primary repeats its sessions after an AOF rewrite. Unchanged sessions need no new worker. */
 static int is_unchanged(const Session *old, const Session *session) {
     if (!old || !session || old->count != session->count) return 0;
     for (int i = 0; i < 4; i++)
@@ -390,7 +395,7 @@ static int QA_REGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (RedisModule_StringToLongLong(argv[1], &known) != REDISMODULE_OK)
         return RedisModule_ReplyWithError(ctx, "ERR generation is not an integer");
-    if (!server_is_active_primary(ctx)) { /* its primary compares */
+    if (!server_is_active_primary(ctx)) { /* only primaries compare their registrations */
         RedisModule_ReplyWithArray(ctx, 1);
         return RedisModule_ReplyWithLongLong(ctx, 0);
     }
@@ -435,12 +440,11 @@ static void save_status(RedisModuleIO *rdb, const Registration *registration) {
     RedisModule_SaveUnsigned(rdb, (uint64_t)registration->pause_order);
 }
 
-/* 0: it is damaged. */
-static int load_status(RedisModuleIO *rdb, Registration *registration, int encver) {
+/* 0: the file is damaged. */
+static int load_status(RedisModuleIO *rdb, Registration *registration) {
     uint64_t saved = RedisModule_LoadUnsigned(rdb);
     registration->paused = saved == SAVED_PAUSED;
     registration->status = saved == SAVED_ABORTED ? STREAM_ABORTED : STREAM_OK;
-    if (encver < 3) return 1;
     uint64_t order = RedisModule_LoadUnsigned(rdb);
     registration->pause_order = order > MAX_PAUSE_ORDER ? 0 : (long long)order;
     return order <= MAX_PAUSE_ORDER;
@@ -457,12 +461,12 @@ static void aux_save(RedisModuleIO *rdb, int when) {
             save_status(rdb, session->registrations[i]);
         }
     }
-    tombstones_save(rdb);
+    tombstones->save(rdb);
 }
 
-/* With nothing to save, a server without the module can load the file (where the saving server knows this callback). */
+/* If it saves nothing, a server without the module can load the file. Old servers do not know this callback. */
 static void aux_save_if_any(RedisModuleIO *rdb, int when) {
-    if (session_count || tombstones_count()) aux_save(rdb, when);
+    if (session_count || tombstones->count()) aux_save(rdb, when);
 }
 
 static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int count) {
@@ -476,7 +480,21 @@ static int load_strings(RedisModuleIO *rdb, RedisModuleString **strings, int cou
     return 1;
 }
 
-static Session *load_session(RedisModuleIO *rdb, int encver) {
+/* 0: the file is damaged. */
+static int load_registration(RedisModuleIO *rdb, Session *session) {
+    RedisModuleString *fields[REG_FIELDS] = {NULL};
+    if (!load_strings(rdb, fields, REG_FIELDS)) return 0;
+    Registration *registration = new_registration(fields);
+    session->registrations[session->count++] = registration;
+    if (!load_status(rdb, registration) || RedisModule_IsIOError(rdb)) return 0;
+    RedisModuleString *error = check_class(fields);
+    if (error) RedisModule_FreeString(NULL, error);
+    size_t length;
+    const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
+    return !error && resp_valid(args, length, 0); /* RG.DUMPREGISTRATIONS replies with the args */
+}
+
+static Session *load_session(RedisModuleIO *rdb) {
     Session *session = RedisModule_Calloc(1, sizeof *session);
     if (!load_strings(rdb, session->fields, 4)) {
         RedisModule_Free(session);
@@ -485,47 +503,39 @@ static Session *load_session(RedisModuleIO *rdb, int encver) {
     uint64_t count = RedisModule_LoadUnsigned(rdb);
     if (RedisModule_IsIOError(rdb) || count > MAX_REGISTRATIONS) count = 0;
     session->registrations = RedisModule_Calloc(count + 1, sizeof *session->registrations);
-    for (uint64_t i = 0; i < count; i++) {
-        RedisModuleString *fields[REG_FIELDS] = {NULL};
-        if (!load_strings(rdb, fields, REG_FIELDS)) break;
-        session->registrations[i] = new_registration(fields);
-        session->count++;
-        int good = encver < 2 || load_status(rdb, session->registrations[i], encver);
-        size_t length;
-        const char *args = RedisModule_StringPtrLen(fields[REG_ARGS], &length);
-        if (!good || RedisModule_IsIOError(rdb) || !resp_valid(args, length, 0))
-            count = 0; /* RG.DUMPREGISTRATIONS replies with them */
-    }
-    if (session->count && (uint64_t)session->count == count) return session;
+    int good = count > 0;
+    for (uint64_t i = 0; i < count && good; i++) good = load_registration(rdb, session);
+    if (good) return session;
     free_session(session);
     return NULL;
 }
 
 static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     (void)when;
-    if (encver < 1 || encver > ENCODING_VERSION) {
-        RedisModule_LogIOError(rdb, "warning", "registrations of encoding version %d cannot be read", encver);
+    if (encver != ENCODING_VERSION) {
+        RedisModule_LogIOError(rdb, "warning", "registrations have encoding version %d, this module reads version %d",
+                               encver, ENCODING_VERSION);
         return REDISMODULE_ERR;
     }
     clear();
     mark_stale();
     uint64_t count = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < count; i++) {
-        Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb, encver);
+        Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb);
         if (!session) {
             RedisModule_LogIOError(rdb, "warning", "registrations are damaged: session %llu", (unsigned long long)i);
             return REDISMODULE_ERR;
         }
         replace_session(NULL, session);
     }
-    if (encver > 2 && !tombstones_load(rdb)) {
+    if (!tombstones->load(rdb)) {
         RedisModule_LogIOError(rdb, "warning", "registrations are damaged: tombstones");
         return REDISMODULE_ERR;
     }
     return REDISMODULE_OK;
 }
 
-/* Loading a data set (restart, DEBUG RELOAD, full synchronisation) also replaces the registrations. */
+/* Loading a data set (restart, DEBUG RELOAD, full synchronization) also replaces the registrations. */
 static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)ctx;
     (void)event;
@@ -551,7 +561,7 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
             RedisModule_Replicate(ctx, "QA.PAUSE", "sl", registration->fields[REG_ID], registration->pause_order);
         if (registration->status == STREAM_ABORTED)
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "ABORTED");
-        if (registration->paused && !(registration->pause_order & 1)) /* its function paused it, on this shard only */
+        if (registration->paused && !(registration->pause_order & 1)) /* its function paused it on this shard */
             RedisModule_Replicate(ctx, "QA.STREAM", "sc", registration->fields[REG_ID], "PAUSED");
     }
     RedisModule_FreeString(NULL, argv[4]);
@@ -560,7 +570,7 @@ static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
 
 static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
     (void)data;
-    if ((!session_count && !tombstones_count()) || !server_is_active_primary(ctx) ||
+    if ((!session_count && !tombstones->count()) || !server_is_active_primary(ctx) ||
         !server_setting_is(ctx, "aof-use-rdb-preamble", "no"))
         return;
     if (RedisModule_AvoidReplicaTraffic()) {
@@ -568,10 +578,10 @@ static void on_fork_timer(RedisModuleCtx *ctx, void *data) {
         return;
     }
     for (Session *session = sessions; session; session = session->next) replicate_session(ctx, session);
-    tombstones_replicate(ctx);
+    tombstones->replicate(ctx);
 }
 
-/* A rewrite writes keys only. With it begins a new file for what happens after the fork: the registrations go there. */
+/* An AOF rewrite writes only keys. The registrations go into the new file that starts after the fork. */
 static void on_fork(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
     (void)event;
     (void)data;
@@ -610,8 +620,7 @@ int registry_on_load(RedisModuleCtx *ctx) {
     type = RedisModule_CreateDataType(ctx, "qa-regstr", ENCODING_VERSION, &methods);
     RedisModuleEvent loading = {REDISMODULE_EVENT_LOADING, 1};
     RedisModuleEvent fork = {REDISMODULE_EVENT_FORK_CHILD, 1};
-    if (!type || tombstones_on_load(ctx) != REDISMODULE_OK ||
-        RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
+    if (!type || RedisModule_SubscribeToServerEvent(ctx, loading, on_loading) != REDISMODULE_OK ||
         RedisModule_SubscribeToServerEvent(ctx, fork, on_fork) != REDISMODULE_OK)
         return REDISMODULE_ERR;
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);

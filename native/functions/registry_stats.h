@@ -1,28 +1,23 @@
-/* The results of a registration's runs: its counters, RG.DUMPREGISTRATIONS, and the repair after a full queue. */
+/* The counters of registrations, and the recovery of a registration that lost events to a full queue. */
 #ifndef QA_REGISTRY_STATS_H
 #define QA_REGISTRY_STATS_H
 
 #include "functions/registry.h"
 #include "jobs/jobs.h"
 
-int registry_stats_on_load(RedisModuleCtx *ctx);
-
-/* registry_triggered: a job of this registration was queued, or dropped because the queue was full. registry_ended: one
- * has ended. */
+/* The queue has accepted a job of this registration, or has dropped it because it was full (`queued` 0). */
 void registry_triggered(Registration *registration, int queued);
+/* A job of the registration with this id has ended. */
 void registry_ended(RedisModuleString *id, const JobResult *result);
 
-/* The queue dropped an event for this registration: it gets an onregistered job. */
-void registry_overflowed(Registration *registration);
-
-/* Queues the onregistered jobs of registrations that lost events, once the queue has drained to half. */
-void registry_repair(RedisModuleCtx *ctx);
-
+/* Keeps a copy of the error as the last error. */
+void registry_set_error(RunCounters *counters, const char *error);
 void registry_clear_stats(void);
 
-/* How many batches of streams there have been. */
-unsigned long long registry_stream_runs(void);
+/* The queue has dropped an event for this registration. The registration gets an onregistered job later. */
+void registry_overflowed(Registration *registration);
 
-int RG_DUMPREGISTRATIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+/* Queues the onregistered jobs of registrations that lost events, once the queue is at most half full. */
+void registry_repair(void);
 
 #endif

@@ -1,11 +1,11 @@
-/* The module's commands as the server sees them. Each part registers its own QA.* and AI.* commands in its *_on_load;
- * cmd_rg.c has the table of RG.*.
+/* The module's commands as the server sees them. Each part registers its commands in its *_on_load.
  *
- * A handler has the name of its command, AI_MODELEXECUTE_RedisCommand, or of what its commands have in common; the
- * callbacks of a client that it blocks end in _Reply, _Disconnected, _Timeout, _Free. A handler begins with the key
- * positions (getkeys-api). Then it checks, in this order, the number of arguments, the caller's rights, the arguments;
- * an internal command first checks that the caller is a link. Only a handler replies with an error; the parsers that it
- * calls return one. */
+ * A handler has the name of its command, such as AI_MODELEXECUTE_RedisCommand, or a name for all of its commands. The
+ * callbacks of a client that it blocks end in _Reply, _Disconnected, _Timeout and _Free. A handler works in this order:
+ *   1. It reports key positions if the server asks for them (getkeys-api).
+ *   2. An internal command checks that the caller is a link.
+ *   3. It checks the number of arguments, then the rights of the caller, then the arguments.
+ * Only a handler replies with an error; the parsers that it calls return an error. */
 #ifndef QA_COMMANDS_H
 #define QA_COMMANDS_H
 

@@ -1,4 +1,4 @@
-/* The settings `qa.*` of the server's configuration, the load arguments and RG.CONFIGSET. */
+/* The settings `qa.*` of the server's configuration. */
 #ifndef QA_CONFIG_H
 #define QA_CONFIG_H
 
@@ -47,8 +47,8 @@ typedef struct Config {
 
 extern Config config;
 
-/* Registers and loads the settings, then stores the load arguments (name, value pairs). */
-int config_on_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+/* Registers and loads the settings. */
+int config_on_load(RedisModuleCtx *ctx);
 
 /* Every qa.* setting as name, value elements; returns the number of elements (for QA.HELLO). */
 int config_reply_pairs(RedisModuleCtx *ctx);
@@ -60,8 +60,5 @@ int config_is_bulk_user(const char *name, size_t length);
  * it is empty, NULL with *count -1 when a quote is not closed. The caller frees the result, one allocation, with
  * RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
-
-int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
-int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

@@ -7,6 +7,7 @@
 #include <strings.h>
 
 static RedisModuleUser *user;
+static int in_block;             /* 1 while an atomic block runs a command */
 static RedisModuleDict *links;   /* client id -> any value */
 static RedisModuleDict *allowed; /* names of the commands that the worker's user gets by name */
 
@@ -17,6 +18,10 @@ int link_is_link(unsigned long long client_id) {
     if (links && client_id) RedisModule_DictGetC(links, &client_id, sizeof client_id, &missing);
     return !missing;
 }
+
+void link_set_in_block(int is_in_block) { in_block = is_in_block; }
+
+int link_in_block(void) { return in_block; }
 
 int link_count(void) { return (int)RedisModule_DictSize(links); }
 

@@ -34,6 +34,10 @@ int link_add(RedisModuleCtx *ctx);
 /* 1 when the calling client is a link of the current worker; else replies NOPERM and returns 0. */
 int link_require(RedisModuleCtx *ctx, const char *command);
 
+/* Says that an atomic block of the worker runs a command (1), or that the command has ended (0). */
+void link_set_in_block(int in_block);
+int link_in_block(void);
+
 /* 1 when the client with this id is a link of the current worker. */
 int link_is_link(unsigned long long client_id);
 int link_count(void);

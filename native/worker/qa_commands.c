@@ -19,6 +19,7 @@
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
+#include "worker/beat.h"
 #include "worker/supervisor.h"
 
 enum { MAX_JOBS_PER_CALL = 1024, MAX_WAIT_MS = 60000, MAX_MESSAGE = 1 << 20 };
@@ -26,7 +27,7 @@ enum { MAX_QUEUED_MESSAGE_BYTES = 64 << 20 };
 
 typedef struct Waiter {
     RedisModuleBlockedClient *client;
-    JobsRoom room;
+    JobsCapacity capacity;
     RedisModuleTimerID timer;
     int woken; /* its reply is due */
     struct Waiter *next;
@@ -78,15 +79,10 @@ static int QA_HELLO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
 
 static int QA_BEAT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.BEAT")) return REDISMODULE_OK;
-    if (argc != 19) return RedisModule_WrongArity(ctx);
-    long long numbers[18];
-    for (int i = 0; i < 18; i++)
-        if (RedisModule_StringToLongLong(argv[1 + i], &numbers[i]) != REDISMODULE_OK || numbers[i] < 0)
-            return RedisModule_ReplyWithError(ctx, "ERR the numbers of QA.BEAT must be non-negative integers");
-    WorkerBeat beat = {numbers[0],  numbers[1],  numbers[2],  numbers[3],  numbers[4],  numbers[5],
-                       numbers[6],  numbers[7],  numbers[8],  numbers[9],  numbers[10], numbers[11],
-                       numbers[12], numbers[13], numbers[14], numbers[15], numbers[16], numbers[17]};
-    supervisor_beat(&beat);
+    if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    char error[192];
+    if (!beat_read(argv + 1, argc - 1, error, sizeof error)) return RedisModule_ReplyWithError(ctx, error);
+    supervisor_beat();
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
@@ -116,30 +112,30 @@ static void wake(Waiter *waiter, int timer_is_over) {
 
 static void wake_next(void) {
     for (Waiter *at = waiters; at && !at->woken; at = at->next) {
-        if (!jobs_available(supervisor_is_ready(), &at->room)) continue;
+        if (!queues_available(supervisor_is_ready(), &at->capacity)) continue;
         wake(at, 0);
         return;
     }
 }
 
-static void reply_jobs(RedisModuleCtx *ctx, JobsRoom room) {
+static void reply_jobs(RedisModuleCtx *ctx, JobsCapacity capacity) {
     int ready = supervisor_is_ready();
-    if (!jobs_available(ready, &room)) {
+    if (!queues_available(ready, &capacity)) {
         RedisModule_ReplyWithNullArray(ctx);
         return;
     }
     long count = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    while (count < MAX_JOBS_PER_CALL && jobs_hand_out(ctx, ready, &room)) count++;
+    while (count < MAX_JOBS_PER_CALL && jobs_hand_out(ctx, ready, &capacity)) count++;
     RedisModule_ReplySetArrayLength(ctx, count);
-    registry_repair(ctx);
+    registry_repair();
 }
 
 static int QA_NEXT_Reply(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
     Waiter *waiter = RedisModule_GetBlockedClientPrivateData(ctx);
-    if (link_is_link(RedisModule_GetClientId(ctx))) reply_jobs(ctx, waiter->room);
+    if (link_is_link(RedisModule_GetClientId(ctx))) reply_jobs(ctx, waiter->capacity);
     else RedisModule_ReplyWithNullArray(ctx);
     return REDISMODULE_OK;
 }
@@ -162,32 +158,34 @@ static void QA_NEXT_Disconnected(RedisModuleCtx *ctx, RedisModuleBlockedClient *
         if (at->client == client) wake(at, 0);
 }
 
-static int parse_room(RedisModuleString *word, long long *room) {
-    return RedisModule_StringToLongLong(word, room) == REDISMODULE_OK && *room >= 0 && *room <= MAX_JOBS_PER_CALL;
+static int parse_room(RedisModuleString *word, long long *capacity) {
+    return RedisModule_StringToLongLong(word, capacity) == REDISMODULE_OK && *capacity >= 0 &&
+           *capacity <= MAX_JOBS_PER_CALL;
 }
 
 static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long wait_ms;
     if (!link_require(ctx, "QA.NEXT")) return REDISMODULE_OK;
     if (argc != 3 && argc != 5) return RedisModule_WrongArity(ctx);
-    JobsRoom room = {.functions = MAX_JOBS_PER_CALL, .background = MAX_JOBS_PER_CALL};
-    if (!parse_room(argv[1], &room.all)) return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
-    if (argc == 5 && (!parse_room(argv[3], &room.functions) || !parse_room(argv[4], &room.background)))
+    JobsCapacity capacity = {.functions = MAX_JOBS_PER_CALL, .background = MAX_JOBS_PER_CALL};
+    if (!parse_room(argv[1], &capacity.all))
+        return RedisModule_ReplyWithError(ctx, "ERR max must be between 0 and 1024");
+    if (argc == 5 && (!parse_room(argv[3], &capacity.functions) || !parse_room(argv[4], &capacity.background)))
         return RedisModule_ReplyWithError(ctx, "ERR functions and background must be between 0 and 1024");
     if (RedisModule_StringToLongLong(argv[2], &wait_ms) != REDISMODULE_OK || wait_ms < 0 || wait_ms > MAX_WAIT_MS)
         return RedisModule_ReplyWithError(ctx, "ERR wait_ms must be between 0 and 60000");
     jobs_asked();
-    if (wait_ms == 0 || caller_blocking_denied(ctx) || jobs_available(supervisor_is_ready(), &room)) {
-        reply_jobs(ctx, room);
+    if (wait_ms == 0 || caller_blocking_denied(ctx) || queues_available(supervisor_is_ready(), &capacity)) {
+        reply_jobs(ctx, capacity);
         return REDISMODULE_OK;
     }
     RedisModuleBlockedClient *client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
     if (!client) { /* a link that has subscribed to something: Valkey lets it wait for nothing */
-        reply_jobs(ctx, room);
+        reply_jobs(ctx, capacity);
         return REDISMODULE_OK;
     }
     Waiter *waiter = RedisModule_Calloc(1, sizeof *waiter);
-    waiter->room = room;
+    waiter->capacity = capacity;
     waiter->client = client;
     RedisModule_SetDisconnectCallback(waiter->client, QA_NEXT_Disconnected);
     waiter->timer = RedisModule_CreateTimer(ctx, wait_ms, QA_NEXT_Timeout, waiter);

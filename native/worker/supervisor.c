@@ -20,12 +20,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "functions/atomic.h"
 #include "functions/registry.h"
 #include "jobs/jobs.h"
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
+#include "worker/beat.h"
 #include "worker/environment.h"
 
 enum {
@@ -45,6 +45,7 @@ enum {
 static WorkerInfo info = {.last_exit = "none"};
 static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
+static const ControlUser *control_user;
 static int output = -1;
 static int greeted; /* it has sent QA.HELLO and a beat: from then on qa.worker-silence-ms limits its silence */
 static int shutting_down;
@@ -71,7 +72,9 @@ static void set_state(WorkerState state) {
 
 const WorkerInfo *supervisor_info(void) { return &info; }
 
-static int control_socket(void) { return control; }
+int supervisor_control_socket(void) { return control; }
+
+void supervisor_attach_control(const ControlUser *user) { control_user = user; }
 
 const char *supervisor_refusal(void) {
     if (!*config.worker_command) return "NOWORKER no worker is configured, set qa.worker-command";
@@ -180,7 +183,7 @@ static void on_death(RedisModuleCtx *ctx, void *data) {
     if (!shutting_down) schedule_start(ctx, was_ready);
 }
 
-static void control_closed(void) {
+void supervisor_control_closed(void) {
     if (control >= 0) {
         RedisModule_EventLoopDel(control, REDISMODULE_EVENTLOOP_READABLE);
         close(control);
@@ -197,13 +200,13 @@ void supervisor_kill(const char *reason, int innocent) {
     info.killed++;
     innocent_death = innocent;
     kill_group(info.pid);
-    control_closed();
+    supervisor_control_closed();
 }
 
 static void on_control(int fd, void *data, int mask) {
     (void)data;
     (void)mask;
-    if (!atomic_read_stray(fd)) control_closed();
+    if (!control_user->readable(fd)) supervisor_control_closed();
 }
 
 /* ---- Start ---- */
@@ -409,11 +412,11 @@ static void start(RedisModuleCtx *ctx) {
     control = sockets[0];
     output = pipes[0];
     if (info.number++) info.restarts++;
-    memset(&info.beat, 0, sizeof info.beat);
+    beat_reset();
     greeted = 0;
     started_ms = heard_ms = now_ms();
     set_state(WORKER_STARTING);
-    atomic_reset();
+    control_user->reset();
     new_token();
     if (RedisModule_EventLoopAdd(control, REDISMODULE_EVENTLOOP_READABLE, on_control, NULL) != REDISMODULE_OK ||
         RedisModule_EventLoopAdd(output, REDISMODULE_EVENTLOOP_READABLE, on_output, NULL) != REDISMODULE_OK ||
@@ -475,11 +478,9 @@ int supervisor_check_token(const char *given, size_t length) {
 
 void supervisor_hello(void) { heard_ms = now_ms(); }
 
-void supervisor_beat(const WorkerBeat *beat) {
+void supervisor_beat(void) {
     greeted = 1;
     heard_ms = now_ms();
-    info.beat = *beat;
-    if (beat->rss_bytes > info.peak_rss_bytes) info.peak_rss_bytes = beat->rss_bytes;
 }
 
 void supervisor_ready(void) {
@@ -517,8 +518,6 @@ static void on_shutdown(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t su
 }
 
 int supervisor_on_load(RedisModuleCtx *ctx) {
-    static const AtomicControl CONTROL = {.socket = control_socket, .closed = control_closed};
-    atomic_attach(&CONTROL);
     set_state(WORKER_STOPPED);
     RedisModuleEvent shutdown = {REDISMODULE_EVENT_SHUTDOWN, 1};
     if (RedisModule_SubscribeToServerEvent(ctx, shutdown, on_shutdown) != REDISMODULE_OK) return REDISMODULE_ERR;

@@ -22,13 +22,16 @@ BELOW: dict[str, set[str]] = {
     "index": set(),
     "server": set(),
     "jobs": {"server"},
-    "values": {"server", "jobs"},
-    "ai": {"server", "jobs", "values"},
+    "models": {"server", "jobs"},
     "corpus": {"server", "index"},
     "functions": {"server", "jobs"},
     "worker": {"server", "jobs", "functions"},
+    "scripts/gears": {"server", "jobs", "functions", "worker"},
+    "scripts/ai": {"server", "jobs", "models"},
 }
-TOP = {"module", "info", "cmd_rg"}
+# The wing for the scripts of users. The other rooms are the question wing, which never includes this one.
+SCRIPTS = {name for name in BELOW if name.startswith("scripts/")}
+TOP = {"module", "info"}
 # A library is one part in many files that includes no room. Rooms include only its public header, which represents it
 # here.
 LIBRARY = "index"
@@ -44,7 +47,7 @@ Sources = Mapping[str, str]
 
 def sources() -> dict[str, str]:
     """The text of every C file of the module by its path in `native/`; of the library only the public header."""
-    paths = [path for pattern in ("*.[ch]", "*/*.[ch]") for path in NATIVE.glob(pattern)]
+    paths = [path for pattern in ("*.[ch]", "*/*.[ch]", "scripts/*/*.[ch]") for path in NATIVE.glob(pattern)]
     named = {path.relative_to(NATIVE).as_posix(): path for path in paths}
     return {
         name: named[name].read_text()
@@ -92,6 +95,17 @@ def upward(files: Sources) -> list[str]:
         bad = [target for target in included(text) if target not in files or room(target) not in known]
         found += [f"{name} includes {target}" for target in bad]
     return found
+
+
+def crossing(files: Sources) -> list[str]:
+    """Includes of the scripts wing in the question wing. Only the files at the top compose both wings."""
+    return [
+        f"{name} includes {target}"
+        for name, text in files.items()
+        if room(name) not in SCRIPTS | {""}
+        for target in included(text)
+        if target.startswith("scripts/")
+    ]
 
 
 def edges(files: Sources) -> dict[str, set[str]]:
@@ -151,6 +165,17 @@ def test_includes_between_rooms_point_one_way() -> None:
     assert upward(sources()) == []
 
 
+def test_the_question_wing_does_not_include_the_scripts_wing() -> None:
+    files = sources()
+    assert SCRIPTS and not any(BELOW[name] & SCRIPTS for name in BELOW.keys() - SCRIPTS)
+    assert crossing(files) == []
+    for name in ("functions/registry.c", "models/model.h", "worker/supervisor.c"):
+        planted = {**files, name: f'{files[name]}\n#include "scripts/gears/atomic.h"\n'}
+        assert crossing(planted) == [f"{name} includes scripts/gears/atomic.h"]
+    moved = {**files, "scripts/ai/dag.c": f'{files["scripts/ai/dag.c"]}\n#include "jobs/jobs.h"\n'}
+    assert crossing(moved) == []
+
+
 def test_no_parts_include_each_other() -> None:
     assert circles(sources()) == []
 
@@ -197,13 +222,14 @@ def test_every_file_says_what_it_is_for_and_every_c_file_begins_with_its_header(
     [
         ("server/resp.c", '#include "jobs/jobs.h"'),  # up
         ("jobs/order.h", '#include "worker/supervisor.h"'),  # upward, from a header
-        ("functions/hook.c", '  #  include "values/tensor.h"'),  # aside
-        ("values/blob.c", '#include "module.h"'),  # a header that does not exist
-        ("ai/dag.c", '#include "info.h"'),  # the top
+        ("functions/hook.c", '  #  include "models/blob.h"'),  # aside
+        ("functions/hook.c", '#include "scripts/gears/tombstones.h"'),  # the other wing
+        ("models/blob.c", '#include "module.h"'),  # a header that does not exist
+        ("scripts/ai/dag.c", '#include "info.h"'),  # the top
         ("worker/supervisor.c", '#include "jobs.h"'),  # a room's file without its room
         ("corpus/stored_index.c", '#include "jobs/jobs.h"'),  # a lower room that it may not know
         ("corpus/stored_index.c", '#include "index/internal.h"'),  # the library's private header
-        ("values/blob.c", '#include "index/index.h"'),  # the library, from a room that has no index
+        ("models/blob.c", '#include "index/index.h"'),  # the library, from a room that has no index
     ],
 )
 def test_a_planted_include_is_found(name: str, line: str) -> None:
@@ -220,8 +246,8 @@ def test_a_planted_include_is_found(name: str, line: str) -> None:
         {"jobs/queue.h": "jobs/order.h"},  # two headers
         {"server/args.c": "server/resp.h", "server/resp.c": "server/args.h"},  # two files of code
         {
-            "functions/calling.c": "functions/registry.h",
-            "functions/registry.h": "functions/atomic.h",
+            "functions/hooked_commands.c": "functions/registry.h",
+            "functions/registry.h": "functions/hook.h",
         },  # over a third
     ],
 )
@@ -235,7 +261,7 @@ def test_a_planted_file_or_crowd_is_found() -> None:
     files = sources()
     assert misplaced([*files, "helpers.c"]) == ["helpers.c"]
     assert misplaced([*files, "misc/list.h"]) == ["misc/list.h"]
-    assert misplaced([*files, *(f"worker/more{i}.c" for i in range(MAX_PARTS))]) == ["worker: 18 parts"]
+    assert misplaced([*files, *(f"worker/more{i}.c" for i in range(MAX_PARTS))]) == ["worker: 19 parts"]
 
 
 @pytest.mark.parametrize(

@@ -155,10 +155,10 @@ class Behaviour(Worker):
     def register(self) -> None:
         """Registers the sources of jobs; repeats this under other ids, because clients may unregister them."""
         ids = [f"id-{4 * self.generation + number}" for number in range(1, 5)]
-        rows: Command = [ids[0], "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd"]
-        rows += [ids[1], "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd"]
-        rows += [ids[2], "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd"]
-        stream: Command = [ids[3], "StreamReader", "async", "", "ev:st*", "", "", "*0\r\n", "pd"]
+        rows: Command = [ids[0], "CommandReader", "async", "", "echo", "", "", "*0\r\n", "pd", "user", 0]
+        rows += [ids[1], "KeysReader", "async", "", "hook:*", "keymiss", "get,mget", "*0\r\n", "pd", "own", 0]
+        rows += [ids[2], "KeysReader", "async", "", "ev:*", "", "", "*0\r\n", "pd", "user", 0]
+        stream: Command = [ids[3], "StreamReader", "async", "", "ev:st*", "", "", "*0\r\n", "pd", "user", 0]
         replies = [self.attempt("QA.REGISTER", "base", "", "src", "payload", 3, *rows)]
         replies.append(self.attempt("QA.REGISTER", "streams", "", "src", "payload", 1, *stream))
         self.generation += None in replies

@@ -226,9 +226,9 @@ def registration(chance: random.Random) -> list[Word]:
     match = chance.choice(["hook:*", "ev:*", "echo", "do", "*", ""])
     events, commands = chance.choice(["", "keymiss", "set,del"]), chance.choice(["", "get", "get,mget", "set"])
     fields: list[Word] = [registration_id(chance), reader, "async", "", match]
-    fields += [events, commands, chance.choice(RESP), "pd"]
+    fields += [events, commands, chance.choice(RESP), "pd", chance.choice(["own", "user"]), chance.randint(0, 4)]
     if chance.random() < 0.1:
-        fields[chance.randrange(9)] = word(chance)
+        fields[chance.randrange(len(fields))] = word(chance)
     return fields
 
 
@@ -238,6 +238,13 @@ def register(chance: random.Random) -> Command:
     rows = [field for _ in range(count) for field in registration(chance)]
     said = chance.choice([count, count, word(chance)])
     return ["QA.REGISTER", chance.choice(["a", "b", ""]), "", "src", junk(chance), said, *rows]
+
+
+def beat(chance: random.Random) -> Command:
+    """QA.BEAT of a few values, some of them with a wrong name."""
+    names = ["rss_bytes", "batches", "functions_stuck", "inference_file_bytes", word(chance)]
+    pairs = [(chance.choice(names), chance.choice([0, 1, 2**62, -1])) for _ in range(chance.randint(0, 4))]
+    return ["QA.BEAT", *[word for pair in pairs for word in pair]]
 
 
 def pause(chance: random.Random) -> Command:
@@ -316,8 +323,8 @@ MAKERS: list[tuple[str, Maker]] = [
     ),
     ("QA.UNREGISTERED", lambda chance: ["QA.UNREGISTERED", *[registration_id(chance) for _ in range(3)]]),
     ("QA.PAUSE", pause),
-    ("QA.HELLO", lambda chance: ["QA.HELLO", 6, "0" * 64]),
-    ("QA.BEAT", lambda chance: ["QA.BEAT", *[chance.choice([0, 1, 2**62, -1]) for _ in range(18)]]),
+    ("QA.HELLO", lambda chance: ["QA.HELLO", 7, "0" * 64]),
+    ("QA.BEAT", beat),
     ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
     ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:11])]),
     ("QA.SCRIPTREF", lambda chance: ["QA.SCRIPTREF", chance.choice(KEYS[:11])]),

@@ -76,7 +76,7 @@ class Module:
             case "QA.PAUSE":
                 self.orders += words
             case "QA.REGISTER":
-                ids = list(words[5::9])
+                ids = list(words[5::11])
                 for name in self.broken & set(ids):
                     raise GearsError(f"ERR {name} is broken")
                 if buried := self.tombstones & set(ids):
@@ -234,14 +234,14 @@ async def test_what_a_publication_replaces_is_unregistered_everywhere() -> None:
     assert sent == [("b", "registered", "s"), ("b", "replaced", ["r-0", "r-1"])]
 
 
-def test_register_command_has_nine_fields_each() -> None:
+def test_register_command_has_eleven_fields_each() -> None:
     session = ScriptSession("s", "d", "src", {r.id: r for r in registrations_of(SHARED)})
     source = KeysSource("k*", event_types=("keymiss",), commands=("get",))
     session.registrations["r-2"] = Registration("r-2", source, (), "async", "keys")
     command = session.register_command(b"payload")
     assert command[:6] == ("QA.REGISTER", "s", "d", "src", b"payload", 3)
-    assert len(command) == 6 + 3 * 9
-    assert command[-9:-2] == ("r-2", "KeysReader", "async", "keys", "k*", "keymiss", "get")
+    assert len(command) == 6 + 3 * 11
+    assert command[-11:-4] == ("r-2", "KeysReader", "async", "keys", "k*", "keymiss", "get")
 
 
 def test_registry_replaces_and_removes() -> None:

@@ -59,15 +59,15 @@ def register(server: Server, session: str, *registrations: list[str]) -> str:
 
 def keys_reader(name: str, match: str, events: str = "", commands: str = "") -> list[str]:
     """A KeysReader registration."""
-    return [name, "KeysReader", "async_local", "", match, events, commands, NO_ARGS, ""]
+    return [name, "KeysReader", "async_local", "", match, events, commands, NO_ARGS, "", "user", "0"]
 
 
 def stream_reader(name: str, match: str) -> list[str]:
     """A StreamReader registration."""
-    return [name, "StreamReader", "async_local", "", match, "xadd", "", NO_ARGS, ""]
+    return [name, "StreamReader", "async_local", "", match, "xadd", "", NO_ARGS, "", "user", "0"]
 
 
-def trigger(name: str, word: str, *, in_order: bool = False, own: bool = False) -> list[str]:
-    """A CommandReader registration, of a user's function or of qa-cluster's own."""
+def trigger(name: str, word: str, *, in_order: bool = False, own: bool = False, cost_from: int = 0) -> list[str]:
+    """A CommandReader registration of a user function or of an own function."""
     args = f"*4\r\n$7\r\ntrigger\r\n${len(word)}\r\n{word}\r\n$7\r\ninorder\r\n:{int(in_order)}\r\n"
-    return [name, "CommandReader", "async_local", "", word, "", "", args, '{"own":true}' if own else ""]
+    return [name, "CommandReader", "async_local", "", word, "", "", args, "", "own" if own else "user", str(cost_from)]

@@ -80,7 +80,7 @@ def server(server_binary: Path) -> Iterator[Server]:
     """The worker gets four sentences ahead, of a user who has neighbours one."""
     with prepared(server_binary, worker_ahead=4, shared_ahead=1, function_threads=1) as running:
         running.wait_ready()
-        register(running, "own", trigger("id-read", READ, own=True))
+        register(running, "own", trigger("id-read", READ, own=True, cost_from=3))
         register(running, "users", trigger("id-call", CALL))
         for user in ("alice", "bob", "carol"):
             execute(running, "ACL", "SETUSER", user, "on", ">p", "~*", "+@all")

@@ -17,7 +17,7 @@ INTERNAL = [
     "READY",
     "NEXT 1 0",
     "DONE 1 OK",
-    "BEAT 1 1 1 1 1 1",
+    "BEAT rss_bytes 1",
     "SESSIONS",
     "REGISTER s d c p 0",
     "REGISTRATIONS 0",
@@ -45,16 +45,16 @@ def test_internal_commands_are_for_links(server: Server, command: str) -> None:
 def test_hello_needs_the_token_and_the_version(server: Server) -> None:
     with server.client() as client:
         with pytest.raises(redis.exceptions.NoPermissionError, match="wrong worker token"):
-            client.execute_command("QA.HELLO", "6", "0" * 64)
-        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 7, module speaks 6"):
             client.execute_command("QA.HELLO", "7", "0" * 64)
+        with pytest.raises(redis.ResponseError, match="PROTOCOL worker speaks version 8, module speaks 7"):
+            client.execute_command("QA.HELLO", "8", "0" * 64)
 
 
 def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
-        eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 6" in server.output())  # its own words
+        eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 7" in server.output())  # its own words
 
 
 def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:
@@ -82,12 +82,28 @@ def test_bad_arguments(server: Server) -> None:
         ["QA.DONE", "x", "OK"],
         ["QA.DONE", "999999", "OK"],
         ["QA.DONE", "1", "WHAT"],
-        ["QA.BEAT", *["1"] * 17, "-1"],
         ["QA.SEND", "nobody", "x"],
         ["QA.ATOMIC", "0"],
     )
     assert all(str(reply).startswith("-ERR") for index, reply in enumerate(replies) if index != 6)
     assert replies[6] == "-NOJOB no such job: 999999"
+
+
+def test_a_beat_has_named_values(server: Server) -> None:
+    beats = (
+        ["QA.BEAT", "functions_stuck", "3"],
+        ["QA.BEAT", "inference_ready", "2"],  # a missing name keeps its value
+        ["QA.BEAT", "inference_ready", "9", "no_such", "1"],
+        ["QA.BEAT", "inference_ready", "9", "batches", "-1"],
+        ["QA.BEAT", "inference_ready"],
+        ["QA.BEAT"],
+    )
+    taken, other, unknown, negative, *halves = run(server, *map(list, beats))
+    assert (taken, other) == ("OK", "OK")
+    assert unknown == "-ERR QA.BEAT has no value of this name: no_such"
+    assert negative == "-ERR batches of QA.BEAT must be a non-negative integer, got -1"
+    assert all("wrong number of arguments" in half for half in halves)
+    assert server.fields("worker_functions_stuck", "inference_ready") == (3, 2)  # a refused beat changes nothing
 
 
 def test_a_full_worker_may_ask_for_messages_only(server: Server) -> None:

@@ -16,6 +16,8 @@ from tests.harness.servers import Server, execute
 from tests.harness.workers import fake_worker
 from tests.module.registrations import NO_ARGS, dump, keys_reader, register, stream_reader, trigger, wait_for_bus
 
+USER = ("user", "0")  # the class and the cost of a registration
+
 
 def lacks(server: Server, registration: str) -> bool:
     return registration not in dump(server)
@@ -46,12 +48,23 @@ def test_dump_has_the_shape_of_redisgears(server: Server) -> None:
         (keys_reader("k", "x*", "keymiss", "set"), "ERR Can not hook a command which is not read only: set"),
         (keys_reader("k", "x*", "keymiss", "blpop"), "ERR Can not hook a command"),
         (keys_reader("k", "x*", "set", "get"), "ERR Can not hook a command without the keymiss event"),
-        (["k", "NoReader", "async", "", "x", "", "", NO_ARGS, ""], "ERR unknown reader: NoReader"),
-        (["k", "KeysReader", "sync", "", "x", "", "", NO_ARGS, ""], "ERR mode sync is left out"),
-        (["k", "StreamReader", "async", "", "x", "set", "", NO_ARGS, ""], "ERR a StreamReader is called for xadd only"),
-        (["k", "StreamReader", "async", "", "x", "", "get", NO_ARGS, ""], "ERR Can not hook a command without"),
-        (["k", "KeysReader", "odd", "", "x", "", "", NO_ARGS, ""], "ERR unknown mode: odd"),
-        (["k", "KeysReader", "async", "", "x", "", "", "junk", ""], "ERR args of a registration is not RESP"),
+        (["k", "NoReader", "async", "", "x", "", "", NO_ARGS, "", *USER], "ERR unknown reader: NoReader"),
+        (["k", "KeysReader", "sync", "", "x", "", "", NO_ARGS, "", *USER], "ERR mode sync is left out"),
+        (
+            ["k", "StreamReader", "async", "", "x", "set", "", NO_ARGS, "", *USER],
+            "ERR a StreamReader is called for xadd only",
+        ),
+        (["k", "StreamReader", "async", "", "x", "", "get", NO_ARGS, "", *USER], "ERR Can not hook a command without"),
+        (["k", "KeysReader", "odd", "", "x", "", "", NO_ARGS, "", *USER], "ERR unknown mode: odd"),
+        (
+            ["k", "KeysReader", "async", "", "x", "", "", NO_ARGS, "", "ours", "0"],
+            "ERR unknown class: ours, expected own or",
+        ),
+        (
+            ["k", "KeysReader", "async", "", "x", "", "", NO_ARGS, "", "own", "-1"],
+            "ERR cost_from must be between 0 and",
+        ),
+        (["k", "KeysReader", "async", "", "x", "", "", "junk", "", *USER], "ERR args of a registration is not RESP"),
     ],
 )
 def test_bad_registration_changes_nothing(server: Server, registration: list[str], error: str) -> None:

@@ -182,26 +182,6 @@ def test_tombstones_alone_survive(server_binary: Path) -> None:
         assert eventually(lambda: buried(server, "r0", "r2500"), ignore=redis.ResponseError) == ["r0"]
 
 
-def test_a_pause_of_an_old_log_is_no_new_order(server_binary: Path) -> None:
-    settings = {"appendonly": "yes", "appendfsync": "always", "aof-use-rdb-preamble": "no"}
-    with Server(server_binary, settings, worker=FUNCTIONS) as server:
-        server.wait_ready()
-        assert register(server, "s", stream_reader("a", "a*"), stream_reader("b", "b*")) == "OK"
-        server.stop()
-        (log,) = (server.directory / "appendonlydir").glob("*.incr.aof")
-        with log.open("ab") as file:
-            for word in ("RG.PAUSEREGISTRATIONS", "RG.PAUSEREGISTRATIONS", "RG.UNPAUSEREGISTRATIONS"):
-                for name in "ab" if word == "RG.PAUSEREGISTRATIONS" else "b":
-                    file.write(f"*2\r\n${len(word)}\r\n{word}\r\n$1\r\n{name}\r\n".encode())
-        server.start()
-        server.wait_ready()
-        assert orders(server) == {"a": 0, "b": 0}
-        assert (status(server, "a"), status(server, "b")) == ("PAUSED", "OK")
-        rewrite(server)
-        server.wait_ready()
-        assert (orders(server)["a"], status(server, "a")) == (0, "PAUSED")
-
-
 def test_a_replica_has_them_when_it_is_promoted(server_binary: Path) -> None:
     with Server(server_binary, worker=FUNCTIONS) as primary, Server(server_binary, worker=FUNCTIONS) as replica:
         primary.wait_ready()

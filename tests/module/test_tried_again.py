@@ -27,7 +27,7 @@ def server(server_binary: Path) -> Iterator[Server]:
     settings = {"qa.max-queue": 4, "qa.worker-silence-ms": 600_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as running:
         running.wait_ready()
-        register(running, "own", trigger("id-read", READ, own=True))
+        register(running, "own", trigger("id-read", READ, own=True, cost_from=3))
         register(running, "users", trigger("id-call", CALL))
         yield running
 

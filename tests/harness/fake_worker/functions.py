@@ -64,10 +64,58 @@ class Behaviour(Worker):
             return
         registrations: list[Word] = []
         for name in ("echo", "do"):
-            registrations += [f"id-{name}", "CommandReader", "async_local", "", name, "", "", ARGS_TRIGGER, "pd"]
-        registrations += ["id-hook", "KeysReader", "async_local", "", "hook:*", "keymiss", "get,mget", ARGS_KEYS, "pd"]
-        registrations += ["id-ev", "KeysReader", "async_local", "the events", "ev:*", "", "", ARGS_KEYS, "pd"]
-        registrations += ["id-miss", "KeysReader", "async_local", "", "miss:*", "keymiss", "", ARGS_KEYS, "pd"]
+            registrations += [
+                f"id-{name}",
+                "CommandReader",
+                "async_local",
+                "",
+                name,
+                "",
+                "",
+                ARGS_TRIGGER,
+                "pd",
+                "user",
+                0,
+            ]
+        registrations += [
+            "id-hook",
+            "KeysReader",
+            "async_local",
+            "",
+            "hook:*",
+            "keymiss",
+            "get,mget",
+            ARGS_KEYS,
+            "pd",
+            "user",
+            0,
+        ]
+        registrations += [
+            "id-ev",
+            "KeysReader",
+            "async_local",
+            "the events",
+            "ev:*",
+            "",
+            "",
+            ARGS_KEYS,
+            "pd",
+            "user",
+            0,
+        ]
+        registrations += [
+            "id-miss",
+            "KeysReader",
+            "async_local",
+            "",
+            "miss:*",
+            "keymiss",
+            "",
+            ARGS_KEYS,
+            "pd",
+            "user",
+            0,
+        ]
         try:
             self.run_link.call("QA.REGISTER", "fake", "", "source", b"\x00payload", 5, *registrations)
         except ReplyError as error:

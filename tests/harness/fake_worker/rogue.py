@@ -49,7 +49,7 @@ class Behaviour(functions.Behaviour):
         link.call("QA.SESSIONS")
         if point == "sessions":
             die()
-        link.call("QA.BEAT", *[1] * 18)
+        link.call("QA.BEAT", "rss_bytes", 1)
         if point == "beat":
             die()
         if point == "garbage":

@@ -1,0 +1,112 @@
+/* A cancelled job keeps its place in its order, and still counts against the limits of its user, as long as the worker
+ * may work on it. Its record ends in one of three ways: the worker reports the end of the job, the worker dies, or the
+ * time to stop is over. In the last case the module kills the worker. */
+#include "jobs/cancelled.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "jobs/queues.h"
+#include "server/config.h"
+#include "server/server.h"
+
+typedef struct Cancelled {
+    uint64_t id;
+    RedisModuleTimerID timer;
+    int was_paused;
+    uint64_t told_at;   /* number of QA.NEXT calls when the worker got the notice; 0: it has not got the notice */
+    long long later_ms; /* how long it may work on the job after that: the client has left, but the deadline is later */
+    Order *order;       /* the next job of this order must wait */
+    Queue *queue;
+    QueueHold hold;
+} Cancelled;
+
+static RedisModuleDict *cancelled; /* job id -> Cancelled */
+static uint64_t asked;             /* number of QA.NEXT calls */
+static void (*kill_worker)(const char *reason, int innocent);
+
+void cancelled_on_load(void) { cancelled = RedisModule_CreateDict(NULL); }
+
+void cancelled_attach(void (*kill)(const char *reason, int innocent)) { kill_worker = kill; }
+
+void cancelled_asked(void) { asked++; }
+
+static int emit_cancel(RedisModuleCtx *ctx, void *data) {
+    RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
+    return 1;
+}
+
+/* The notice has been handed out. A worker whose event loop is not blocked then calls QA.NEXT again. */
+static void free_cancel(void *data) {
+    uint64_t id = (uint64_t)*(long long *)data;
+    Cancelled *found = RedisModule_DictGetC(cancelled, &id, sizeof id, NULL);
+    if (found) found->told_at = asked;
+    RedisModule_Free(data);
+}
+
+static const JobClass CANCEL = {.kind = "cancel", .emit = emit_cancel, .free = free_cancel, .before_ready = 1};
+
+static void free_cancelled(Cancelled *job) {
+    queues_next_in_order(job->order, job->queue);
+    queues_release(job->queue, &job->hold);
+    RedisModule_Free(job);
+}
+
+static void on_grace_over(RedisModuleCtx *ctx, void *data) {
+    Cancelled *job = data;
+    int paused = RedisModule_AvoidReplicaTraffic();
+    if (paused || job->was_paused) { /* QA.DONE waits for the end of the pause, so the grace time starts there */
+        job->was_paused = paused;
+        job->timer = RedisModule_CreateTimer(ctx, config.cancel_grace_ms, on_grace_over, job);
+        return;
+    }
+    int taken = job->told_at && asked > job->told_at;
+    if (taken && job->later_ms > 0) {
+        job->timer = RedisModule_CreateTimer(ctx, job->later_ms, on_grace_over, job);
+        job->later_ms = 0;
+        return;
+    }
+    char reason[128];
+    snprintf(reason, sizeof reason, "has not %s job %llu within %lld ms",
+             taken ? "stopped working on cancelled" : "called QA.NEXT after the cancellation of",
+             (unsigned long long)job->id, config.cancel_grace_ms);
+    RedisModule_DictDelC(cancelled, &job->id, sizeof job->id, NULL);
+    kill_worker(reason, 1);
+    free_cancelled(job);
+}
+
+void cancelled_add(Job *job, long long left_ms) {
+    Cancelled *added = RedisModule_Calloc(1, sizeof *added);
+    added->id = job->id;
+    added->order = job->order;
+    added->queue = job->queue;
+    job->order = NULL;
+    added->hold = job->node.hold;
+    job->node.hold.flow = NULL;
+    added->later_ms = left_ms;
+    added->timer = RedisModule_CreateTimer(server_ctx(), config.cancel_grace_ms, on_grace_over, added);
+    RedisModule_DictSetC(cancelled, &added->id, sizeof added->id, added);
+    long long *id = RedisModule_Alloc(sizeof *id);
+    *id = (long long)job->id;
+    queues_notify(&CANCEL, id);
+}
+
+int cancelled_remove(uint64_t id) {
+    Cancelled *found = NULL;
+    if (RedisModule_DictDelC(cancelled, &id, sizeof id, &found) != REDISMODULE_OK) return 0;
+    RedisModule_StopTimer(server_ctx(), found->timer, NULL);
+    free_cancelled(found);
+    return 1;
+}
+
+void cancelled_clear(void) {
+    while (RedisModule_DictSize(cancelled)) {
+        RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(cancelled, "^", NULL, 0);
+        size_t length;
+        void *key = RedisModule_DictNextC(iterator, &length, NULL);
+        uint64_t id;
+        memcpy(&id, key, sizeof id);
+        RedisModule_DictIteratorStop(iterator);
+        cancelled_remove(id);
+    }
+}

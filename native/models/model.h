@@ -1,0 +1,47 @@
+/* Models: the values of the AI__MODEL data type. runnable.h describes their lifetime and their registry.
+ *
+ * The module only stores the bytes of a model. The worker loads them into a runtime, so loading an RDB file needs no
+ * worker. */
+#ifndef QA_MODEL_H
+#define QA_MODEL_H
+
+#include "models/blob.h"
+#include "models/runnable.h"
+#include "server/module_api.h"
+#include "server/texts.h"
+
+#define MODEL_ENCVER 5                  /* the encoding version of a model in an RDB file */
+#define MODEL_MIN_BATCH_TIMEOUT_MS 1000 /* for MINBATCHSIZE without MINBATCHTIMEOUT: no run waits forever */
+#define MODEL_MAX_BATCH 1000000000LL
+
+typedef enum { MODEL_ONNX = 1, MODEL_TORCH = 2 } ModelBackend; /* stored in RDB files: never renumber */
+
+typedef struct Model {
+    Runnable run;
+    ModelBackend backend;
+    long long batch_size, min_batch_size, min_batch_timeout_ms; /* 0: not given */
+    Names inputs, outputs;                                      /* empty until the worker has named them */
+    Blob *blob;                                                 /* NULL only while an RDB file is being read */
+} Model;
+
+extern const RunnableClass model_class;
+
+/* A model without names, with a fresh ref and one reference. It takes over `blob`. */
+Model *model_new(ModelBackend backend, const char *device, Blob *blob);
+
+/* NULL, or the error for a model that names other numbers of inputs and outputs than these. */
+const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
+
+/* ---- Models behind keys ---- */
+
+/* The model at the key, borrowed until the current command ends. Returns NULL or an error line. */
+const char *model_read(RedisModuleCtx *ctx, RedisModuleString *key, Model **model);
+/* Stores the model: the key takes over the caller's reference. */
+void model_store(RedisModuleCtx *ctx, RedisModuleString *key, Model *model);
+/* Replicates the model as AI.MODELSTORE, with its names, so that a replica needs no worker to know them. */
+void model_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Model *model);
+RedisModuleType *model_key_type(void);
+/* Creates the data type. */
+int model_type_create(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,27 @@
+/* The arguments of the commands that store models. A spec borrows from argv and lives as long as the command. */
+#ifndef QA_MODEL_ARGS_H
+#define QA_MODEL_ARGS_H
+
+#include "models/model.h"
+#include "server/module_api.h"
+
+/* The arguments of AI.MODELSTORE and AI.MODELSET. Points into argv. */
+typedef struct ModelSpec {
+    ModelBackend backend;
+    char device[DEVICE_MAX + 1];
+    RedisModuleString *tag; /* or NULL */
+    long long batch_size, min_batch_size, min_batch_timeout_ms;
+    RedisModuleString **inputs, **outputs;
+    int n_inputs, n_outputs;
+    RedisModuleString **chunks;
+    int n_chunks;
+    size_t size;     /* of all chunks */
+    char error[200]; /* room for errors that name a value */
+} ModelSpec;
+
+/* argv: what follows the key. `trusted`: the command comes from a primary or the AOF, where INPUTS and OUTPUTS have the
+ * names that the worker gave. Both return NULL or an error line. */
+const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
+const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
+
+#endif

@@ -1,0 +1,177 @@
+/* Models and scripts: lifetime and registry. The ownership story is in runnable.h. */
+#include "models/runnable.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "jobs/jobs.h"
+#include "server/keyspace.h"
+
+static Runnable *registry; /* all whose memory exists: they are few, so a list will do */
+static uint64_t next_ref = 1;
+
+static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
+static Runnable *dead; /* guarded by dead_lock */
+
+void runnable_init(Runnable *runnable, const RunnableClass *class, const char *device) {
+    atomic_init(&runnable->refs, 1);
+    runnable->class = class;
+    runnable->ref = next_ref++;
+    snprintf(runnable->device, sizeof runnable->device, "%s", device);
+    runnable->tag = text_new("", 0);
+    runnable->key = text_new("", 0);
+    runnable->next = registry;
+    registry = runnable;
+}
+
+Runnable *runnable_retain(Runnable *runnable) {
+    atomic_fetch_add_explicit(&runnable->refs, 1, memory_order_relaxed);
+    return runnable;
+}
+
+/* ---- The end ---- */
+
+static int emit_drop(RedisModuleCtx *ctx, void *data) {
+    RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
+    return 1;
+}
+
+static void free_drop(void *data) { RedisModule_Free(data); }
+
+static const JobClass DROP = {.kind = "model.drop", .emit = emit_drop, .free = free_drop, .before_ready = 1};
+
+static void notify_drop(uint64_t ref) {
+    long long *data = RedisModule_Alloc(sizeof *data);
+    *data = (long long)ref;
+    jobs_notify(&DROP, data);
+}
+
+static void bury(Runnable *runnable) {
+    Runnable **link = &registry;
+    while (*link != runnable) link = &(*link)->next;
+    *link = runnable->next;
+    if (runnable->worker_knows) notify_drop(runnable->ref);
+    RedisModule_Free(runnable->tag.data);
+    RedisModule_Free(runnable->key.data);
+    runnable->class->free(runnable);
+}
+
+static void bury_dead(void *unused) {
+    (void)unused;
+    pthread_mutex_lock(&dead_lock);
+    Runnable *list = dead;
+    dead = NULL;
+    pthread_mutex_unlock(&dead_lock);
+    while (list) {
+        Runnable *runnable = list;
+        list = runnable->next_dead;
+        bury(runnable);
+    }
+}
+
+void runnable_release(Runnable *runnable) {
+    if (atomic_fetch_sub_explicit(&runnable->refs, 1, memory_order_acq_rel) != 1) return;
+    runnable->class->free_bytes(runnable);
+    pthread_mutex_lock(&dead_lock);
+    int first = dead == NULL;
+    runnable->next_dead = dead;
+    dead = runnable;
+    pthread_mutex_unlock(&dead_lock);
+    if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* may be called from any thread */
+}
+
+/* ---- Registry ---- */
+
+/* Takes a reference unless the last one is gone: another thread may release it at any moment. */
+static int try_retain(Runnable *runnable) {
+    unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
+    while (refs > 0)
+        if (atomic_compare_exchange_weak_explicit(&runnable->refs, &refs, refs + 1, memory_order_acquire,
+                                                  memory_order_relaxed))
+            return 1;
+    return 0;
+}
+
+static Runnable *by_ref(const RunnableClass *class, uint64_t ref) {
+    for (Runnable *runnable = registry; runnable; runnable = runnable->next)
+        if (runnable->ref == ref && runnable->class == class) return try_retain(runnable) ? runnable : NULL;
+    return NULL;
+}
+
+Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number) {
+    long long ref;
+    char error[64];
+    Runnable *runnable = NULL;
+    if (RedisModule_StringToLongLong(number, &ref) != REDISMODULE_OK || ref < 1)
+        snprintf(error, sizeof error, "ERR %s ref must be a positive integer", class->noun);
+    else if (!(runnable = by_ref(class, (uint64_t)ref)))
+        snprintf(error, sizeof error, "ERR no such %s: %lld", class->noun, ref);
+    if (!runnable) RedisModule_ReplyWithError(ctx, error);
+    return runnable;
+}
+
+void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data) {
+    for (Runnable *runnable = registry; runnable; runnable = runnable->next)
+        if (runnable->class == class) visit(runnable, data);
+}
+
+void runnable_remember_key(Runnable *runnable, const char *name, size_t length) {
+    if (runnable->key.length == length && !memcmp(runnable->key.data, name, length)) return;
+    text_set(&runnable->key, name, length);
+}
+
+void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name) {
+    void *value;
+    if (keyspace_peek(ctx, name, type, &value) != KEY_FOUND) return;
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    runnable_remember_key(value, text, length);
+}
+
+int runnable_load(RedisModuleIO *io, Runnable *runnable) {
+    Text device = text_new("", 0);
+    int good = text_load(io, DEVICE_MAX, &device) && device_parse(device.data, device.length, runnable->device);
+    RedisModule_Free(device.data);
+    if (!good || !text_load(io, TEXT_MAX, &runnable->tag)) return 0;
+    const RedisModuleString *name = RedisModule_GetKeyNameFromIO(io);
+    if (!name) return 1;
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    runnable_remember_key(runnable, text, length);
+    return 1;
+}
+
+void runnable_save(RedisModuleIO *io, const Runnable *runnable) {
+    RedisModule_SaveStringBuffer(io, runnable->device, strlen(runnable->device));
+    text_save(io, &runnable->tag);
+}
+
+size_t runnable_memory(const Runnable *runnable) {
+    return RedisModule_MallocSize(runnable->tag.data) + RedisModule_MallocSize(runnable->key.data);
+}
+
+const char *runnable_backend(const Runnable *runnable) {
+    return runnable->class->backend ? runnable->class->backend : runnable->class->backend_of(runnable);
+}
+
+void runnable_count(Runnable *runnable, int failed, long long duration_us, long long samples) {
+    runnable->stats.calls++;
+    if (failed) {
+        runnable->stats.errors++;
+        return;
+    }
+    runnable->stats.duration_us += duration_us;
+    runnable->stats.samples += samples;
+}
+
+int device_parse(const char *text, size_t length, char *device) {
+    if (length < 3 || length > DEVICE_MAX) return 0;
+    for (size_t i = 0; i < length; i++) device[i] = (char)toupper((unsigned char)text[i]);
+    device[length] = '\0';
+    if (strncmp(device, "CPU", 3) && strncmp(device, "GPU", 3)) return 0;
+    if (length == 3) return 1;
+    if (device[3] != ':' || length == 4) return 0;
+    return strspn(device + 4, "0123456789") == length - 4;
+}

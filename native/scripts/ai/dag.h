@@ -1,0 +1,70 @@
+/* DAGs: tensors and the steps that make further tensors of them. The worker runs a DAG as one job.
+ *
+ * A slot holds one tensor and never changes it; the given tensors have the first slots. dag_parse.c resolves names and
+ * keys before it queues the job, so a DEL or an overwrite during the run disturbs nothing. The module persists tensors
+ * only if every step has succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
+#ifndef QA_DAG_H
+#define QA_DAG_H
+
+#include "jobs/jobs.h"
+#include "models/runnable.h"
+#include "scripts/ai/script_args.h"
+#include "scripts/ai/tensor.h"
+#include "scripts/ai/tensor_args.h"
+
+typedef enum { DAG_SET, DAG_GET, DAG_STEP } DagOpKind;
+typedef enum { STEP_NOT_RUN, STEP_DONE, STEP_FAILED } StepState;
+
+typedef struct DagOp {
+    DagOpKind kind;
+    int slot;            /* GET */
+    TensorFormat format; /* GET */
+    /* STEP: */
+    Runnable *target;
+    RedisModuleString *function; /* of a script; else NULL */
+    RedisModuleString **keys, **args;
+    int n_keys, n_args;
+    int *inputs, *outputs; /* slots */
+    int n_inputs, n_outputs;
+    StepState state;
+    char *error; /* one line, when it failed; else NULL */
+} DagOp;
+
+typedef struct Dag {
+    DagOp *ops;
+    int n_ops, n_steps;
+    Tensor **slots; /* NULL: not filled (yet, or not sent back) */
+    int n_given, n_slots;
+    int *results; /* slots that the worker is to send back */
+    int n_results;
+    char *wanted; /* of each slot: is it in results? */
+    RedisModuleString **persist;
+    int *persist_slots;
+    int n_persist;
+    RedisModuleString *user; /* the caller; NULL: one without a name */
+    uint64_t wait_until_us;  /* with TIMEOUT; else 0 */
+    int db;
+    int failed; /* a step has failed */
+} Dag;
+
+/* A DAG with room for that many operations, slots and keys to persist. The caller fills the first n_given slots. */
+Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist);
+void dag_free(void *dag);
+DagOp *dag_add_op(Dag *dag, DagOpKind kind);
+/* Adds a step with room for its inputs; its outputs get fresh slots. */
+DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs);
+/* Sets the keys and arguments of a script's step. */
+void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, RedisModuleString *function);
+/* Makes the worker send back the tensor of the slot. */
+void dag_want(Dag *dag, int slot);
+void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
+
+/* Writes the tensors to persist. NULL, or an error line when it wrote nothing. */
+const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
+
+/* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave none. Once the steps have run, `reply` writes
+ * the reply, also when some have failed. dag_submit itself replies with TIMEDOUT and errors of the whole. */
+typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
+void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);
+
+#endif

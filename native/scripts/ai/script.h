@@ -1,0 +1,35 @@
+/* Scripts: the values of the AI_SCRIPT data type. A script is a TorchScript source that the worker compiles. runnable.h
+ * describes the lifetime of scripts and their registry. */
+#ifndef QA_SCRIPT_H
+#define QA_SCRIPT_H
+
+#include "models/runnable.h"
+#include "server/module_api.h"
+#include "server/texts.h"
+
+#define SCRIPT_MAX_BYTES (16 << 20)
+
+typedef struct Script {
+    Runnable run;
+    Text source;
+    Names entry_points; /* none: AI.SCRIPTSET made it, and runs pass tensors by position */
+} Script;
+
+extern const RunnableClass script_class;
+
+/* A script with a fresh ref, one reference and an empty source. */
+Script *script_new(const char *device);
+
+/* ---- Scripts behind keys ---- */
+
+/* The script at the key, borrowed until the current command ends. Returns NULL or an error line. */
+const char *script_read(RedisModuleCtx *ctx, RedisModuleString *key, Script **script);
+/* Stores the script: the key takes over the caller's reference. */
+void script_store(RedisModuleCtx *ctx, RedisModuleString *key, Script *script);
+/* Replicates the script as AI.SCRIPTSTORE. */
+void script_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Script *script);
+RedisModuleType *script_key_type(void);
+/* Creates the data type. */
+int script_type_create(RedisModuleCtx *ctx);
+
+#endif

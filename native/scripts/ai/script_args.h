@@ -1,0 +1,42 @@
+/* The arguments of the commands that store and run scripts. Specs borrow from argv and live as long as the command. */
+#ifndef QA_SCRIPT_ARGS_H
+#define QA_SCRIPT_ARGS_H
+
+#include "models/runnable.h"
+#include "server/args.h"
+
+/* The arguments of AI.SCRIPTSTORE and AI.SCRIPTSET. Points into argv. */
+typedef struct ScriptSpec {
+    char device[DEVICE_MAX + 1];
+    RedisModuleString *tag; /* or NULL */
+    RedisModuleString **entry_points;
+    int n_entry_points;
+    RedisModuleString *source;
+    char error[160]; /* room for errors that name a value */
+} ScriptSpec;
+
+/* argv: what follows the key. `trusted`: the command comes from a primary or the AOF, where a script may have no entry
+ * points. Both return NULL or an error line. */
+const char *script_args_store(ScriptSpec *spec, RedisModuleString **argv, int argc, int trusted);
+const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc);
+
+/* A stretch of argv: position of the first, how many. */
+typedef struct ArgRange {
+    int first, n;
+} ArgRange;
+
+/* The arguments of AI.SCRIPTEXECUTE and AI.SCRIPTRUN. */
+typedef struct ScriptCall {
+    ArgRange keys, inputs, args, outputs;
+    int variadic;         /* AI.SCRIPTRUN: position of the `$` among the inputs; 0: none */
+    long long timeout_ms; /* 0: not given */
+    int has_timeout;
+    char error[200];
+} ScriptCall;
+
+/* argv: the whole command. `in_dag`: any scope may come first. `call` keeps what they parsed before an error, because
+ * the key positions come from it. */
+const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
+const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
+
+#endif

@@ -1,0 +1,19 @@
+/* What AI.TENSORSET and AI.TENSORGET share with the operations of the same names in a DAG. */
+#ifndef QA_TENSOR_ARGS_H
+#define QA_TENSOR_ARGS_H
+
+#include "scripts/ai/tensor.h"
+
+typedef struct TensorFormat {
+    int meta, blob, values;
+} TensorFormat;
+
+/* argv: what follows the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may be of any size.
+ * Returns NULL or an error line. */
+const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor);
+
+/* argv: what follows the key of AI.TENSORGET. Returns NULL or an error line. */
+const char *tensor_format_parse(RedisModuleString **argv, int argc, TensorFormat *format);
+void tensor_reply(RedisModuleCtx *ctx, const Tensor *tensor, const TensorFormat *format);
+
+#endif

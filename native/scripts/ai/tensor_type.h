@@ -1,0 +1,14 @@
+/* The AI_TENSOR data type: tensors behind keys. */
+#ifndef QA_TENSOR_TYPE_H
+#define QA_TENSOR_TYPE_H
+
+#include "scripts/ai/tensor.h"
+
+/* Stores the tensor: the key takes over the caller's reference. */
+void tensor_store(RedisModuleCtx *ctx, RedisModuleString *key, Tensor *tensor);
+/* Replicates the tensor as AI.TENSORSET. */
+void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor *tensor);
+RedisModuleType *tensor_key_type(void);
+int tensor_type_create(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,209 @@
+/* Some load arguments take effect (LOAD_ARGUMENTS). The module only stores the others: those of RedisGears and RedisAI
+ * (LEGACY), so that their set-up scripts run unchanged, and the user's own settings for functions. */
+#include "scripts/gears/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "server/caller.h"
+#include "server/commands.h"
+#include "server/config.h"
+
+/* RedisAI's and RedisGears' load arguments that take effect. LEGACY stores their values as given. */
+typedef struct LoadArgument {
+    const char *name;
+    long long *value;
+    long long min, max;
+} LoadArgument;
+
+static const LoadArgument LOAD_ARGUMENTS[] = {
+    {"THREADS_PER_QUEUE", &config.threads_per_queue, 1, 64},
+    {"INTRA_OP_PARALLELISM", &config.intra_op_parallelism, 0, 4096},
+    {"INTER_OP_PARALLELISM", &config.inter_op_parallelism, 0, 4096},
+    {"MODEL_EXECUTION_TIMEOUT", &config.model_timeout_ms, 1000, 86400000},
+    {"BACKEND_MEMORY_LIMIT", &config.backend_memory_mb, 0, 1 << 24},
+    {"MODEL_CHUNK_SIZE", &config.model_chunk_size, MODEL_CHUNK_MIN, MODEL_CHUNK_MAX},
+    {"ExecutionThreads", &config.function_threads, 1, 1024},
+};
+enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
+
+/* RedisGears' and RedisAI's own settings. The module stores and shows them, so that their set-up scripts run unchanged;
+ * storing changes nothing. Any other name is the user's own setting: functions read it with configGet(). */
+typedef struct Legacy {
+    const char *name;
+    const char *preset;
+} Legacy;
+
+static const Legacy LEGACY[] = {
+    {"MaxExecutions", "1000"},
+    {"MaxExecutionsPerRegistration", "100"},
+    {"ProfileExecutions", "0"},
+    {"ExecutionThreads", "3"},
+    {"ExecutionMaxIdleTime", "5000"},
+    {"SendMsgRetries", "3"},
+    {"PythonAttemptTraceback", "1"},
+    {"PythonInstallReqMaxIdleTime", "30000"},
+    {"CreateVenv", "0"},
+    {"DownloadDeps", "0"},
+    {"THREADS_PER_QUEUE", "1"},
+    {"INTRA_OP_PARALLELISM", "0"},
+    {"INTER_OP_PARALLELISM", "0"},
+    {"MODEL_CHUNK_SIZE", "535822336"},
+    {"MODEL_EXECUTION_TIMEOUT", "5000"},
+    {"BACKEND_MEMORY_LIMIT", "0"},
+    {"BACKENDSPATH", ""},
+    {"TF", ""},
+    {"TFLITE", ""},
+    {"TORCH", ""},
+    {"ONNX", ""},
+    {"Plugin", ""},
+    {"PythonInstallationDir", ""},
+    {"OverridePythonAllocators", "1"},
+};
+enum { LEGACY_COUNT = sizeof LEGACY / sizeof *LEGACY, MAX_EXTRA = 1024, MAX_EXTRA_BYTES = 64 * 1024 };
+
+static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset */
+static RedisModuleDict *extra;            /* name -> RedisModuleString */
+
+static int find_legacy(const char *name) {
+    for (int i = 0; i < LEGACY_COUNT; i++)
+        if (!strcasecmp(LEGACY[i].name, name)) return i;
+    return -1;
+}
+
+/* What became of a setting. */
+typedef enum { STORED_LEGACY, STORED_EXTRA, REFUSED } Stored;
+
+static Stored store(RedisModuleString *name, RedisModuleString *value) {
+    size_t name_length, value_length;
+    const char *text = RedisModule_StringPtrLen(name, &name_length);
+    const char *value_text = RedisModule_StringPtrLen(value, &value_length);
+    int legacy = find_legacy(text);
+    if (value_length > MAX_EXTRA_BYTES || name_length > MAX_EXTRA_BYTES) return REFUSED;
+    if (legacy >= 0) {
+        RedisModule_Free(legacy_values[legacy]);
+        legacy_values[legacy] = RedisModule_Strdup(value_text);
+        return STORED_LEGACY;
+    }
+    RedisModuleString *old = RedisModule_DictGetC(extra, (void *)text, name_length, NULL);
+    if (!old && RedisModule_DictSize(extra) >= MAX_EXTRA) return REFUSED;
+    RedisModule_DictReplaceC(extra, (void *)text, name_length, RedisModule_CreateStringFromString(NULL, value));
+    if (old) RedisModule_FreeString(NULL, old);
+    return STORED_EXTRA;
+}
+
+/* 0: the module knows the argument, but its value is not valid; this function has logged that. */
+static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
+    if (!strcasecmp(name, "BACKENDSPATH")) {
+        RedisModule_Free(config.backends_path);
+        config.backends_path = RedisModule_Strdup(RedisModule_StringPtrLen(value, NULL));
+    }
+    for (int i = 0; i < LOAD_ARGUMENT_COUNT; i++) {
+        const LoadArgument *known = &LOAD_ARGUMENTS[i];
+        if (strcasecmp(known->name, name)) continue;
+        long long number;
+        if (RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= known->min &&
+            number <= known->max) {
+            *known->value = number;
+            return 1;
+        }
+        RedisModule_Log(ctx, "warning", "load argument %s must be an integer from %lld to %lld, got %s", known->name,
+                        known->min, known->max, RedisModule_StringPtrLen(value, NULL));
+        return 0;
+    }
+    return 1;
+}
+
+int settings_load_arguments(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    extra = RedisModule_CreateDict(NULL);
+    if (argc % 2) {
+        RedisModule_Log(ctx, "warning", "load arguments must be name, value pairs, got %d words", argc);
+        return REDISMODULE_ERR;
+    }
+    for (int i = 0; i < argc; i += 2) {
+        const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        if (!apply_load_argument(ctx, name, argv[i + 1])) return REDISMODULE_ERR;
+        Stored stored = store(argv[i], argv[i + 1]);
+        if (stored == REFUSED) {
+            RedisModule_Log(ctx, "warning", "load argument %s is too long, or there are too many", name);
+            return REDISMODULE_ERR;
+        }
+        if (stored == STORED_EXTRA)
+            RedisModule_Log(ctx, "warning", "unknown load argument %s: stored for functions", name);
+    }
+    return REDISMODULE_OK;
+}
+
+/* ---- RG.CONFIGGET, RG.CONFIGSET ---- */
+
+static void reply_value(RedisModuleCtx *ctx, const char *value) {
+    char *end;
+    long long number = strtoll(value, &end, 10);
+    if (*value && !*end) RedisModule_ReplyWithLongLong(ctx, number);
+    else RedisModule_ReplyWithCString(ctx, value);
+}
+
+static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 2) return RedisModule_WrongArity(ctx);
+    RedisModule_ReplyWithArray(ctx, argc - 1);
+    for (int i = 1; i < argc; i++) {
+        size_t length;
+        const char *name = RedisModule_StringPtrLen(argv[i], &length);
+        int legacy = find_legacy(name);
+        RedisModuleString *value = RedisModule_DictGetC(extra, (void *)name, length, NULL);
+        if (legacy >= 0) {
+            reply_value(ctx, legacy_values[legacy] ? legacy_values[legacy] : LEGACY[legacy].preset);
+        } else if (value) {
+            RedisModule_ReplyWithString(ctx, value);
+        } else {
+            RedisModuleString *text = RedisModule_CreateStringPrintf(ctx, "(error) Unsupported config parameter: %s",
+                                                                     name);
+            RedisModule_ReplyWithString(ctx, text);
+            RedisModule_FreeString(ctx, text);
+        }
+    }
+    return REDISMODULE_OK;
+}
+
+/* A parameter whose preset is a number takes numbers only. */
+static int fits_preset(int legacy, RedisModuleString *value) {
+    long long number;
+    if (legacy < 0 || !LEGACY[legacy].preset[0]) return 1;
+    return RedisModule_StringToLongLong(value, &number) == REDISMODULE_OK && number >= 0;
+}
+
+static int RG_CONFIGSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3 || argc % 2 == 0) return RedisModule_WrongArity(ctx);
+    if (!caller_require_admin(ctx, "rg.configset")) return REDISMODULE_OK;
+    RedisModule_ReplyWithArray(ctx, (argc - 1) / 2);
+    for (int i = 1; i < argc; i += 2) {
+        const char *name = RedisModule_StringPtrLen(argv[i], NULL);
+        if (!fits_preset(find_legacy(name), argv[i + 1])) {
+            RedisModuleString *text = RedisModule_CreateStringPrintf(
+                ctx, "(error) %s must be a whole number that is not negative, got %.64s", name,
+                RedisModule_StringPtrLen(argv[i + 1], NULL));
+            RedisModule_ReplyWithString(ctx, text);
+            RedisModule_FreeString(ctx, text);
+            continue;
+        }
+        switch (store(argv[i], argv[i + 1])) {
+        case STORED_LEGACY: RedisModule_ReplyWithSimpleString(ctx, "OK"); break;
+        case STORED_EXTRA:
+            RedisModule_ReplyWithSimpleString(ctx, "OK - value was saved in extra config dictionary");
+            break;
+        case REFUSED:
+            RedisModule_ReplyWithCString(ctx, "(error) too long (limit 64 KiB) or too many parameters (limit 1024)");
+            break;
+        }
+    }
+    return REDISMODULE_OK;
+}
+
+int settings_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"rg.configget", RG_CONFIGGET_RedisCommand, "readonly fast", 0, 0, 0, "read fast"},
+        {"rg.configset", RG_CONFIGSET_RedisCommand, "admin", 0, 0, 0, "admin dangerous slow"},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+}

@@ -1,0 +1,25 @@
+/* The values that the worker reports with QA.BEAT, and their names in INFO. A new value is one more row in beat.c. */
+#ifndef QA_BEAT_H
+#define QA_BEAT_H
+
+#include <stddef.h>
+
+#include "server/module_api.h"
+
+typedef enum { BEAT_OF_WORKER, BEAT_OF_INFERENCE } BeatSection;
+
+/* Reads pairs of a name and a value. A missing name keeps its last value. 0: a name is unknown or a value is invalid;
+ * then no value changes, and `error` has an error line. */
+int beat_read(RedisModuleString **argv, int argc, char *error, size_t size);
+
+/* Sets all values to 0: a new worker starts. */
+void beat_reset(void);
+
+/* Adds the values of a section to INFO. */
+void beat_add_info(RedisModuleInfoCtx *info, BeatSection section);
+
+/* The resident memory of the worker, now and at most. */
+long long beat_rss_bytes(void);
+long long beat_peak_rss_bytes(void);
+
+#endif
