@@ -1,7 +1,7 @@
 """Names, times and limits of the functions on the shards, for the code that registers, calls and configures them.
 
-The functions themselves run in the shards' workers (`gears/functions`); services, clients and the set-up of a cluster
-use them by these names.
+The functions run in the shards' workers (`gears/functions`). Services, clients and the set-up of a cluster use these
+names.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 SENTENCES_TRIGGER = "qa.sentences"
 PARTITIONS_TRIGGER = "qa.partitions"
-# The keys that functions are registered for, as patterns: texts that are indexed, sentences without a document, files
-# of readers, and answers that are missing when a client reads them.
+# The key patterns that functions are registered for: texts to index, sentences without a document, files of readers,
+# and answers that are missing when a client reads them.
 TEXT_KEYS = "paragraphs:*"
 LOOSE_SENTENCE_KEYS = "sentence:*"
 READER_KEYS = "bert-qa:*"
 ANSWER_KEYS = "bertqa*"
-# All that qa-cluster registers, and what of it no question is answered without.
+# All functions that qa-cluster registers, and the functions that every question needs.
 FUNCTIONS = (
     *(TEXT_KEYS, LOOSE_SENTENCE_KEYS, READER_KEYS, ANSWER_KEYS),
     *(READ_TRIGGER, RANK_TRIGGER, READER_TRIGGER, PIPELINE_TRIGGER, SENTENCES_TRIGGER, MODELS_TRIGGER),
     PARTITIONS_TRIGGER,
 )
 QUESTION_FUNCTIONS = (TEXT_KEYS, READ_TRIGGER, RANK_TRIGGER)
-# In the reply to a call of a function that is not registered on the shard: it will be soon, or nobody has done it.
+# The reply to a call of a function that is not registered on the shard, or not yet.
 NOT_REGISTERED = "subcommand not found"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
 WITH_MANIFESTS = "manifests"
 
-# The longest question, in code points, and how many requests of `qa.pipeline` a shard works on at once. A service may
-# allow less, never more.
+# The limit of a question in code points, and the limit of `qa.pipeline` requests that a shard runs at the same time. A
+# service may set lower limits, not higher ones.
 MAX_QUESTION_CHARS = 4096
 MAX_PIPELINE_REQUESTS = 64
-# Most sentences that one call of `qa.read` takes. A service asks for 64 at most.
+# The limit of sentences in one call of `qa.read`. A service sends 64 at most.
 MAX_READ_SENTENCES = 256
-# Most sentences that one call of `qa.rank` may ask for; it is also the limit of an index.
+# The limit of sentences in one ranking; it is also the limit of an index.
 MAX_RANK_COUNT = 1000
 
-# Most sentences that one call of `qa.sentences` shows: reading them holds the shard for less than a millisecond.
+# The limit of sentences in one reply of `qa.sentences`: reading them blocks the shard for less than a millisecond.
 MAX_SHOWN_SENTENCES = 100
 
-# Option of the module (`RG.CONFIGSET`): how long a shard keeps a sentence's answer to a question.
+# Option of the module (`RG.CONFIGSET`): when a cached sentence answer expires.
 SENTENCE_ANSWER_TTL_OPTION = "qa.sentence-answer-ttl-seconds"
 SENTENCE_ANSWER_TTL_SECONDS = 86_400
-# The same for how much memory these answers take in a partition.
+# Option of the module: the memory limit of a partition's cached sentence answers.
 SENTENCE_ANSWERS_OPTION = "qa.sentence-answers-mb"
 SENTENCE_ANSWERS_MB = 64
 
-# Setting of the module: what stands for the question in the keys of answers of sentences.
+# Setting of the module: the form of the question in the keys of sentence answers.
 ANSWER_KEYS_SETTING = "qa.answer-keys"
 TEXT, DIGEST = "text", "digest"
 
-# After this time a shard tries again to warm a reader that could not be warmed: memory may have become free.
+# After this time a shard retries to warm a reader that failed to warm: memory may have become free.
 WARM_AGAIN_SECONDS = 5.0
 
 
 def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNCTIONS) -> str:
-    """Which functions a shard lacks, in words that say what to do; empty if none.
+    """The functions that a shard lacks, as a text that says what to do; empty if it lacks no function.
 
-    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, in whatever form the connection reads it.
+    `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, in any form that a connection reads it.
 
     >>> missing_functions([["RegistrationData", ["args", ["trigger", b"qa.read"]]]], ["qa.rank", "qa.read"])
     'function qa.rank is not registered: run `qa-cluster up`'
@@ -80,7 +80,7 @@ def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNC
 
 
 def _triggers(row: Any) -> Iterator[str]:
-    """What triggers a registration: its trigger, or the pattern of its keys."""
+    """The trigger of a registration, or the pattern of its keys."""
     arguments = _pairs(_pairs(_pairs(row).get("RegistrationData")).get("args"))
     for name in ("trigger", "regex"):
         if (value := arguments.get(name)) is not None:

@@ -1,10 +1,10 @@
-"""The steps of a request, for whoever records them, and the times that a shard reports of a traced call.
+"""The steps of a request for a trace, and the times that a shard reports of a traced call.
 
-This is the only place where the core meets tracing: it knows no library for it. To get a trace, set a `TracedStep` as
-the current one (`recording`), and the code below it says what it does (`step`). While nobody does, that costs the look
-at one context variable, and the shards are asked for nothing.
+This is the only place where the core meets tracing; it uses no tracing library. A recorder sets a `TracedStep` as the
+current step (`recording`), and the code that runs below it reports its steps (`step`). Without a recorder, a step costs
+one read of a context variable, and the shards report no times.
 
-Times are seconds of `time.perf_counter`. Those of a shard are durations by its own clock: `ShardTimes.parts` places
+Times are seconds of `time.perf_counter`. The times of a shard are durations by its own clock. `ShardTimes.parts` places
 them inside the call as this process has measured it, because the clocks of two hosts may differ.
 """
 
@@ -22,34 +22,34 @@ import orjson
 
 Fact = str | int | float | bool
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-# Most runs of models that a shard reports of one call, the longest ones: a call has 256 sentences at most.
+# A shard reports at most so many runs of models for one call, the longest ones. A call has 256 sentences at most.
 MAX_RUNS = 32
 
 
 class TracedStep(Protocol):
-    """A step under way.
+    """A step that has started.
 
     Attributes:
-        sent_at: when its command was sent, after any waiting for a connection; None for a step without one.
+        sent_at: when its command was sent, after the wait for a connection; None for a step without a command.
     """
 
     sent_at: float | None
 
     @property
     def traceparent(self) -> str:
-        """Its name on the wire, as W3C Trace Context has it."""
+        """Its name on the wire, in the format of W3C Trace Context."""
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
-        """A part of it that begins now; `is_call`: another server does it."""
+        """Start a part of it; `is_call`: another server runs the part."""
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """A part of it that is over."""
+        """Add a part that has ended."""
 
     def note(self, facts: Mapping[str, Fact]) -> None:
         """Add facts to it."""
 
     def end(self, error: BaseException | None) -> None:
-        """It ends now, with this error if it has failed."""
+        """End it; `error` is the error with which it has failed."""
 
 
 _current: ContextVar[TracedStep | None] = ContextVar("step", default=None)
@@ -57,13 +57,13 @@ _NOTHING: AbstractContextManager[None] = nullcontext()
 
 
 def current() -> TracedStep | None:
-    """The step under way; None: nobody records."""
+    """The current step; None if there is no recorder."""
     return _current.get()
 
 
 @contextmanager
 def recording(step: TracedStep | None) -> Iterator[None]:
-    """Record the steps of the block, and of the tasks that it starts, as parts of this one; None: do not."""
+    """Record the steps of the block, and of the tasks that it starts, as parts of `step`; None: do not record."""
     token = _current.set(step)
     try:
         yield
@@ -72,7 +72,7 @@ def recording(step: TracedStep | None) -> Iterator[None]:
 
 
 def step(name: str, facts: Mapping[str, Fact] | None = None, *, is_call: bool = False) -> AbstractContextManager[Any]:
-    """A step that lasts as long as the block, which gets it, or None if nobody records.
+    """A step that lasts as long as the block. The block gets the step, or None if there is no recorder.
 
     >>> with step("rank") as ranking:
     ...     if ranking is not None:
@@ -106,13 +106,13 @@ class _Running:
 
 
 def is_traceparent(value: object) -> bool:
-    """Whether a value may be the name of a step: the last argument of a traced `qa.read`, which is no sentence."""
+    """Whether a value may be the name of a step: the last argument of a traced `qa.read`, after the sentences."""
     return isinstance(value, str) and _TRACEPARENT.match(value) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class CallPart:
-    """A part of a call on a shard, in seconds of this process."""
+    """A part of a call on a shard, in seconds by the clock of this process."""
 
     name: str
     begun: float
@@ -122,12 +122,12 @@ class CallPart:
 
 @dataclass(frozen=True, slots=True)
 class ShardRun:
-    """A run of a model for a call, in microseconds since the call's function began.
+    """A run of a model for a call, in microseconds since the call's function started.
 
     Attributes:
-        queued: when the first of the call's texts waited for it.
-        texts: how many texts of this call were in it, of `items` in all.
-        rows, length: the shape of the padded batch; `tokens` are those that are no padding.
+        queued: when the first of the call's texts was queued for the run.
+        texts: how many texts of this call were in the run, of `items` in all.
+        rows, length: the shape of the padded batch; `tokens` counts its tokens without padding.
     """
 
     queued: int
@@ -141,20 +141,20 @@ class ShardRun:
 
     @property
     def facts(self) -> dict[str, Fact]:
-        """What a trace says of the run."""
+        """The attributes of the run in a trace."""
         shape = {"qa.batch.rows": self.rows, "qa.batch.length": self.length, "qa.batch.tokens": self.tokens}
         return {"qa.batch.items": self.items, "qa.batch.own_items": self.texts, **shape}
 
 
 @dataclass(frozen=True, slots=True)
 class ShardTimes:
-    """What a shard reports of a traced call, as JSON: how long it waited there, what it did, in microseconds.
+    """The times that a shard reports of a traced call, in microseconds.
 
     Attributes:
-        traceparent: that of the call.
-        waited: from the command's arrival at the server to the start of the function in its worker.
-        took: from there to the end of the function.
-        steps: name, begin and end of what it did besides, from the start of the function on.
+        traceparent: the name of the call.
+        waited: the time from the command's arrival at the server to the start of the function in the worker.
+        took: the time from the start to the end of the function.
+        steps: the name, start and end of each further step, counted from the start of the function.
     """
 
     traceparent: str
@@ -164,7 +164,7 @@ class ShardTimes:
     runs: Sequence[ShardRun] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As `parse` reads it."""
+        """The JSON-ready form that `parse` reads."""
         longest = sorted(self.runs, key=lambda run: run.began - run.ended)[:MAX_RUNS]
         runs = [
             [run.queued, run.began, run.ended, run.texts, run.items, run.rows, run.length, run.tokens]
@@ -175,7 +175,7 @@ class ShardTimes:
 
     @classmethod
     def parse(cls, value: object, traceparent: str) -> ShardTimes | None:
-        """The times of the call with this name; None for anything else: a shard of another version may say that."""
+        """Read the times of the call with this name; None for any other value."""
         try:
             found = orjson.loads(value) if isinstance(value, bytes | str) else value
             if not isinstance(found, dict) or found["traceparent"] != traceparent:
@@ -187,10 +187,10 @@ class ShardTimes:
             return None
 
     def parts(self, begun: float, ended: float) -> list[CallPart]:
-        """The parts, placed in a call that lasted from `begun` to `ended` here.
+        """The parts, placed in a call that lasted from `begun` to `ended` by the clock of this process.
 
-        What the call took longer than the shard knows of (the network, and the servers' event loops) is shared out
-        evenly before and after. If the shard claims more than the call took, its times are shortened in proportion.
+        Half of the time that the shard does not report (the network and the event loops of the servers) is placed
+        before its times, and half behind. If the shard reports more than the call took, its times are scaled down.
         """
         claimed, there = (self.waited + self.took) / 1e6, max(0.0, ended - begun)
         scale = min(1.0, there / claimed) if claimed else 0.0

@@ -1,10 +1,11 @@
-"""Fits the score from which on a question is answered without reading further sentences.
+"""Fits `wave_threshold`: the score from which a question is answered without reading further sentences.
 
 Held-out questions are asked of a corpus of all their contexts' sentences, ranked as the shards rank them. Every
-candidate is read once, as a sentence without neighbours, whatever budget shards use later. For any threshold, the
-recorded scores then show what waves would have read and answered.
-The lowest threshold that costs nothing is taken: its F1 is not below that of reading all candidates, and with 95 %
-confidence, one-sided, by the paired bootstrap over questions, it costs at most `TOLERANCE`.
+candidate is read once, as a sentence without neighbours, whatever budget the shards use later. For any threshold, the
+recorded scores show which sentences waves would have read, and which answer they would have given.
+
+The fit is the lowest threshold that costs nothing. Its F1 is at least the F1 of reading all candidates, and with 95 %
+confidence (one-sided, paired bootstrap over questions) it costs at most `TOLERANCE`.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ Read = Callable[[Sequence[Example]], list[Prediction]]
 TOLERANCE = 0.005
 CONFIDENCE = 0.95
 MIN_QUESTIONS, MAX_QUESTIONS = 200, 2000
-# With fewer sentences in the corpus, most candidates would have nothing to do with the question.
+# In a smaller corpus, most candidates would be unrelated to the question.
 MIN_SENTENCES = 200
 _STEPS = 100
 
@@ -112,12 +113,12 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """The lowest threshold that costs nothing; if there is none, one at which every question is read to the end."""
+        """The lowest threshold that costs nothing; else a threshold at which every question is read to the end."""
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]
         if not len(scores):
             return 0.0
-        # Rounded up, so that a score does not reach the step that is made from it.
+        # The steps are rounded up, so that a score does not reach the step that is made from it.
         steps = np.unique(np.ceil(np.quantile(scores, np.linspace(0, 1, _STEPS + 1)) * 100) / 100)
         gained = np.stack([self.at(step)[0] - self.f1[:, -1] for step in steps], axis=1)
         bounds = np.quantile(resampled_means(gained, seed=seed), 1 - CONFIDENCE, axis=0)
@@ -148,7 +149,7 @@ def _readings(
 
 @dataclass(frozen=True, slots=True)
 class OrderedReading:
-    """A sentence's best span, and the number by which a question's spans are ordered (`reading/choosing.py`)."""
+    """A sentence's best span, and the order of the span (`asking/answers/assembly.py`)."""
 
     text: str
     order: float

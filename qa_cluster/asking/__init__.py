@@ -1,1 +1,1 @@
-"""Asks and writes from outside the shards: caches that are never stale, waves, assembly, documents."""
+"""Asks and writes from outside the shards: questions, searches, documents, collections, caches and their freshness."""

@@ -67,7 +67,7 @@ class Asker:
     """Answers questions from the shards of one cluster.
 
     Args:
-        follow: brings what this process knows of models and partitions up to date.
+        follow: reads manifests and the number of partitions again if they have changed.
         plan: the stages by which questions are read (`reading/plan.py`).
     """
 

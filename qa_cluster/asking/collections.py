@@ -1,10 +1,9 @@
-"""The collections of documents: which there are, made and removed.
+"""The collections of documents: lists, creates and removes them.
 
-Every partition has the list of all collections, a hash of names and states, and a document is written by a script that
-looks into the list of its own partition. So no document can be written to a collection from the moment on that its
-removal has begun, whoever raced it there; a list moves, is copied and survives a failover with the documents that it
-is about. A collection is there as long as one partition lists it: nothing that was stored in it is forgotten, whatever
-was interrupted. The default collection is in no list and always there.
+Every partition has a list of all collections: a hash of names and states. The script that writes a document reads the
+list of its own partition. So no document can be written to a collection after its removal has started. The list moves,
+is replicated and fails over with the partition's documents. A collection exists as long as one partition lists it, so
+an interrupted operation loses no stored document. The default collection is in no list and always exists.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ READY, INCOMPLETE, DELETING = "ready", "incomplete", "deleting"
 
 
 class CollectionBusy(RequestError):
-    """The collection is being deleted: it can be made again afterwards."""
+    """The collection is being deleted; afterwards it can be created again."""
 
     resp_code = "DELETING"
     http_status = 409
@@ -57,9 +56,9 @@ class Collections:
         self._generation = -1
 
     async def check(self, name: str, without: Collection[Shard] = ()) -> None:
-        """Do nothing if there is such a collection; else NotFound says what to do.
+        """Raise NotFound, which says what to do, unless the collection exists.
 
-        It asks the shards only after one of them has reported a change, and never those `without`.
+        It asks the shards only after one of them has reported a change. It does not ask the shards `without`.
         """
         if name == DEFAULT_COLLECTION:
             return
@@ -80,7 +79,7 @@ class Collections:
         return (DEFAULT_COLLECTION, *await self._read())
 
     async def entries(self) -> tuple[CollectionEntry, ...]:
-        """All collections with what they hold, the default one first."""
+        """All collections with their numbers of documents and sentences, the default one first."""
         states = {DEFAULT_COLLECTION: READY, **await self._read()}
         tags = partition_tags(self.partitions)
         keys = [index_key(tag, name) for name in states for tag in tags]
@@ -91,7 +90,7 @@ class Collections:
         )
 
     async def entry(self, name: str) -> CollectionEntry:
-        """One collection with what it holds; NotFound where there is none."""
+        """One collection with its numbers of documents and sentences; NotFound if it does not exist."""
         state = READY if check_collection(name) == DEFAULT_COLLECTION else (await self._read()).get(name)
         if state is None:
             raise missing(name)
@@ -100,7 +99,7 @@ class Collections:
         return CollectionEntry(name, state, *index_sums(replies))
 
     async def create(self, name: str) -> bool:
-        """Make a collection; whether it was new. One that was made in part only, or lost in part, is completed.
+        """Create a collection, and return whether it was new. A collection that some partitions lack is completed.
 
         Raises:
             CollectionBusy: its removal has not ended.
@@ -121,16 +120,16 @@ class Collections:
         raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if that was interrupted")
 
     async def begin_removal(self, name: str) -> None:
-        """From now on the collection takes no documents, and no questions; NotFound where there is none."""
+        """Close the collection to documents and questions; NotFound if it does not exist."""
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():
-            shown = "GET /collections and `qa-cluster collections list` show which there are"
+            shown = "GET /collections and `qa-cluster collections list` show all collections"
             raise NotFound(f"no such collection: {name!r}; {shown}")
         await self._everywhere("HSET", name, DELETING)
 
     async def end_removal(self, name: str) -> bool:
-        """Take a collection without documents from the lists; whether nothing was in its indexes."""
+        """Remove a collection without documents from the lists; return whether its indexes were empty."""
         calls = [
             ScriptCall(
                 "forget_collection",
@@ -147,7 +146,7 @@ class Collections:
         return await self._shards.execute_many([(key, (command, key, name, *value)) for key in keys])
 
     async def _read(self, without: Collection[Shard] = ()) -> dict[str, str]:
-        """The state of every collection by name, in the order of names, from the lists on all shards but these."""
+        """The state of every collection by name, in the order of names; the lists on shards `without` are not read."""
         keys = list(map(collections_key, partition_tags(self.partitions)))
         if without:
             keys = [key for key in keys if self._shards.shard_of_key(key) not in without]
@@ -167,7 +166,7 @@ def missing(name: str) -> NotFound:
 
 
 def index_sums(replies: Iterable[Any]) -> tuple[int, int]:
-    """Documents and sentences of indexes, from the replies to ``QA.INDEX.INFO``."""
+    """The numbers of documents and sentences in indexes, from the replies to ``QA.INDEX.INFO``."""
     indexes = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies if reply]
     documents, sentences = (sum(int(index[name]) for index in indexes) for name in (b"documents", b"sentences"))
     return documents, sentences

@@ -1,4 +1,4 @@
-"""From settings to an open engine: addresses, login, TLS and limits; for the REST service and the cluster client."""
+"""Opens an engine by the settings: addresses, login, TLS, limits and the reading plan."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The documents of a collection, page by page, and how many there are.
+"""Lists the documents of a collection, page by page, and counts them.
 
-A partition's index lists its documents in the order in which they were written; a listing goes through the partitions
-one after the other. It needs no state on the shards: a cursor names the partition and the place in it, and an index
-keeps its places across restarts and moves of its slot. So a document that does not change meanwhile is listed exactly
-once. A document that is new meanwhile may be listed or not, and one that gets a new version may be listed twice.
+A partition's index lists its documents in the order of writing. A listing reads one partition after the other. It needs
+no state on the shards: a cursor names the partition and the position in its index, and an index keeps its positions
+    when it restarts or its slot moves. So a document that does not change during the listing is listed exactly once. A
+    document that is added during the listing may be listed or not; a document that gets a new version may be listed
+    twice.
 
-Documents that wait for their shard's worker are in no index: they are not listed, and to count them, the record of
-every document has to be read.
+Pending documents are in no index, so they are not listed. To count them, the record of every document is read.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from .collections import Collections, index_sums
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-# Most commands for one page: when few ids have the prefix, or partitions are empty, the page ends early.
+# At most so many commands for one page: if few ids have the prefix, or partitions are empty, the page ends early.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
 COUNT_SECONDS = 60.0
 
-_PLACE = Struct(">HHQ")
+_PACKED = Struct(">HHQ")
 _CHECK_BYTES = 4
 _INDEXED = ("version", "tokenized", "analyzer")
 _FIELDS = ("title", "version", "length", "sentences", "tokenized")
@@ -64,7 +64,7 @@ def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
 
 
 async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> AsyncIterator[DocumentEntry]:
-    """The same for a `page_at` that is awaited."""
+    """`entries` for a `page_at` that is awaited."""
     cursor: str | None = ""
     while cursor is not None:
         page = await page_at(cursor)
@@ -75,9 +75,9 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 @dataclass(frozen=True, slots=True)
 class DocumentChoice:
-    """Which documents of a collection: those whose ids begin with `prefix` and that the filter admits.
+    """A choice of a collection's documents: ids that start with `prefix`, and documents that the filter admits.
 
-    It is false if it has all of them, as the default does.
+    A choice of all documents, such as the default, is false.
     """
 
     prefix: str = ""
@@ -92,7 +92,7 @@ class DocumentChoice:
         filter: str | Iterable[str] = (),
         collection: str = DEFAULT_COLLECTION,
     ) -> DocumentChoice:
-        """From options as clients give them; InvalidInput or InputTooLong says what is wrong."""
+        """Make a choice from the options of a client; InvalidInput or InputTooLong says what is wrong."""
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
         return cls(prefix, chosen, check_collection(collection))
 
@@ -101,7 +101,7 @@ class DocumentChoice:
 
     @property
     def name(self) -> bytes:
-        """The same for equal choices."""
+        """Names the choice in cursors: equal for equal choices."""
         own = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
         return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical, *own))
 
@@ -110,7 +110,7 @@ EVERYTHING = DocumentChoice()
 
 
 class ChoiceArguments(TypedDict, total=False):
-    """The arguments of `Choice.of` as the clients take them; None is the default of each."""
+    """The arguments of `DocumentChoice.of` as the clients take them; None is the default of each."""
 
     prefix: str | None
     filters: Mapping[str, Any] | None
@@ -119,7 +119,7 @@ class ChoiceArguments(TypedDict, total=False):
 
 
 def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
-    """The choice that a client was given.
+    """Make a choice from the arguments of a client.
 
     >>> choice_of({"prefix": "news/", "filter": None}).prefix
     'news/'
@@ -136,55 +136,62 @@ def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a listing goes on: how many partitions there are, the number of one, and the cursor of its index."""
+class _Position:
+    """Where a listing continues.
+
+    Attributes:
+        partitions: the number of partitions of the cluster.
+        partition: the number of the partition that is listed next.
+        position: the cursor of that partition's index.
+    """
 
     partitions: int
     partition: int = 0
     position: int = 0
 
     def cursor(self, choice: DocumentChoice) -> str:
-        """The place as opaque text, valid for listings of the same choice only."""
-        packed = _PLACE.pack(self.partitions - 1, self.partition, self.position)
+        """The position as opaque text, valid for listings of the same choice only."""
+        packed = _PACKED.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
-    def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Place:
-        """The place that a cursor names; an empty one names the beginning. InvalidInput if we did not make it."""
+    def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
+        """Read a cursor; an empty cursor is the beginning. InvalidInput if it is not a cursor of this choice."""
         if not cursor:
             return cls(partitions)
         try:
             raw = base64.b64decode(cursor, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError) as error:
-            raise _wrong(cursor) from error
-        packed, check = raw[: _PLACE.size], raw[_PLACE.size :]
-        if len(packed) != _PLACE.size or check != _check(packed, choice):
-            raise _wrong(cursor)
-        most, partition, position = _PLACE.unpack(packed)
+            raise _invalid_cursor(cursor) from error
+        packed, check = raw[: _PACKED.size], raw[_PACKED.size :]
+        if len(packed) != _PACKED.size or check != _check(packed, choice):
+            raise _invalid_cursor(cursor)
+        most, partition, position = _PACKED.unpack(packed)
         if most + 1 != partitions:
             raise InvalidInput(
-                f"cursor is of a cluster with {most + 1} partitions, this one has {partitions}: begin again without it",
+                f"cursor is of a cluster with {most + 1} partitions, this cluster has {partitions}: start again without"
+                " a cursor",
                 place="cursor",
             )
         if partition >= partitions:
-            raise _wrong(cursor)
+            raise _invalid_cursor(cursor)
         return cls(partitions, partition, position)
 
-    def after(self, position: int) -> _Place | None:
-        """The place after what an index has listed, given its next cursor; None after the last partition."""
+    def after(self, position: int) -> _Position | None:
+        """The next position, given the cursor that an index has returned; None after the last partition."""
         if position:
-            return _Place(self.partitions, self.partition, position)
-        return _Place(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
+            return _Position(self.partitions, self.partition, position)
+        return _Position(self.partitions, self.partition + 1) if self.partition + 1 < self.partitions else None
 
 
 def _check(packed: bytes, choice: DocumentChoice) -> bytes:
     return blake2b(packed, digest_size=_CHECK_BYTES, key=blake2b(choice.name, digest_size=16).digest()).digest()
 
 
-def _wrong(cursor: str) -> InvalidInput:
+def _invalid_cursor(cursor: str) -> InvalidInput:
     return InvalidInput(
-        f"cursor must be the next_cursor of an earlier page of the same listing, got {cursor[:40]!r}: begin again"
-        " without it",
+        f"cursor must be the next_cursor of an earlier page of the same listing, got {cursor[:40]!r}: start again"
+        " without a cursor",
         place="cursor",
     )
 
@@ -205,11 +212,11 @@ class DocumentList:
     async def page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: DocumentChoice = EVERYTHING
     ) -> DocumentPage:
-        """Up to `limit` documents of the choice, from `cursor` on; a short page may not be the last."""
+        """Up to `limit` documents of the choice, from `cursor` on. Only a page without `next_cursor` is the last."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
         await self._collections.check(choice.collection)
-        place: _Place | None = _Place.of(cursor, choice, self.partitions)
+        place: _Position | None = _Position.of(cursor, choice, self.partitions)
         tags = partition_tags(self.partitions)
         found: list[tuple[str, str]] = []
         commands = 0
@@ -222,7 +229,7 @@ class DocumentList:
                 matching = [i for i, (name, _) in enumerate(rows) if name.startswith(choice.prefix)]
                 if len(matching) <= limit - len(found):
                     break
-                # The index's cursor names only the place after all that it has listed: ask for what fits on the page.
+                # The cursor of the index is after everything that it has listed: ask for the rows that fit on the page.
                 count = matching[limit - len(found) - 1] + 1
             found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
@@ -234,10 +241,10 @@ class DocumentList:
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
-        """How many documents and sentences answers come from; with `waiting` also how many documents are not ready.
+        """Count the documents and sentences from which questions are answered.
 
-        To count the latter, it reads the record of every document; to count those of a choice, it lists them. Of
-        documents that are not ready no index knows which choice they belong to: InvalidInput for both together.
+        `waiting` also counts the pending documents, for which the record of every document is read. The documents of a
+        choice are listed to count them. InvalidInput for both together: no index can filter pending documents.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -250,7 +257,7 @@ class DocumentList:
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))
         keys = [index_key(tag, choice.collection) for tag in partition_tags(self.partitions)]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
-        return DocumentCounts(*index_sums(replies), await self._waiting(choice.collection) if waiting else None)
+        return DocumentCounts(*index_sums(replies), await self._count_pending(choice.collection) if waiting else None)
 
     async def _count(self, tag: str, choice: DocumentChoice) -> tuple[int, int]:
         documents = sentences = position = 0
@@ -264,14 +271,14 @@ class DocumentList:
     async def _rows(
         self, tag: str, position: int, count: int, choice: DocumentChoice
     ) -> tuple[int, list[tuple[str, int]]]:
-        """The next cursor; ids of documents that the filter admits, with the number of their sentences."""
+        """The next cursor, and the documents that the filter admits: ids and numbers of sentences."""
         key = index_key(tag, choice.collection)
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
         following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count, *admitted)
         return int(following), [(decode_id(row[0].decode()), int(row[1])) for row in rows]
 
     async def _entries(self, found: Iterable[tuple[str, str]], collection: str) -> tuple[DocumentEntry, ...]:
-        """The entries of documents, from their records; a document that was removed meanwhile is left out."""
+        """The entries of documents, from their records; removed documents are left out."""
         wanted = list(found)
         keys = [document_key(DocumentName.of(document_id, collection), tag) for document_id, tag in wanted]
         replies = await self._shards.execute_many([(key, ("HMGET", key, *_FIELDS)) for key in keys])
@@ -279,16 +286,16 @@ class DocumentList:
             _entry(document_id, reply) for (document_id, _), reply in zip(wanted, replies, strict=True) if reply[1]
         )
 
-    async def _waiting(self, collection: str) -> int:
+    async def _count_pending(self, collection: str) -> int:
         async def attempt() -> int:
             tags = frozenset(partition_tags(self.partitions))
-            found = await asyncio.gather(*(self._waiting_on(shard, tags, collection) for shard in self._shards.all))
+            found = await asyncio.gather(*(self._pending_on(shard, tags, collection) for shard in self._shards.all))
             return len(frozenset[str]().union(*found))
 
         return int(await self._shards.retrying(attempt, COUNT_SECONDS))
 
-    async def _waiting_on(self, shard: Shard, tags: frozenset[str], collection: str) -> set[str]:
-        """The keys of a collection's records on a shard whose documents are not indexed at their current version."""
+    async def _pending_on(self, shard: Shard, tags: frozenset[str], collection: str) -> set[str]:
+        """The record keys of a collection's pending documents on a shard."""
         found: set[str] = set()
         cursor: bytes | int = 0
         while True:
@@ -297,13 +304,13 @@ class DocumentList:
             )
             names = [name for key in keys if _is_of(name := key.decode(errors="replace"), collection, tags)]
             replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
-            found |= {name for name, row in zip(names, replies, strict=True) if _waits(*row)}
+            found |= {name for name, row in zip(names, replies, strict=True) if _is_pending(*row)}
             if int(cursor) == 0:
                 return found
 
 
-def _waits(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None) -> bool:
-    """Whether no index has this version of a document; before the module had indexes, records had no analyzer."""
+def _is_pending(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None) -> bool:
+    """Whether no index has this version of a document."""
     return version is not None and (tokenized != version or analyzer is None)
 
 

@@ -1,4 +1,4 @@
-"""Removes many documents: all that a filter admits or whose ids have a prefix, or a collection with all it has."""
+"""Removes many documents: by a filter or a prefix of their ids, or a collection with everything in it."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from .collections import Collections
 from .document_list import MAX_PAGE, DocumentChoice, DocumentList
 from .document_store import DocumentStore, VersionConflict
 
-# Each removal is a script on a shard; questions share the shards with them.
+# At most so many removals at the same time: each is a script on a shard, which questions use as well.
 AT_A_TIME = 16
 SCAN_KEYS = 1000
 
 
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
-    """Remove what the choice has, for `seconds` at most; InvalidInput for a choice that has all documents.
+    """Remove the documents of the choice, for `seconds` at most; InvalidInput for a choice of all documents.
 
-    Each document is removed only at the version that was listed: one that is written meanwhile may no longer be what
-    was chosen. It stays, and the removal is not complete; nor is it when the time is up. Removing again goes on.
+    A document is removed only at the version that was listed, because another version may not be in the choice. If a
+    document was written meanwhile, or the time is up, the removal is not complete. Another call continues it.
     """
     if not choice:
         raise InvalidInput(
-            "removing many documents takes a prefix or a filter: without one, all would go", place="prefix"
+            "removing many documents takes a prefix or a filter: without either, all documents would be removed",
+            place="prefix",
         )
     until = monotonic() + seconds
     slots = asyncio.Semaphore(AT_A_TIME)
@@ -80,10 +81,10 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
 
 
 class CollectionRemoval:
-    """Removes collections: `run` first closes one to writes and questions, then removes its keys, then its name.
+    """Removes collections: `run` closes a collection to writes and questions, removes its keys, then its name.
 
-    It looks for keys and not for documents that are listed: documents that still wait for a worker are in no list. A
-    removal that ends early leaves a collection that is being deleted, and the next one goes on with it.
+    It scans for keys, because no list has the pending documents. A removal that ends early leaves a collection that is
+    being deleted; the next removal continues.
 
     >>> await CollectionRemoval(shards, collections, store).run("books", seconds=600)
     Removal(deleted=210, complete=True)
@@ -95,62 +96,64 @@ class CollectionRemoval:
         self._store = store
 
     async def run(self, name: str, *, seconds: float) -> Removal:
-        """Remove a collection for `seconds` at most; NotFound where there is none, InvalidInput for the default one.
+        """Remove a collection, for `seconds` at most; a later call continues, also after an error.
 
-        A failure of the cluster is raised; then, too, the next removal goes on.
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: it is the default collection.
         """
         await self._collections.begin_removal(name)
-        under_way = _UnderWay(name)
+        progress = _Progress(name)
         try:
             async with asyncio.timeout(seconds):
-                while not await self._pass(under_way):
+                while not await self._pass(progress):
                     pass
         except TimeoutError:
-            return Removal(under_way.deleted, False)
-        return Removal(under_way.deleted, True)
+            return Removal(progress.deleted, False)
+        return Removal(progress.deleted, True)
 
-    async def _pass(self, under_way: _UnderWay) -> bool:
-        """Look at all shards once; whether nothing was found there any more, so that the name could go."""
-        # A key that moves from a shard still to be looked at to one that was looked at would not be seen.
-        before = await self._settled(under_way.name)
-        found = await asyncio.gather(*(self._remove_on(shard, under_way) for shard in self._shards.all))
-        if any(found) or await self._settled(under_way.name) != before:
+    async def _pass(self, progress: _Progress) -> bool:
+        """Scan all shards once; return whether the scan found nothing, and the name was removed."""
+        # The scan would miss a key that moves from a shard not yet scanned to a shard already scanned.
+        before = await self._wait_for_slots(progress.name)
+        found = await asyncio.gather(*(self._remove_on(shard, progress) for shard in self._shards.all))
+        if any(found) or await self._wait_for_slots(progress.name) != before:
             return False
-        return await self._collections.end_removal(under_way.name)
+        return await self._collections.end_removal(progress.name)
 
-    async def _settled(self, name: str) -> Topology:
-        """The topology once no partition is on its way to another shard."""
+    async def _wait_for_slots(self, name: str) -> Topology:
+        """The topology, once no slot of a partition is migrating."""
 
-        async def rests(tag: str) -> None:
+        async def settled(tag: str) -> None:
             epoch = epoch_key(tag, name)
             await self._shards.retrying(lambda: self._shards.execute_once(epoch, "MGET", epoch, flight_key(tag)), inf)
 
-        await asyncio.gather(*map(rests, partition_tags(self._collections.partitions)))
+        await asyncio.gather(*map(settled, partition_tags(self._collections.partitions)))
         return await self._shards.refresh()
 
-    async def _remove_on(self, shard: Shard, under_way: _UnderWay) -> int:
-        """Remove what a shard has of a collection; the number of keys found."""
+    async def _remove_on(self, shard: Shard, progress: _Progress) -> int:
+        """Remove a collection's keys from a shard; return how many were found."""
         found = 0
-        for pattern in (f"*[:_]{under_way.name}{COLLECTION_END}*", f"{WHOLE_ANSWER_PREFIX}{under_way.name}:*"):
+        for pattern in (f"*[:_]{progress.name}{COLLECTION_END}*", f"{WHOLE_ANSWER_PREFIX}{progress.name}:*"):
             cursor: bytes | int = -1
             while int(cursor) != 0:
                 cursor, keys = await self._shards.execute_on(
                     shard, "SCAN", max(int(cursor), 0), "MATCH", pattern, "COUNT", SCAN_KEYS
                 )
-                own = [text for text in _texts(keys) if is_of(text, under_way.name)]
-                await self._remove_keys(own, under_way)
+                own = [text for text in _texts(keys) if is_of(text, progress.name)]
+                await self._remove_keys(own, progress)
                 found += len(own)
         return found
 
-    async def _remove_keys(self, keys: Sequence[str], under_way: _UnderWay) -> None:
-        """Remove the documents that these keys are of, each in one step, and then what keys are left."""
+    async def _remove_keys(self, keys: Sequence[str], progress: _Progress) -> None:
+        """Remove the documents to which these keys belong, each in one step, then the remaining keys."""
         prefixes = (PARAGRAPHS_PREFIX, DOCUMENT_PREFIX, SENTENCE_PREFIX)
         documents = {parsed for key in keys for prefix in prefixes if (parsed := parse_tagged(key, prefix))}
 
         async def remove(document: DocumentName, tag: str) -> None:
-            async with under_way.slots:
+            async with progress.slots:
                 removed = await self._store.remove(document, tag)
-                under_way.deleted += removed
+                progress.deleted += removed
 
         await asyncio.gather(*(remove(*place) for place in documents))
         answers: dict[str, list[str]] = {}
@@ -164,8 +167,8 @@ class CollectionRemoval:
 
 
 @dataclass
-class _UnderWay:
-    """The removal of one collection: how many documents are removed so far."""
+class _Progress:
+    """The progress of the removal of one collection: how many documents are removed so far."""
 
     name: str
     deleted: int = 0
@@ -173,14 +176,14 @@ class _UnderWay:
 
 
 def _texts(keys: Iterable[bytes]) -> Iterator[str]:
-    """The keys that are UTF-8: none of ours is not."""
+    """The keys that are valid UTF-8; qa-cluster makes no other keys."""
     for key in keys:
         with suppress(UnicodeDecodeError):
             yield key.decode()
 
 
 def is_of(key: str, collection: str) -> bool:
-    """Whether a key holds a part of a collection; a question may only look like it.
+    """Whether a key belongs to a collection; the question in the key of an answer does not count.
 
     >>> is_of("sentence:books%/moby:{06S}", "books"), is_of("bertqa{06S}_a:{06S}:0_what is :books%/", "books")
     (True, False)

@@ -1,7 +1,7 @@
 """Writes, reads and deletes documents on the shards, and waits until questions are answered from them.
 
-A write is one script on the shard that holds the document. It is reported only after one more reply of that shard: by
-then every API process has been notified that its cached answers are void (see `freshness`).
+A write is one script on the shard that holds the document. The store reports it only after one more reply of that
+shard. By then the shard has notified every process that the write invalidates cached answers (see `freshness`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from qa_cluster.types import Document, WriteResult
 from .collections import Collections, missing
 
 READ_ATTEMPTS = 20
-# Shorter texts are checked in a millisecond or two; longer ones off the event loop, which others share.
+# A shorter text is checked in a millisecond or two. A longer text is checked in a thread, not on the event loop.
 LOOP_CHARS = 100_000
 MAX_PENDING_BYTES = 128 * 1024
-"""Texts that may wait for their worker in a partition before `DocumentStore.caught_up` waits: some 1,000 sentences."""
+"""If the pending texts of a partition have more bytes (some 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
 
@@ -61,7 +61,7 @@ class DocumentStore:
         self._shards = shards
         self.partitions = partitions
         self._collections = collections
-        # Bytes of the texts that wait in each partition, as the last put there has told.
+        # The bytes of each partition's pending texts, from the reply to the last put.
         self._pending: dict[str, int] = {}
 
     def tag_of(self, document_id: str) -> str:
@@ -83,9 +83,13 @@ class DocumentStore:
     ) -> WriteResult:
         """Store a document in a collection; with `wait`, return when questions are answered from it.
 
-        `source` names where it comes from: a folder, say. `if_version` is the version that the document must have;
-        ``""`` means that it must not exist. Otherwise it raises VersionConflict. NotFound says that there is no such
-        collection.
+        Args:
+            source: where the document comes from, for example a folder.
+            if_version: the version that the document must have; ``""``: it must not exist.
+
+        Raises:
+            VersionConflict: the document has another version.
+            NotFound: the collection does not exist.
         """
         document = await _checked(document_id, text, title, metadata, collection)
         await self._collections.check(collection)
@@ -104,7 +108,7 @@ class DocumentStore:
         if done.status == "no_collection":
             raise missing(collection)
         self._pending[tag] = done.pending_bytes
-        # A write whose reply was lost is sent again: if it conflicts with its own version, the first one succeeded.
+        # A write whose reply was lost is sent again. If it conflicts with its own version, the first write succeeded.
         if done.status == "conflict" and done.version != document.version:
             raise _conflict(document_id, done.version, if_version)
         tokenized = done.tokenized
@@ -120,7 +124,7 @@ class DocumentStore:
         if_version: str | None = None,
         timeout: float = 30.0,
     ) -> str:
-        """Remove a document and return the version it had; NotFound when there is none."""
+        """Remove a document and return the version it had; NotFound if it does not exist."""
         name, tag = await self._place(document_id, collection)
         call = stored.delete_document(name, tag, ANY_VERSION if if_version is None else if_version)
         try:
@@ -136,15 +140,15 @@ class DocumentStore:
         return done.version
 
     async def remove(self, document: DocumentName, tag: str) -> bool:
-        """Remove what is left of a document in a partition, also while its collection is being deleted.
+        """Remove all keys of a document in a partition, also while its collection is being deleted.
 
-        It returns whether there was a document. The caller has a deadline.
+        It returns whether the document existed. It has no timeout of its own.
         """
         reply, _ = await self._run(stored.delete_document(document, tag), inf)
         return stored.parse_delete(reply).status == "deleted"
 
     async def get(self, document_id: str, collection: str = DEFAULT_COLLECTION) -> Document:
-        """The stored document; NotFound when there is none."""
+        """The stored document; NotFound if it does not exist."""
         name, tag = await self._place(document_id, collection)
         key, text_key = document_key(name, tag), paragraphs_key(name, tag)
         for _ in range(READ_ATTEMPTS):
@@ -164,15 +168,13 @@ class DocumentStore:
                 return Document(document_id, text.decode("utf-8", "replace"))
             if record is not None and isinstance(after, bytes) and after.decode() == record.version:
                 return _document(document_id, text, record)
-        raise DeadlineExceeded(
-            f"document {document_id[:100]!r} changed during every one of {READ_ATTEMPTS} reads of it"
-        )
+        raise DeadlineExceeded(f"document {document_id[:100]!r} changed during each of {READ_ATTEMPTS} reads")
 
     async def caught_up(self, document_id: str, timeout: float) -> None:
-        """Wait while too much waits for its worker in the partition where this document was put.
+        """Wait while the partition of this document has more than `MAX_PENDING_BYTES` of pending texts.
 
-        A writer of many documents calls it after each, so that none has to wait for long until questions find it.
-        DeadlineExceeded if the worker does nothing for so many seconds.
+        A writer of many documents calls it after each document, so that the backlog stays short. DeadlineExceeded if
+        the worker indexes nothing for `timeout` seconds.
         """
         tag = self.tag_of(document_id)
         key, pause = pending_key(tag), FIRST_POLL_SECONDS
@@ -186,12 +188,12 @@ class DocumentStore:
                 until = monotonic() + timeout
             elif monotonic() > until:
                 raise DeadlineExceeded(
-                    f"document {document_id[:100]!r} is stored, but {waiting} bytes of texts wait in its partition and"
-                    f" none was indexed within {timeout:g} s: its shard's worker is busy or down"
+                    f"document {document_id[:100]!r} is stored, but its partition has {waiting} bytes of pending texts"
+                    f" and indexed none within {timeout:g} s: its shard's worker is busy or down"
                 )
 
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
-        """Wait until questions are answered from this version; False when another version has taken its place."""
+        """Wait until questions are answered from this version; return False if another version has replaced it."""
         key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
         try:
@@ -211,7 +213,7 @@ class DocumentStore:
             ) from error
 
     async def _place(self, document_id: str, collection: str) -> tuple[DocumentName, str]:
-        """The name and the partition of a document, after a look whether its collection exists."""
+        """The name and the partition of a document; NotFound if its collection does not exist."""
         check_document_id(document_id)
         await self._collections.check(check_collection(collection))
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
@@ -238,7 +240,7 @@ class DocumentStore:
         try:
             await self._shards.execute_once(epoch, "GET", epoch)
         except (ReplyError, ConnectionLost):
-            # The shard is gone, and so are all subscriptions to it: no process serves cached answers now.
+            # The shard is down, and all subscriptions to it are lost: no process serves cached answers now.
             await asyncio.sleep(0)
         return reply, attempts
 

@@ -1,7 +1,7 @@
-"""Everything one process needs to ask and write: connections, freshness, caches, models' manifests, documents.
+"""Everything one process needs to ask and write: connections, freshness, caches, manifests of readers, documents.
 
-The REST service and the cluster client each hold one. It reads topology, partitions and the manifest of the default
-model when it opens; it reads the partitions and the manifest again when a shard reports that one of them has changed.
+The REST service and the cluster client each hold one engine. It reads the topology, the number of partitions and the
+manifest of the default reader when it opens. It reads the number and the manifest again when a shard reports a change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
 from .searcher import Found, Searcher
 
-# What a request may take besides its own time: its body, a pause of its client, a second try.
+# The time that a request may take in addition to its timeout: for its body, a pause of its client, a retry.
 KEY_USE_MARGIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
@@ -51,16 +51,16 @@ class EngineOptions:
     """The options of an engine.
 
     Attributes:
-        near_cache_entries, near_cache_bytes: bounds of the near cache; 0 turns it off.
-        near_cache_ttl_seconds, whole_answer_ttl_seconds: how long this process and the shards keep an answer.
-        whole_answers_bytes: what the whole answers that a partition keeps may take together.
-        answer_drift: how far the weight of a term may move before a kept answer is given up, as a share of it.
+        near_cache_entries, near_cache_bytes: limits of the near cache; 0 turns it off.
+        near_cache_ttl_seconds, whole_answer_ttl_seconds: when answers expire in this process and on the shards.
+        whole_answers_bytes: the limit of all whole answers that a partition caches.
+        answer_drift: by which share of itself the weight of a term may move before a cached answer is invalidated.
         plan: the stages by which questions are read.
-        connections_per_shard: most questions at one shard at the same time.
-        max_waiting_per_shard: most questions that wait for such a connection.
-        questions_at_once: most questions that the shards work on at the same time, for this process.
-        max_waiting_questions: most questions that wait for that.
-        pipeline_max_requests: most requests with contexts of their own at the shards at the same time.
+        connections_per_shard: the limit of questions at one shard at the same time.
+        max_waiting_per_shard: the limit of questions that wait for such a connection.
+        questions_at_once: the limit of questions of this process that the shards answer at the same time.
+        max_waiting_questions: the limit of questions that wait for their turn.
+        pipeline_max_requests: the limit of requests with contexts of their own at the shards at the same time.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
@@ -79,7 +79,7 @@ class EngineOptions:
 
 
 class Engine:
-    """Asks and writes. Made by `Engine.open`, closed by `aclose`."""
+    """Asks and writes. `Engine.open` makes it, `aclose` closes it."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, partitions: int, manifest: Manifest | None, options: EngineOptions
@@ -125,7 +125,7 @@ class Engine:
 
     @classmethod
     async def open(cls, seeds: Sequence[Address], login: Login, options: EngineOptions | None = None) -> Engine:
-        """Connect; ClusterError names what is missing. A model may be loaded later: until then, only reading fails."""
+        """Connect; ClusterError names what is missing. Without a loaded reader, only questions fail."""
         options = options or EngineOptions()
         shards = Shards(
             seeds,
@@ -136,7 +136,7 @@ class Engine:
         freshness = Freshness(shards)
         try:
             await shards.open()
-            await freshness.start()  # it finds out which shards are down
+            await freshness.start()  # this detects shards that are down
             partitions = await _partitions(shards)
             freshness.set_tags(partition_tags(partitions))
             return cls(shards, freshness, partitions, await read_manifest(shards), options)
@@ -146,17 +146,17 @@ class Engine:
             raise
 
     async def aclose(self) -> None:
-        """Finish the cache stores under way and close all connections."""
+        """Finish the pending cache stores and close all connections."""
         await self._answers.aclose()
         await self.freshness.aclose()
         await self.shards.aclose()
 
     async def ask(self, text: object, options: AskOptions | None = None) -> Outcome:
-        """Answer a question, by the default model or the one that the options name."""
+        """Answer a question, by the reading plan of this process or by the model that the options name."""
         return await self.asker.ask(text, options)
 
     async def search(self, text: object, options: SearchOptions | None = None) -> Found:
-        """The sentences that match a query best. It needs no model."""
+        """The sentences that match a query best; a search needs no model."""
         return await self.searcher.search(text, options)
 
     @property
@@ -165,7 +165,7 @@ class Engine:
         return self._ranker.rankings
 
     async def models(self) -> list[LoadedModel]:
-        """The models on the shards now, the default one first."""
+        """The models that the shards have loaded, the default one first."""
         return await list_models(self.shards)
 
     async def _follow(self) -> None:
@@ -207,12 +207,12 @@ async def _partitions(shards: Shards) -> int:
         if raw is None:
             raise
     if raw is None or not raw.isdigit() or not 1 <= int(raw) <= MAX_PARTITIONS:
-        raise ClusterError(f"the cluster has no {PARTITIONS_KEY}: it was not set up for questions (qa-cluster up)")
+        raise ClusterError(f"the cluster has no {PARTITIONS_KEY}: set it up for questions with qa-cluster up")
     return int(raw)
 
 
 async def _remembered_partitions(shards: Shards) -> bytes | None:
-    """The number of partitions as a worker remembers it, for while the shard of its key is down; None if none does."""
+    """The number of partitions that a worker remembers; it is needed while the shard of the key is down."""
     for shard in shards.up:
         try:
             async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):

@@ -1,25 +1,29 @@
-"""Tells whether a cached answer is still valid: every shard pushes a message to this process when anything changes.
+"""Tells whether a cached answer is still valid: every shard pushes a message to this process when something changes.
 
-One RESP3 connection per primary is subscribed (`CLIENT TRACKING ON BCAST`) to the watched questions, to the epochs of
-the partitions, to the models' manifests and to the lists of collections and of API keys. A question that is dropped
-names the answer that a write may have changed: nobody else's answer goes. An epoch moves with every write, and tells
-whether work that is under way has seen it. A change of API keys moves `key_changes`.
-Whatever else is not a write of documents moves `generation`, to which all cached answers of this process belong:
-another model, another topology, a collection made or removed, a lost connection. So does an epoch from a
-shard that did not serve its partition: the new owner of a slot watches no question yet. And so does a write that drops
-more questions than a shard can name in a moment (``docs/index.md``).
+One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to these keys:
 
-A server writes its pushes at the end of the event loop round in which the write was answered. A client that wrote and
-then got one more reply from that shard (all our clients do that before they report success) can therefore be sure that
-the push is in the sockets of all API processes; `drained` looks into these sockets before a near-cache hit is served.
+- watched questions: a shard drops a question when a write may change its answer. The key names the answer, and only
+  this answer is invalidated;
+- epochs of partitions: an epoch moves with every write, and tells whether work in flight has seen the write;
+- manifests of readers, the number of partitions, lists of collections: a change moves `generation`, which invalidates
+  all cached answers of this process;
+- lists of API keys: a change moves `key_changes`.
 
-Every `CHECK_SECONDS` each server is asked for its epochs on its subscription: one that is no longer the primary of one
-of these partitions answers with a redirection and is dropped. While any primary is without a subscription, or has not
-answered for `LEASE_SECONDS`, cached whole answers are neither served nor stored.
+These events move `generation`, too: another topology, a lost connection, an epoch from a shard that did not serve the
+partition (the new owner of a slot watches no question yet), and a write that drops more questions than a shard can
+name at once (``docs/index.md``).
 
-So these subscriptions know first that a shard is down: no connection to it for `GRACE_SECONDS`, or no reply for
-`SILENCE_SECONDS`. Then `Shards` sends nothing there any more. What was in caches when the connection was lost stays,
-for those who do without that shard; its return moves `generation`.
+A server sends its pushes at the end of the event loop round in which it answered the write. Each client of qa-cluster
+waits for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.
+`drained` checks these sockets before an answer from the near cache is served.
+
+Every `CHECK_SECONDS` each server is asked for its epochs on its subscription. A server that is no longer the primary of
+such a partition answers with a redirection, and its subscription is closed. While a primary has no subscription, or
+has not answered for `LEASE_SECONDS`, whole answers from caches are neither served nor stored.
+
+The subscriptions detect first that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
+`SILENCE_SECONDS`. Then `Shards` sends nothing to it. Answers that were cached before stay valid for questions that
+leave the shard out. The return of the shard moves `generation`.
 """
 
 from __future__ import annotations
@@ -49,10 +53,9 @@ CHECK_SECONDS = 0.1
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
 LEASE_SECONDS = 1.0
-# A shard that cannot be reached for so long is down: long enough for a server that has only closed its connections.
+# A shard that cannot be reached for so long is down. A server that has only closed its connections is back sooner.
 GRACE_SECONDS = 0.5
-# So is one that leaves commands without a reply for so long: forks, scripts and other processes may hold a server for
-# seconds.
+# A shard that does not reply for so long is down. Forks, scripts and other processes may block a server for seconds.
 SILENCE_SECONDS = 5.0
 DRAIN_ROUNDS = 16
 _WORKER_STATE = re.compile(rb"qa_worker_state:(\w+)")
@@ -68,16 +71,16 @@ class PendingAnswer:
 
 
 class Freshness:
-    """What the shards say of changes.
+    """The changes that the shards report.
 
     Attributes:
-        generation: moves when cached answers of this process are void, all of them.
+        generation: moves when all cached answers of this process are invalid.
         writes: moves with every write of documents.
-        manifest_changes: moves when models or the number of partitions may have changed.
+        manifest_changes: moves when readers or the number of partitions may have changed.
         key_changes: moves when API keys may have changed.
-        pushes: how many were received.
+        pushes: how many pushes were received.
         ready: whether every shard reports its changes.
-        on_dropped: called with the name of each answer that a write may have changed.
+        on_dropped: called with the name of each answer that a write has invalidated.
     """
 
     def __init__(self, shards: Shards) -> None:
@@ -134,13 +137,13 @@ class Freshness:
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     def drained_without_down(self) -> bool:
-        """The same for the shards that are up, while others are known to be down."""
+        """`drained` for the shards that are up, while others are known to be down."""
         return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Let the event loop read what the subscriptions hold; False when it cannot keep up or one is missing.
+        """Have the event loop read the subscriptions; False if one is missing or has ever more to read.
 
-        `without_down` asks for those of the shards that are up only.
+        `without_down` ignores the shards that are down.
         """
         drained = self.drained_without_down if without_down and self._shards.down else self.drained
         for _ in range(DRAIN_ROUNDS):
@@ -169,14 +172,14 @@ class Freshness:
             return
         self.pushes += 1
         if len(push) < 2 or push[1] is None:  # FLUSHALL
-            self._forget_all()
+            self._invalidate_all()
             return
         for key in push[1]:
             name = key.decode("utf-8", "replace")
             if name.startswith(WATCHED_PREFIX):
                 if digest := name.rpartition(":")[2]:
                     self._dropped(digest)
-                else:  # too many to name them
+                else:  # too many to name each
                     self.generation += 1
             elif name.startswith(EPOCH_PREFIX):
                 self.writes += 1
@@ -197,7 +200,7 @@ class Freshness:
             return False
 
     def _moved(self) -> None:
-        """A shard wrote for a partition that was another's: it does not watch the questions that the other watched."""
+        """A shard wrote for a partition of another shard: the new owner does not watch its questions yet."""
         self.generation += 1
         self._wake.set()
 
@@ -207,16 +210,16 @@ class Freshness:
         for callback in self.on_dropped:
             callback(digest)
 
-    def _forget_all(self) -> None:
+    def _invalidate_all(self) -> None:
         self.generation += 1
         self.writes += 1
         self.manifest_changes += 1
         self.key_changes += 1
 
     def _topology_changed(self, _topology: Topology) -> None:
-        self._forget_all()
+        self._invalidate_all()
         self._wake.set()
-        self._settle()
+        self._confirm()
 
     def _lost(self, connection: Connection) -> None:
         for shard, link in list(self._links.items()):
@@ -227,11 +230,11 @@ class Freshness:
                 self.key_changes += 1
                 if (watcher := self._watchers.get(shard)) is not None:
                     watcher.wake.set()
-        self._settle()
+        self._confirm()
         self._wake.set()
 
-    def _settle(self) -> None:
-        """Work out until when all shards, and those that are up, are known to report their changes."""
+    def _confirm(self) -> None:
+        """Compute until when all shards, and all shards that are up, are known to report their changes."""
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)
@@ -241,7 +244,7 @@ class Freshness:
         self._confirmed_until = until if self.ready else 0.0
 
     async def _supervise(self) -> None:
-        """Follow the topology, with a watcher for each shard."""
+        """Follow the topology, with one watcher for each shard."""
         while True:
             self._wake.clear()
             begun = monotonic()
@@ -251,16 +254,16 @@ class Freshness:
                 self._complain("", "")
             except ClusterError as error:
                 self._complain("", str(error))
-            self._employ()
-            self._settle()
+            self._start_watchers()
+            self._confirm()
             self._tick.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TOPOLOGY_SECONDS if self.ready else CHECK_SECONDS):
                     await self._wake.wait()
             await asyncio.sleep(0.01)
 
-    def _employ(self) -> None:
-        """Have exactly the shards of the topology watched."""
+    def _start_watchers(self) -> None:
+        """Start and stop watchers, so that exactly the shards of the topology have one."""
         wanted = set(self._shards.all)
         for shard in [shard for shard in self._watchers if shard not in wanted]:
             self._watchers.pop(shard).task.cancel()
@@ -286,11 +289,11 @@ class Freshness:
                 patience = SILENCE_SECONDS if isinstance(error, NoReply) else GRACE_SECONDS
                 if monotonic() - failing_since >= patience and shard in self._watchers:
                     self._shards.mark_down(shard.address, str(error))
-            except (ClusterError, ReplyError) as error:  # it answers, if only with a refusal
+            except (ClusterError, ReplyError) as error:  # the server answers, with a refusal
                 self._complain(str(shard.address), str(error))
                 if isinstance(error, _Refusing) and self._shards.lost(besides=shard):
                     self._shards.mark_down(shard.address, str(error))
-            self._settle()
+            self._confirm()
             watcher.tried.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
@@ -298,7 +301,7 @@ class Freshness:
             await asyncio.sleep(0.01)
 
     def _complain(self, of: str, problem: str) -> None:
-        """Log a problem once, not ten times a second; none (an empty text) is not logged."""
+        """Log a problem once, not ten times a second; an empty text means that the problem is over."""
         if problem and problem != self._complaints.get(of):
             _log.warning("cached answers are bypassed: %s", problem)
         self._complaints[of] = problem
@@ -317,7 +320,7 @@ class Freshness:
         asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]
         try:
             for reply in await _replies(link.connection, asked or [("PING",)]):
-                # a server whose disk is full refuses a PING so, and can still be read
+                # A server whose disk is full refuses a PING like this, and can still be read.
                 if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code != "MISCONF"):
                     raise reply
         except (ConnectionLost, ReplyError) as error:
@@ -359,12 +362,12 @@ class Freshness:
             raise ConnectionLost(f"connection to {shard.address} was lost at once")
         self._links[shard] = link
         self._poll.register(link.descriptor, select.POLLIN)
-        self._forget_all()
+        self._invalidate_all()
 
 
 @dataclass(slots=True)
 class _Link:
-    """A subscription: its connection, the descriptor that is polled, and when the last check that succeeded began."""
+    """A subscription: its connection, the descriptor to poll, and when the last successful check started."""
 
     connection: Connection
     descriptor: int
@@ -372,7 +375,7 @@ class _Link:
 
 
 class _Watcher:
-    """The task that watches one shard; `tried` is set after its first attempt, and `wake` makes it look at once."""
+    """The task that watches one shard; `tried` is set after its first attempt, `wake` starts a check at once."""
 
     task: asyncio.Task[None]
 
@@ -382,16 +385,16 @@ class _Watcher:
 
 
 class _Loading(ClusterError):
-    """The server runs, but is not ready to answer."""
+    """The server runs, but is not ready to answer questions."""
 
 
 class _Refusing(ClusterError):
-    """The server answers nothing because of others: too many are down, or one, and it must know that all are up."""
+    """The server refuses all commands because other servers are down: most of them, or it requires all of them."""
 
     def __init__(self, text: str) -> None:
         super().__init__(
-            f"{text} (it refuses because others are down: unless those are most of all, set"
-            " cluster-require-full-coverage to no)"
+            f"{text} (it refuses because other servers are down: set cluster-require-full-coverage to no, unless most"
+            " servers are down)"
         )
 
 
@@ -399,18 +402,18 @@ _KINDS: dict[str, type[ClusterError]] = {"LOADING": _Loading, "CLUSTERDOWN": _Re
 
 
 def _check_worker(info: Sequence[Any]) -> None:
-    """Raise unless the worker of a shard that comes back is ready: questions would wait for it."""
+    """Raise unless the worker of a returning shard is ready: questions would wait for it."""
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
             raise _Loading(f"its worker is {found[1].decode()}")
 
 
 async def _replies(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-    """The replies; NoReply, and the connection is closed, if one does not come in `SILENCE_SECONDS`."""
+    """The replies; if one is missing after `SILENCE_SECONDS`, close the connection and raise NoReply."""
     futures = connection.send_many(commands)
     begun = monotonic()
     await asyncio.wait(futures, timeout=SILENCE_SECONDS)
-    if monotonic() - begun > SILENCE_SECONDS + CHECK_SECONDS:  # this process was late itself: the replies may be here
+    if monotonic() - begun > SILENCE_SECONDS + CHECK_SECONDS:  # this process was late itself: replies may have arrived
         await asyncio.wait(futures, timeout=CHECK_SECONDS)
     if not all(future.done() for future in futures):
         connection.close()

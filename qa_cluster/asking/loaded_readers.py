@@ -1,8 +1,8 @@
-"""The readers on the shards, as one process knows them: the default one, and the others by name.
+"""The readers on the shards, as one process knows them: the default reader, and the others by name.
 
-The default's manifest is read when the engine opens and whenever a shard reports that a manifest has changed; the
-others are read only when a request names one. A question is sent to every shard with the full name of the reader that
-was chosen here. So an answer is still that of one reader while the default is being changed, shard after shard.
+The manifest of the default reader is read when the engine opens and whenever a shard reports that a manifest has
+changed. The other manifests are read when a request or a plan names one. A question is sent to every shard with the
+full name of its reader. So one reader reads it on all shards, also while the default changes from shard to shard.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
 
-# An unknown name may be that of a reader that has just been loaded: the shards are asked again, after this long at the
-# earliest.
-LOOK_AGAIN_SECONDS = 0.2
+# An unknown name may belong to a reader that has just been loaded: the shards are asked again, but not more often.
+ASK_AGAIN_SECONDS = 0.2
 SHARD_TIMEOUT_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A reader on the shards. `warm` counts the shards where it can answer at once; `bytes` is its ONNX file's size."""
+    """A reader on the shards. `warm` counts the shards where it answers at once; `bytes` is the size of its file."""
 
     name: str
     id: str
@@ -56,61 +55,62 @@ class LoadedReaders:
         self._shards = shards
         self.default_or_none = default
         self._named: dict[str, Manifest] | None = None
-        self._looked_at = -LOOK_AGAIN_SECONDS
-        self._looking = asyncio.Lock()
+        self._asked_at = -ASK_AGAIN_SECONDS
+        self._asking = asyncio.Lock()
 
     @property
     def default(self) -> Manifest:
-        """The manifest of the default reader; ModelError while there is none."""
+        """The manifest of the default reader; ModelError if no shard has one."""
         if self.default_or_none is None:
             raise ModelError("no shard has a model: load one with qa-cluster model load")
         return self.default_or_none
 
     async def find(self, model: str) -> Manifest:
-        """The reader that `model` names: empty for the default one, else an id or ``id@revision``.
+        """The reader that `model` names: empty for the default reader, else an id or ``id@revision``.
 
-        Of several revisions of an id, it is the default's, else the one exported last. NotFound names what is loaded.
+        If an id has several revisions, it is the default reader's, else the revision that was exported last. NotFound
+        lists the loaded readers.
         """
         if not model:
             return self.default
-        found = self._meant(model)
+        found = self._match(model)
         if found is None:
-            async with self._looking:
-                found = self._meant(model)
-                if found is None and monotonic() - self._looked_at >= LOOK_AGAIN_SECONDS:
+            async with self._asking:
+                found = self._match(model)
+                if found is None and monotonic() - self._asked_at >= ASK_AGAIN_SECONDS:
                     self._named = await read_named(self._shards)
-                    self._looked_at = monotonic()
-                    found = self._meant(model)
+                    self._asked_at = monotonic()
+                    found = self._match(model)
         if found is None:
             loaded = ", ".join(sorted({manifest.name for manifest in self._all()})) or "none"
             raise NotFound(f"model {model[:200]!r} is not loaded, loaded are: {loaded}")
         return found
 
     async def reread(self) -> None:
-        """Read the default's manifest again, and the others at their next use: a shard lacks the reader chosen here."""
+        """Read the default manifest again, and the others at their next use: a shard lacks the chosen reader."""
         self.default_or_none = await read_manifest(self._shards)
         self._named = None
-        self._looked_at = -LOOK_AGAIN_SECONDS
+        self._asked_at = -ASK_AGAIN_SECONDS
 
     def _all(self) -> list[Manifest]:
         default = [] if self.default_or_none is None else [self.default_or_none]
         return [*default, *(self._named or {}).values()]
 
-    def _meant(self, model: str) -> Manifest | None:
-        fitting = [manifest for manifest in self._all() if model in (manifest.name, manifest.model_id)]
-        exact = [manifest for manifest in fitting if model == manifest.name]
-        if exact or self.default_or_none in fitting:
-            return (exact or fitting)[0]
-        # until the manifests of the other readers have been read, one of them may be a better match
-        return max(fitting, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
+    def _match(self, model: str) -> Manifest | None:
+        matching = [manifest for manifest in self._all() if model in (manifest.name, manifest.model_id)]
+        exact = [manifest for manifest in matching if model == manifest.name]
+        if exact or self.default_or_none in matching:
+            return (exact or matching)[0]
+        # Until the other manifests have been read, one of them may be a better match.
+        return max(matching, key=lambda manifest: manifest.created, default=None) if self._named is not None else None
 
 
 async def read_manifest(shards: Shards) -> Manifest | None:
-    """The manifest of the default reader on the shards, None if there is none; ModelError when it is unusable."""
+    """The manifest of the default reader, None if no shard has one; ModelError if it is unusable."""
     for shard in shards.up:
         try:
             raw = await shard_manifest(shards, shard)
-        except ShardDown:  # it went down a moment ago
+        except ShardDown:  # it has just gone down
             continue
         if raw is not None:
             return Manifest.from_json(raw)
@@ -124,7 +124,7 @@ async def read_manifest(shards: Shards) -> Manifest | None:
 
 
 async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes | None:
-    """The text of a manifest on one shard, None where there is none; without a name, the default reader's."""
+    """The text of a manifest on one shard, None if it is missing; without a name, the default reader's."""
     key = manifest_key(shard_tag(shards.topology.ranges_of(shard)), name)
     try:
         raw = await shards.execute(key, "GET", key)
@@ -134,9 +134,9 @@ async def shard_manifest(shards: Shards, shard: Shard, name: str = "") -> bytes 
 
 
 async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
-    """The manifest of the reader that a shard uses now, None if it has none.
+    """The manifest of the reader that a shard uses now, None if it has no reader.
 
-    While slots move, the keys of that reader may be on another shard already.
+    While slots migrate, the keys of this reader may be on another shard already.
     """
     found = await _ask(shards, shard, READER_TRIGGER)
     return found or None
@@ -150,7 +150,7 @@ async def read_named(shards: Shards) -> dict[str, Manifest]:
             continue
         found: dict[str, Manifest] = {}
         for entry in entries:
-            # the key may be newer than the reader of that name that the worker has loaded; the worker follows soon
+            # The key may be newer than the reader that the worker has loaded; the worker soon loads it.
             stored = None if entry["default"] else await shard_manifest(shards, shard, entry["name"])
             manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
             found[manifest.name] = manifest
@@ -161,7 +161,7 @@ async def read_named(shards: Shards) -> dict[str, Manifest]:
 async def list_models(shards: Shards) -> list[LoadedModel]:
     """The readers on all shards, the default one first.
 
-    A shard that does not answer in `SHARD_TIMEOUT_SECONDS` counts as one without readers.
+    A shard that does not answer within `SHARD_TIMEOUT_SECONDS` counts as a shard without readers.
     """
     replies = await asyncio.gather(*(_entries_in_time(shards, shard) for shard in shards.all))
     by_name: dict[str, list[Mapping[str, Any]]] = {}
@@ -205,7 +205,7 @@ async def _entries(shards: Shards, shard: Shard, *arguments: str) -> Sequence[Ma
 
 
 async def _ask(shards: Shards, shard: Shard, trigger: str, *arguments: str) -> bytes | None:
-    """The one-line reply of a shard's trigger, None where the shard cannot be asked."""
+    """The one-line reply of a shard's trigger, None if the shard cannot be asked."""
     try:
         reply = await shards.execute_on(shard, "RG.TRIGGER", trigger, *arguments, blocking=True)
     except (ReplyError, ConnectionLost, ShardDown):

@@ -1,4 +1,4 @@
-"""Checks a question before it is sent: its normal form, its options within their limits, and its cache key. Pure."""
+"""Checks a question before it is sent: its normal form, its options within their limits, its name in caches. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
-# What to do about more ids or conditions than that.
-MORE_VALUES = "`filters` take up to 10,000 values with the operator in, also of the field id"
+# What to do with more ids or conditions.
+MORE_VALUES = "the operator `in` of `filters` allows 10,000 values, also for the field id"
 MAX_MODEL_BYTES = 512
 _SPACE = re.compile(r"\s+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -31,7 +31,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class AskLimits:
-    """The limits of a question and its options, and the defaults of those left open."""
+    """The limits of a question and its options, and the defaults of options that are not given."""
 
     question_max_chars: int = Settings.question_max_chars
     top_k_max: int = Settings.top_k_max
@@ -46,19 +46,19 @@ class AskOptions:
     """How to answer.
 
     Attributes:
-        top_k: most answers returned.
-        min_score: answers less probable than this are left out.
-        retriever_k: most sentences read; None: the service's default.
-        collection: where the answers come from; other collections have no part in them.
+        top_k: the limit of answers.
+        min_score: less probable answers are left out.
+        retriever_k: how many sentences are ranked for reading; None: the service's default.
+        collection: the collection that the answers come from.
         doc_id: only answers from these documents; empty: from all.
-        filters: only answers from documents whose metadata satisfy this, in Haystack's form; None: from all.
-        filter: the same in the short form, ``year>=2020``; all conditions must hold.
+        filters: only answers from documents whose metadata satisfy the filter, in Haystack's form; None: from all.
+        filter: conditions in the short form, ``year>=2020``; all conditions must hold.
         waves: whether reading stops as soon as an answer is sure enough.
-        timeout_ms: longest wait; None: the service's default.
-        cache: ``use`` reads and stores; ``refresh`` only stores; ``only`` never asks the model;
-            ``off`` neither reads nor stores.
-        coverage: ``partial`` answers without the shards that are down, and says so; ``full`` is then refused.
-        model: which of the loaded models reads, an id or ``id@revision``; empty: the default one.
+        timeout_ms: the time limit; None: the service's default.
+        cache: ``use`` reads the caches and stores; ``refresh`` only stores; ``only`` never asks the model; ``off``
+            neither reads nor stores.
+        coverage: if shards are down, ``partial`` answers without them and says so; ``full`` is refused.
+        model: the loaded model that reads, an id or ``id@revision``; empty: the service's reading plan.
         no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
     """
 
@@ -79,15 +79,15 @@ class AskOptions:
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What to search for.
+    """How to search.
 
     Attributes:
-        top_k: most sentences returned.
-        collection: where the sentences come from.
+        top_k: the limit of sentences.
+        collection: the collection that the sentences come from.
         doc_id: only sentences of these documents; empty: of all.
-        filters, filter: only sentences of documents whose metadata satisfy this, as in `AskOptions`.
-        context: sentences around each that are returned with it, on each side.
-        timeout_ms: longest wait; None: the service's default.
+        filters, filter: only sentences of documents whose metadata satisfy the filter, as in `AskOptions`.
+        context: how many neighbours are returned with each sentence, on each side.
+        timeout_ms: the time limit; None: the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.
     """
 
@@ -114,10 +114,10 @@ class SearchArguments(TypedDict, total=False):
     coverage: str | None
 
 
-# Options of several values, of which one may be given without a list.
+# Options that take several values; a single value may be given without a list.
 LISTS = frozenset({"doc_id", "filter"})
-# An answer does not depend on these options; all others are part of its name in caches. Answers from a part of the
-# shards are in no cache, so those that are do not depend on `coverage` either.
+# An answer does not depend on these options. All other options are part of its name in caches. A cached answer does not
+# depend on `coverage`, because answers from a part of the shards are not cached.
 SAME_ANSWER = frozenset({"timeout_ms", "cache", "coverage"})
 
 
@@ -143,7 +143,7 @@ class AskArguments(TypedDict, total=False):
 class Question:
     """A checked question. The model reads `text`; two questions with equal `folded` are the same question.
 
-    `chosen` is what `doc_id`, `filters` and `filter` say together.
+    `chosen` combines the options `doc_id`, `filters` and `filter`.
     """
 
     text: str
@@ -171,7 +171,7 @@ class Question:
 
 
 def ask_options(arguments: AskArguments) -> AskOptions:
-    """The options that a client's `ask` was given; one document may be named without a list.
+    """The options from the arguments of a client's `ask`; a single document may be named without a list.
 
     >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
     ('a',)
@@ -180,7 +180,7 @@ def ask_options(arguments: AskArguments) -> AskOptions:
 
 
 def search_options(arguments: SearchArguments) -> SearchOptions:
-    """The options that a client's `search` was given; one document may be named without a list.
+    """The options from the arguments of a client's `search`; a single document may be named without a list.
 
     >>> search_options({"doc_id": "a", "context": None}).doc_id
     ('a',)
@@ -207,7 +207,7 @@ def normalize(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """The normalised question without case and closing punctuation, which do not make it another question.
+    """The normalised question without case and closing punctuation, which do not change its meaning.
 
     >>> fold("Who wrote it ?!")
     'who wrote it'

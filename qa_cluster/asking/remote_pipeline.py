@@ -1,6 +1,6 @@
-"""Sends contexts to the shards to be read: calls the trigger `qa.pipeline`, on another shard each time.
+"""Has the shards read contexts that come with a question: calls the trigger `qa.pipeline`, on another shard each time.
 
-Any shard can read any context. When one is down, busy or without the model, the next one is asked.
+Any shard can read any context. If a shard is down, busy or without the model, the next shard is asked.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from qa_cluster.tracing import step
 
 # Error replies of a server that is starting, failing over or has lost its cluster.
 _UNREADY = frozenset({"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "TRYAGAIN", "UNBLOCKED"})
-# After these errors another shard is asked. A lost worker is not among them: the request may have killed it, and might
-# kill the next one too.
+# After these errors another shard is asked. A lost worker is not in the list: the request may have killed it, and could
+# kill the next worker, too.
 _PASSED_ON = (ClusterError, ModelError, NoWorker, NotFound, QueueFull)
 
 
 class RemotePipeline:
-    """Reads contexts on the shards of one cluster. Beyond `most` requests at once, a request gets QueueFull.
+    """Reads contexts on the shards of one cluster. If `most` requests are in flight, another request gets QueueFull.
 
     >>> pipeline = RemotePipeline(shards)
     >>> model, results = await pipeline.read("", parse_request(body, PipelineLimits()), timeout_seconds=10)
@@ -47,22 +47,22 @@ class RemotePipeline:
     def __init__(self, shards: Shards, *, most: int = 32) -> None:
         self._shards = shards
         self._most = most
-        self._under_way = 0
+        self._in_flight = 0
         self._turn = 0
 
     async def read(self, model: str, request: PipelineRequest, *, timeout_seconds: float) -> tuple[str, list[Any]]:
         """The name of the model that read, and the result of each pair.
 
         Args:
-            model: an id or ``id@revision``; empty: the default one.
+            model: an id or ``id@revision``; empty: the default model.
 
         Raises:
-            NotFound: no shard has that model.
-            DeadlineExceeded: it was not read in time; the shard stops reading.
+            NotFound: no shard has the model.
+            DeadlineExceeded: the time is up; the shard stops reading.
         """
-        if self._under_way >= self._most:
-            raise QueueFull(f"{self._most} requests with contexts are under way, the limit (pipeline_max_requests)")
-        self._under_way += 1
+        if self._in_flight >= self._most:
+            raise QueueFull(f"{self._most} requests with contexts are in flight, the limit (pipeline_max_requests)")
+        self._in_flight += 1
         try:
             async with asyncio.timeout(timeout_seconds):
                 command = (PIPELINE_TRIGGER, model, request.to_json())
@@ -72,10 +72,10 @@ class RemotePipeline:
                 f"the {len(request.samples)} pairs were not read in {timeout_seconds * 1000:g} ms (timeout_ms)"
             ) from error
         finally:
-            self._under_way -= 1
+            self._in_flight -= 1
 
     async def _round(self, command: tuple[str, str, bytes]) -> Any:
-        """The first reply of a shard; else it raises the error of the first shard that could be reached."""
+        """The first reply of a shard; if all fail, the error of the first shard that could be reached is raised."""
         shards = self._shards.up or self._shards.all
         first = self._turn % len(shards)
         self._turn += 1

@@ -30,11 +30,11 @@ from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retryi
 from .collections import Collections
 from .questions import AskLimits, SearchOptions, check_search
 
-# A document, and the sentences that were fetched from it for one ranked sentence: that one and its neighbours.
-_Read = tuple[FoundDocument | None, Sequence[Placed]]
-NOTHING: _Read = (None, ())
+# A document, and what was fetched from it for one ranked sentence: the sentence and its neighbours.
+_Fetched = tuple[FoundDocument | None, Sequence[Placed]]
+NOTHING: _Fetched = (None, ())
 
-# Most sentences that one script reads, with their neighbours: it then holds its shard for less than a millisecond.
+# One script reads at most so many sentences, neighbours included: it then blocks its shard for less than a millisecond.
 MAX_SCRIPT_SENTENCES = 100
 
 
@@ -75,7 +75,7 @@ class Searcher:
         self._limits = limits
 
     async def search(self, text: object, options: SearchOptions | None = None) -> Found:
-        """The best sentences for a query, within its deadline."""
+        """Find the best sentences for a query, within its deadline."""
         begun = perf_counter()
         options = options or SearchOptions()
         query, chosen = check_search(text, options, self._limits)
@@ -129,8 +129,8 @@ class Searcher:
             ),
         )
 
-    async def _documents(self, candidates: Sequence[Candidate], around: int) -> dict[str, _Read]:
-        """The fetched part of each candidate's document, by the sentence's key; all in one round trip."""
+    async def _documents(self, candidates: Sequence[Candidate], around: int) -> dict[str, _Fetched]:
+        """Fetch the candidates from their documents, in one round trip; the result is by sentence key."""
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
         for candidate in candidates:
             sentence = parse_sentence(candidate.sentence)
@@ -143,7 +143,7 @@ class Searcher:
         ]
         calls = [read_hits(*name, [sentence.index for sentence in part], around) for name, part in parts]
         replies = await self._shards.execute_many([(call.keys[0], call.command()) for call in calls])
-        found: dict[str, _Read] = {}
+        found: dict[str, _Fetched] = {}
         for (_, part), reply in zip(parts, replies, strict=True):
             document = parse_hits(reply)
             if document is not None:

@@ -1,1 +1,1 @@
-"""Chooses the sentences that are worth reading: terms, the weights in the index, BM25 over all shards."""
+"""Ranks sentences for a question: terms, fields, index weights, filters, BM25 over all partitions."""

@@ -1,9 +1,9 @@
-"""What a sentence's title, file name and section add to its terms when sentences are ranked.
+"""Adds the terms of a sentence's title, file name and section to the terms of the sentence.
 
-"Who wrote gzip?" is answered by a sentence that does not say gzip: the manual's title does. So the terms of the fields
-count for every sentence below them, as a part of an occurrence and without making the sentence longer. An index takes
-whole frequencies and one length for all terms of a sentence, so that both are multiplied: with a frequency of 4 f and a
-length of 4 l + 15, BM25's saturated frequency is what it is for f and l (`scaled_length`).
+The sentence that answers "Who wrote gzip?" may not contain "gzip", but the title of the manual does. So the terms of
+these fields count for every sentence below them: as a part of an occurrence, and without making the sentence longer. An
+index takes whole frequencies and one length for all terms of a sentence, so both are multiplied. With a frequency of
+4 f and a length of 4 l + 15, BM25's saturated frequency is the same as for f and l (`scaled_length`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from qa_cluster.documents.source_map import read_map
 
 from .terms import question_terms
 
-# An occurrence in the sentence itself counts 4, so that these are quarters of one; docs/evaluation.md has the choice.
+# An occurrence in the sentence counts 4, so the fields count quarters of an occurrence (docs/evaluation.md).
 OCCURRENCE = 4
 TITLE = 3
 FILE = 3
 SECTION = 3
-# Most terms of a title, a file's name, and a section's headings, of which the innermost come first.
+# The limits of terms from a title, a file name, and the headings of a section, the innermost heading first.
 MAX_TITLE_TERMS = 16
 MAX_FILE_TERMS = 8
 MAX_SECTION_TERMS = 24
@@ -31,12 +31,12 @@ _ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
 def scaled_length(length: int) -> int:
-    """The length by which a frequency that is counted in quarters weighs as one counted in wholes."""
+    """The length with which a frequency in quarters has the same weight as a frequency in wholes."""
     return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
 
 
 def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict[str, int]:
-    """The terms of a sentence's fields, with what each adds, in quarters of an occurrence.
+    """The terms of a sentence's fields, with the frequency that each adds, in quarters of an occurrence.
 
     >>> field_terms("gzip(1) - compress files", "gzip/gzip.1.gz", ["Options", "-f"])
     {'gzip': 6, 'compress': 3, 'file': 3, 'option': 3}
@@ -53,7 +53,7 @@ def field_terms(title: str, file: str = "", section: Sequence[str] = ()) -> dict
 
 
 def fields_of(title: str, metadata: Mapping[str, Any], starts: Sequence[int]) -> Iterator[dict[str, int]]:
-    """The terms of the fields of each sentence of a document, by where it starts."""
+    """The terms of the fields for each sentence of a document; `starts` are the starts of the sentences."""
     source = read_map(metadata)
     section: tuple[str, ...] | None = None
     found: dict[str, int] = {}

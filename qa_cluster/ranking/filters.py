@@ -1,14 +1,13 @@
-"""Filters: which documents a question or a search is about, by their metadata and their ids.
+"""Filters: choose documents for a question or a search by their metadata and their ids.
 
 The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, joined by ``{"operator":
-"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both become the binary form in
-which the index takes them (``docs/index.md``), and so does the metadata of a document, so a value means the same
-on both sides:
+"AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both forms become the binary
+form of the index (``docs/index.md``). The metadata of a document becomes the same form, so a value has one meaning:
 
-- a number is a number, true and false are themselves;
-- a string that is a date or a time of ISO 8601 is that moment, in seconds; without a zone it is UTC;
-- any other string is text; an array satisfies a condition by any of its values;
-- a nested object's fields are named with dots, ``author.name``.
+- numbers, true and false are themselves;
+- a string that is a date or a time of ISO 8601 is a moment in seconds, in UTC if it has no zone;
+- any other string is text; an array satisfies a condition if one of its values does;
+- the fields of a nested object are named with dots, ``author.name``.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ class Filter:
 
 
 def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
-    """What the options of a request say together; None when they say nothing.
+    """Combine the options of a request into one filter; None if there are no options.
 
-    `filters` has the long form, `short` conditions in the short form, all of which are to hold. InvalidInput names the
-    place and what is wrong, InputTooLong the limit.
+    `filters` has the long form. `short` has conditions in the short form; all of them must hold. InvalidInput names the
+    field and what is wrong, InputTooLong the limit.
 
     >>> chosen_by(short=["year>=2020"]).canonical
     ['>=', 'year', 2020]
@@ -80,10 +79,10 @@ def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: S
 
 
 def pack_fields(metadata: Mapping[str, Any]) -> bytes:
-    """The metadata of a document as the index takes it.
+    """The metadata of a document in the binary form of the index.
 
-    What cannot be filtered by is left out: null, texts of more than 1,024 bytes, arrays of arrays or objects; and from
-    256 fields or 65,536 bytes on, what comes last.
+    Values without a binary form are left out: null, texts of more than 1,024 bytes, arrays of arrays or objects. After
+    256 fields or 65,536 bytes the remaining fields are left out.
     """
     parts: list[bytes] = []
     size = 2
@@ -126,7 +125,7 @@ def _number(value: float) -> float:
 
 
 def seconds_of(text: str) -> int | None:
-    """The moment that a text of ISO 8601 names, in seconds since 1970, rounded down; None for any other text.
+    """The moment of a text of ISO 8601 in seconds since 1970, rounded down; None for any other text.
 
     >>> seconds_of("1970-01-02"), seconds_of("1970-01-01T01:00:00+01:00"), seconds_of("soon")
     (86400, 0, None)
@@ -159,24 +158,24 @@ def _pack_value(value: str | float) -> bytes:
 
 @dataclass
 class _Size:
-    """Counts conditions while they are made: a filter that is too large costs no more than one of the limit."""
+    """Counts conditions while they are made, so that a filter that is too large is refused early."""
 
     nodes: int = 0
 
     def counted(self, node: list[Any], depth: int, where: str) -> list[Any]:
-        """The condition; InputTooLong if it is one too many, or too deep."""
+        """Count and return the condition; InputTooLong if the filter has too many conditions or is too deep."""
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
             raise InputTooLong(f"{where}: a filter has at most {MAX_NODES} conditions, {MAX_DEPTH} deep")
         return node
 
 
-# Makes a condition that stands at some depth; the outermost one is at 1.
+# Makes a condition at a depth; the outermost condition has depth 1.
 _Part = Callable[[int], list[Any]]
 
 
 def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
-    """What is satisfied where all parts are."""
+    """The condition that all parts hold."""
     if len(parts) == 1:
         return parts[0](depth)
     return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]
@@ -193,7 +192,7 @@ def _checked(node: object, where: str, size: _Size, depth: int) -> list[Any]:
         _only(node, ("operator", "conditions"), where)
         conditions = node.get("conditions")
         if not isinstance(conditions, Sequence) or isinstance(conditions, str) or not conditions:
-            raise _invalid(f"{where}/conditions", f"must be a list that is not empty, for {operator}")
+            raise _invalid(f"{where}/conditions", f"must be a non-empty list for {operator}")
         joined = size.counted([operator], depth, where)
         inner = [partial(_checked, each, f"{where}/conditions/{i}", size) for i, each in enumerate(conditions)]
         if operator == "NOT":
@@ -242,7 +241,7 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
     if isinstance(value, str) and not _encodable(value):
         raise _invalid(where, "holds a lone surrogate: it is not valid Unicode")
     if not _fits(value):
-        raise _invalid(where, f"is no finite number, or has more than {MAX_TEXT_BYTES} bytes")
+        raise _invalid(where, f"must be a finite number, or a text of at most {MAX_TEXT_BYTES} bytes")
     if not name and (not isinstance(value, str) or not value):
         raise _invalid(where, f"must be a document's id, got {value!r}")
     if operator in _ORDERING and (
@@ -252,7 +251,7 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
 
 
 def _invalid(where: str, said: str) -> InvalidInput:
-    """The error of a place in the long form, or of the short form, which has no places inside."""
+    """The error of a field in the long form, or of the whole short form."""
     place = where if where.startswith("filters") else where.partition("/")[0]
     return InvalidInput(f"{where} {said}"[:300], place=place)
 
@@ -269,9 +268,9 @@ def _encodable(text: str) -> bool:
 
 
 def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
-    """``name=value``, ``name=one,two`` (any of them), ``name!=value``, ``name<value`` and so on.
+    """Read ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
-    A value is a number, true or false if it looks like one; in double quotes it is text, commas included.
+    A value that looks like a number, true or false is one. In double quotes it is text, commas included.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""
@@ -301,7 +300,7 @@ def _split(text: str) -> list[str]:
         found = _QUOTED.match(text, at) or _UNQUOTED.match(text, at)
         value = found[1].strip() if found else '"'
         if found is None or value.startswith('"') != value.endswith('"') or value == '"':
-            raise _invalid("filter", f"has a quote that is not closed: {text[:100]!r}")
+            raise _invalid("filter", f"has an unclosed quote: {text[:100]!r}")
         values.append(value)
         at, separator = found.end(), found[2]
     return values
@@ -338,6 +337,6 @@ def _pack(node: Any) -> bytes:
 
 
 def _pack_id(document_id: str) -> bytes:
-    """The index knows a document by its id as it stands in keys; an id is never a date."""
+    """An id in the form that keys have, by which the index names documents; an id is never a date."""
     text = encode_id(document_id).encode()
     return struct.pack("<cH", b"s", len(text)) + text

@@ -1,8 +1,8 @@
 """Finds the words of a text that match terms of a question.
 
 The analyzer changes a text before it splits it into words: it removes accents, replaces compatibility characters by
-letters and folds case. This module folds each piece of the text on its own and keeps the place that it came from, so
-that a match can be shown in the original text.
+letters and folds case. This module folds each piece of the text separately and remembers its offsets, so that a match
+can be shown in the original text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .terms import stems, unaccented, words
 
 
 def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
-    """Start and end of the words that match one of the terms, in order; those that overlap are one.
+    """The start and end of each word that matches one of the terms, in order; overlapping words are merged.
 
     >>> [(start, end)] = highlights("The Cafe\u0301s of Wien", ["cafe"])
     >>> (start, end)
@@ -37,7 +37,7 @@ def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _folded(text: str) -> tuple[str, list[int], list[int]]:
-    """The text as the analyzer folds it, and for each of its characters the start and end of its source in `text`."""
+    """The folded text, and for each of its characters the start and end of the source in `text`."""
     folded: list[str] = []
     starts: list[int] = []
     ends: list[int] = []
@@ -50,10 +50,10 @@ def _folded(text: str) -> tuple[str, list[int], list[int]]:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """The pieces of a text that can be normalised one by one: each is a letter with the marks that follow it.
+    """The pieces of a text that can be normalised separately: each is a letter with the marks that follow it.
 
-    A piece ends before a character that is not a mark and does not combine with what is before it, as the parts of a
-    Korean syllable do.
+    A piece ends before a character that is not a mark and does not combine with the character before it. The parts of a
+    Korean syllable do combine.
     """
     start, before = 0, ""
     for place, character in enumerate(text):

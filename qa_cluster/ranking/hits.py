@@ -1,4 +1,4 @@
-"""A ranked sentence as a search shows it: its place, its neighbours, and the words that match. Pure."""
+"""Makes the hits of a search from ranked sentences: offsets, neighbours, and the matching words. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from .fields import field_terms
 from .highlights import highlights
 from .postings import weights_of
 
-# An index keeps weights in 8 bits (``native/index/codes.c``): at most 0.94 % from the exact ones, and none below
-# `LIGHTEST_WEIGHT`.
+# An index stores weights in 8 bits (``native/index/codes.c``): at most 0.94 % off, and at least `LIGHTEST_WEIGHT`.
 WEIGHT_ERROR = 0.01
 LIGHTEST_WEIGHT = 0.02
 
@@ -34,7 +33,7 @@ def hit_of(
     *,
     with_passage: bool,
 ) -> Hit | None:
-    """The candidate with its present text and place, or None if that is no longer what was ranked.
+    """The candidate with its current text and offsets, or None if this is no longer the sentence that was ranked.
 
     Args:
         around: the sentence and, if requested, its neighbours, in order.
@@ -71,7 +70,7 @@ def hit_of(
 
 
 def earns(text: str, terms: Sequence[str], weights: Sequence[float], fields: Mapping[str, int] | None = None) -> bool:
-    """Whether a sentence has these weights for the terms, to the precision with which an index keeps them.
+    """Whether a sentence has these weights for the terms, to the precision of an index.
 
     `fields` are the terms of its title, file and section (`field_terms`).
     """
@@ -83,7 +82,7 @@ def earns(text: str, terms: Sequence[str], weights: Sequence[float], fields: Map
 
 
 def passage_around(own: Placed, around: Sequence[Placed]) -> Passage:
-    """A sentence with the sentences next to it, up to a gap; each white-space character between them becomes a space.
+    """A sentence with its neighbours, up to a gap; each white-space character between them becomes a space.
 
     >>> one, two = Placed(0, "A cat.", 3), Placed(1, "It ran.", 11)
     >>> passage_around(two, [one, two])

@@ -1,8 +1,8 @@
-"""Makes what the index keeps of a sentence: its terms, how often each occurs, and how many there are.
+"""Makes the index entry of a sentence: its terms, the frequency of each, and the number of terms.
 
-The index weighs a term by BM25's saturated frequency. It compares a sentence's length with a fixed reference instead of
-the corpus average, so that a stored weight stays right when documents come and go: 15 terms is about the mean sentence
-of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
+The index weighs a term by BM25's saturated frequency. It compares the length of a sentence with a fixed reference
+instead of the corpus average, so a stored weight stays right when documents are added or removed. The reference of 15
+terms is about the mean sentence of both evaluation sets (14.8 in CORD-19 articles, 15.7 in Wikipedia).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def weight(frequency: int, length: int) -> float:
 
 
 def counts_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) -> tuple[int, Counter[str]]:
-    """The length of a sentence and its terms with their frequencies, as an index takes them.
+    """The length of a sentence, and its terms with their frequencies, for the index.
 
-    With `fields` (`field_terms`) both count quarters of an occurrence.
+    With `fields` (`field_terms`) both are in quarters of an occurrence.
 
     >>> counts_of("A cat sees a cat."), counts_of("A cat.", {"cat": 2, "pet": 2})
     ((3, Counter({'cat': 2, 'see': 1})), (19, Counter({'cat': 6, 'pet': 2})))
@@ -57,7 +57,7 @@ def weights_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) 
 
 
 def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> bytes:
-    """The terms of sentences as ``QA.INDEX.PUT`` takes them (``docs/index.md``); `fields` has those of their fields.
+    """Pack sentences for ``QA.INDEX.PUT`` (``docs/index.md``); `fields` has the terms of each sentence's fields.
 
     >>> pack_sentences(["A cat sees a cat.", "No!"]).hex(" ")
     '03 02 02 03 63 61 74 01 03 73 65 65 00 00'
@@ -68,7 +68,7 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
 def pack_parts(
     sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None, size: int | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """The same in parts of whole sentences, each with their number; a part ends with the sentence that fills `size`.
+    """Pack sentences in parts; yield the number of sentences and the bytes. A part ends after it has reached `size`.
 
     >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "No!"], size=5)]
     [(1, 7), (1, 7), (1, 2)]
@@ -94,7 +94,7 @@ def pack_parts(
 
 @lru_cache(maxsize=50_000)
 def _entry(term: str) -> tuple[bytes, bytes]:
-    """The bytes of a term, by which the terms of a sentence are ordered, and its entry if it occurs once."""
+    """The bytes of a term, by which terms are sorted, and the term's entry if its frequency is 1."""
     data = term.encode()
     packed = bytearray(b"\x01")
     _append(packed, len(data))

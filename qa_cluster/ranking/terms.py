@@ -1,7 +1,7 @@
-"""Makes terms, by which a text and a question are compared when sentences are ranked.
+"""The analyzer: makes terms from texts and questions, by which sentences are ranked.
 
-The same `analyze` makes the postings and reads the question. A change of its results, or of what `fields` add, needs a
-new `ANALYZER_VERSION`: the shards then index their documents anew.
+`analyze` makes the terms of sentences and of questions. If its results change, or the terms that `fields` add, raise
+`ANALYZER_VERSION`: the shards then reindex their documents.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import Stemmer
 
 ANALYZER_VERSION = f"4-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
-# What the index takes.
+# The limit of the index.
 MAX_QUESTION_TERMS = 32
 
 # Scripts without spaces between words, and Hangul, which attaches particles to words: their terms are pairs of
@@ -45,9 +45,9 @@ _local = threading.local()
 
 @cache
 def _word() -> re.Pattern[str]:
-    """A word of a text that is not ASCII; combining marks are parts of it, but ``re`` does not count them as letters.
+    """A word of a text that is not ASCII. Combining marks are parts of words, but ``re`` does not see them as letters.
 
-    It is made when it is needed: to find all marks takes longer than most modules take to import.
+    The pattern is made at its first use, because the search for all marks takes longer than most imports.
     """
     marks: list[list[int]] = []
     for code in range(0x300, 0x20000):
@@ -69,8 +69,8 @@ def analyze(text: str) -> list[str]:
     ['東京', '京都', '2020']
     """
     if text.isascii():
-        # All words of a script without spaces or accents: by the rules of `words`, each a term that is looked up.
-        # A word is cut before it is looked up: those that are remembered take no more than terms do.
+        # ASCII words follow the rules of `words`; their terms are cached. A word is cut before the lookup, which limits
+        # the memory of the cache.
         return [term for word in _ASCII_WORD.findall(text.lower()) if (term := _term(word[:MAX_TERM_LENGTH]))]
     text = unaccented(text)
     return [term for term in stems([word for word, _, _ in words(text.casefold())]) if term]
@@ -78,7 +78,7 @@ def analyze(text: str) -> list[str]:
 
 @lru_cache(maxsize=50_000)
 def _term(word: str) -> str:
-    """The term of a word of ASCII letters in lower case, cut to `MAX_TERM_LENGTH`; empty if it is none."""
+    """The term of a lower-case ASCII word of at most `MAX_TERM_LENGTH` letters; empty for a stop word."""
     (found,) = stems([word]) if len(word) > 1 and word not in STOPWORDS else ("",)
     return found
 
@@ -126,7 +126,7 @@ def _split_unspaced(word: str, at: int) -> Iterator[tuple[str, int, int]]:
 
 def stems(found: list[str]) -> list[str]:
     """The stem of each word; it may be empty."""
-    # One stemmer per thread: an instance keeps a cache and is not thread-safe.
+    # One stemmer for each thread: an instance has a cache and is not thread-safe.
     stemmer = getattr(_local, "stemmer", None)
     if stemmer is None:
         stemmer = _local.stemmer = Stemmer.Stemmer("english")

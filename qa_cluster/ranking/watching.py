@@ -1,12 +1,12 @@
-"""What the indexes are told of an answer that is to be kept: which later writes may change it.
+"""Tells the indexes which later writes may change an answer that will be cached.
 
-An answer stands while its ranking stands: the documents that were ranked, no new sentence as good as the last of them,
-and the weights of the terms. As documents come and go, all weights drift a little. An answer is kept while the idf of
-each of its terms has moved by at most `drift` of itself (of 1 where it is smaller): half of that may come from the
-number of sentences, half from the number of those that hold the term. What the corpus may move is shared among its
-partitions, each of which watches its own part, so that no partition has to ask another.
+An answer is valid while its ranking is valid: the ranked documents are unchanged, no new sentence is as good as the
+    last of them, and the terms have their weights. When documents are added or removed, all weights drift a little. An
+    answer stays cached while the idf of each of its terms has moved by at most the share `drift` of itself (of 1 if it
+    is smaller). Half of that may come from the number of sentences, half from the number of sentences with the term.
+    Each partition gets an equal part of the permitted change and watches it alone, so no partition has to ask another.
 
-With idf = ln(N + 1) - ln(df + 0.5), both ends follow without a search: N + 1 and df + 0.5 may each move by a factor.
+With idf = ln(N + 1) - ln(df + 0.5), both limits follow directly: N + 1 and df + 0.5 may each move by a factor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .bm25 import RankedPartition, Ranking
 from .filters import Filter
 from .ranker import Command
 
-# Sums of floats in another order than the shard's.
+# The sums of floats are made in another order than on the shard.
 ROUNDING = 1e-9
 MAX_TERM_BYTES = 256
 MOST = 2**53 - 1
@@ -39,13 +39,13 @@ def watch_commands(
     """``QA.INDEX.WATCH`` for the index of each partition, by tag.
 
     Args:
-        ranking: what the answer is made from.
-        asked: how many sentences were asked for; if there are fewer, each new one that shares a term may change it.
-        chosen: the filter that was ranked with.
-        collection: the one that was ranked.
-        name: of the answer.
-        ttl_ms: how long it is kept.
-        drift: how far the idf of a term may move, as a share of it.
+        ranking: the ranking from which the answer is made.
+        asked: how many sentences were asked for; if the ranking has fewer, each new sentence with a term may change it.
+        chosen: the filter of the ranking.
+        collection: the collection of the ranking.
+        name: the name of the answer.
+        ttl_ms: how long the answer is cached.
+        drift: by which share of itself the idf of a term may move.
     """
     best = ranking.candidates
     least = best[-1].score * (1 - drift / 2) * (1 - ROUNDING) if len(best) == asked else 0.0
@@ -77,9 +77,9 @@ def _idf(sentences: int, frequency: int) -> float:
     return log(sentences + 1) - log(min(frequency, sentences) + 0.5)
 
 
-def _share(number: float, room: float, partitions: int) -> tuple[int, int]:
-    """How far down and up one partition may move a number whose logarithm may move by `room`."""
-    return floor(number * -expm1(-room) / partitions), floor(min(MOST, number * expm1(min(room, 40)) / partitions))
+def _share(number: float, limit: float, partitions: int) -> tuple[int, int]:
+    """How far down and up one partition may move a number whose logarithm may move by `limit`."""
+    return floor(number * -expm1(-limit) / partitions), floor(min(MOST, number * expm1(min(limit, 40)) / partitions))
 
 
 def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
@@ -87,7 +87,7 @@ def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
 
 
 def _terms(ranking: Ranking, part: RankedPartition, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
-    """What is said of each term; one that is too long for an index is in none."""
+    """The words for each term; a term that is too long for an index is left out."""
     rows = zip(ranking.terms, ranking.frequencies, part.frequencies, shares, strict=True)
     return [
         (term, frequency, *_bounds(own, share))

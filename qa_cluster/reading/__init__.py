@@ -1,1 +1,1 @@
-"""Defines a reader and how it reads: manifest, runtimes, tokenization, pairs, windows, spans, context."""
+"""Readers and how they read: manifest, plan, runtimes, tokens, pairs and windows, spans, passages."""

@@ -1,4 +1,4 @@
-"""The place of the reader that comes with the package, in a module that does not load a runtime."""
+"""The folder of the bundled reader; this module does not load a runtime."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def bundled_reader() -> Path:
-    """The folder of the reader that comes with the package."""
+    """The folder of the reader that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "default"

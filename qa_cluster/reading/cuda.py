@@ -1,7 +1,7 @@
 """Opens an ONNX file in ONNX Runtime on an NVIDIA GPU.
 
-ONNX Runtime answers a missing library, a GPU that is not there and a run that fails alike: it goes on on the CPU, and
-tells at most its log. Here each of them is an error.
+If a library or the GPU is missing, or a run fails, ONNX Runtime continues on the CPU and at most logs it. Here each of
+these is an error.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import onnxruntime
 from qa_cluster.errors import ModelError
 
 _PROVIDER = "CUDAExecutionProvider"
-# what ONNX Runtime says of a GPU that is not there, between the places in its source
+# The message of ONNX Runtime about a missing GPU, between the positions in its source.
 _NO_GPU = re.compile(r'provider option "device_id": (?:\S+ operator\(\) )?([^;]+)')
 
 
 def open_on_gpu(model: str | Path, options: onnxruntime.SessionOptions, number: int) -> onnxruntime.InferenceSession:
-    """Load a model to the GPU of this number; operators that ONNX Runtime has for CPUs only run on the CPU.
+    """Load a model to the GPU with this number; operators without a GPU version run on the CPU.
 
     Raises:
-        ModelError: this environment has no ONNX Runtime for GPUs, or lacks its libraries, or has no such GPU.
-        Exception: what ONNX Runtime raises for a file that it cannot load.
+        ModelError: ONNX Runtime for GPUs, one of its libraries, or the GPU is missing.
+        Exception: ONNX Runtime cannot load the file.
     """
     offered = onnxruntime.get_available_providers()
     if _PROVIDER not in offered:
         raise ModelError(f"it needs onnxruntime-gpu in place of onnxruntime, which offers {', '.join(offered)}")
-    onnxruntime.preload_dlls(msvc=False)  # those that pip has installed lie where the system does not look
+    onnxruntime.preload_dlls(msvc=False)  # the system does not find libraries that pip has installed
     providers = [(_PROVIDER, {"device_id": number})]
     try:
         session = onnxruntime.InferenceSession(str(model), options, providers=providers, enable_fallback=0)

@@ -1,7 +1,8 @@
 """OpenVINO without its converter of other formats: `from qa_cluster.reading.lean_openvino import openvino`.
 
-`import openvino` also imports that converter, with its telemetry: half of the time, and 15 MB in each process, for what
-neither a worker nor a pipeline uses. Here it is left out until somebody asks for `openvino.convert_model`.
+`import openvino` also imports the converter with its telemetry. That takes half of the import time, and 15 MB in each
+process, but no worker or pipeline uses it. This module imports the converter at the first use of
+`openvino.convert_model`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ _CONVERTER, _FUNCTION = "openvino.tools.ovc", "convert_model"
 def _imported() -> Any:
     if "openvino" in sys.modules or _CONVERTER in sys.modules:
         return import_module("openvino")
-    # openvino takes a converter that cannot be imported for one that is not installed
+    # To openvino, a converter that cannot be imported is not installed.
     sys.modules[_CONVERTER] = None  # type: ignore[assignment]
     try:
         module = import_module("openvino")
     finally:
         del sys.modules[_CONVERTER]
-    vars(module).setdefault("__getattr__", _late)
+    vars(module).setdefault("__getattr__", _imported_at_first_use)
     return module
 
 
-def _late(name: str) -> Any:
-    """An attribute that `openvino` lacks: only the converter's function is one that came late."""
+def _imported_at_first_use(name: str) -> Any:
+    """An attribute that `openvino` lacks: the converter's function is imported at its first use."""
     if name != _FUNCTION:
         raise AttributeError(f"module 'openvino' has no attribute {name!r}")
     return getattr(import_module(_CONVERTER), name)

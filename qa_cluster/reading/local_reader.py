@@ -1,7 +1,7 @@
 """Loads an exported reader into this process and reads windows with it.
 
-Its folder is one that `qa-cluster model export` has written: `reader.onnx`, `tokenizer.json`, `manifest.json`. Files
-that do not belong together are refused. Several threads may use one reader; they take turns at the model.
+`qa-cluster model export` writes the folder of a reader: `reader.onnx`, `tokenizer.json`, `manifest.json`. Files that do
+not belong together are refused. Several threads may use one reader; the model runs for one thread at a time.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class LocalReader:
 
     Args:
         folder: the folder of an exported reader.
-        runtime: ``openvino`` or ``onnxruntime``; default: the one that suits the reader's precision and this
-            processor, if it is installed, else the other.
+        runtime: ``openvino`` or ``onnxruntime``; default: the runtime that suits the reader's precision and this
+            processor, if it is installed, else the other runtime.
         device: ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: the runtime's number of threads; default: as many as the cores this process may use.
+        threads: the number of the runtime's threads; default: the number of cores that this process may use.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class LocalReader:
         self._run = open_runner(folder / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
-        """The start and end logits of each window, with those of padding at the end; similar lengths run together."""
+        """The start and end logits of each window, padding included; windows of similar length run together."""
         logits: list[Logits | None] = [None] * len(windows)
         most = batch_size * self.manifest.max_tokens
         for group in batches(windows, max_batch=batch_size, max_batch_tokens=most):
@@ -67,7 +67,7 @@ class LocalReader:
 
 
 def check_tokenizer(place: Path, manifest: Manifest) -> None:
-    """Raise ModelError unless the tokenizer at `place`, a file or a folder, is the one of the manifest's reader."""
+    """Raise ModelError unless the tokenizer at `place`, a file or a folder, belongs to the manifest."""
     _tokenizer(place / TOKENIZER_FILE if place.is_dir() else place, manifest)
 
 
@@ -86,7 +86,7 @@ def _tokenizer(path: Path, manifest: Manifest) -> bytes:
 
 
 def _check_model(path: Path, manifest: Manifest) -> None:
-    """Check the file's hash, in pieces: a model may be larger than the free memory."""
+    """Check the file's hash. The file is read in parts, because a model may be larger than the free memory."""
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -95,7 +95,7 @@ def _check_model(path: Path, manifest: Manifest) -> None:
     if found != manifest.model_sha256:
         raise ModelError(
             f"{str(path)!r} is not the model of {manifest.model_id!r}: sha256 {found}, expected "
-            f"{manifest.model_sha256}: the file is damaged or of another export"
+            f"{manifest.model_sha256}: the file is damaged or from another export"
         )
 
 

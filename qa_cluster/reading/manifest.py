@@ -1,7 +1,7 @@
-"""The model manifest: what a shard, a worker and the API must know about a reader besides its weights.
+"""The manifest of a reader: everything that shards, workers and the service must know about it besides its weights.
 
 A manifest is strict JSON, stored next to the ONNX file. A field that is missing, unknown or out of range is refused
-with its name and value; nothing is guessed. Nothing here loads or runs a model.
+with its name and value; nothing is guessed. This module does not load or run a model.
 """
 
 import hashlib
@@ -54,8 +54,8 @@ class Calibration:
 class PairLayout:
     """How a question and a context are joined: the token ids before, between and after them.
 
-    The null answer is at position 0, the first of `head`. `context_type` is the token type of the context and of `tail`
-    if the model has `token_type_ids`; everything before is of type 0.
+    The null answer is at position 0, the first id of `head`. If the model has `token_type_ids`, `context_type` is the
+    token type of the context and of `tail`; all ids before have type 0.
     """
 
     head: tuple[int, ...]
@@ -65,13 +65,13 @@ class PairLayout:
 
     @property
     def special_tokens(self) -> int:
-        """The number of tokens of a pair that belong to neither text."""
+        """How many tokens of a pair belong to neither text."""
         return len(self.head) + len(self.middle) + len(self.tail)
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The padded lengths and batch sizes to compile before serving, the most useful first."""
+    """The padded lengths and batch sizes to compile before serving; the most useful come first."""
 
     lengths: tuple[int, ...]
     batches: tuple[int, ...]
@@ -79,7 +79,7 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Exact match and F1 in 0..1; the no-answer accuracy, None where every question has an answer."""
+    """Exact match and F1 in 0..1; the no-answer accuracy, None if every question has an answer."""
 
     exact_match: float
     f1: float
@@ -88,7 +88,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The reader's scores on one question set: those of the original checkpoint, and those of the exported file."""
+    """The scores on one question set: `before` of the original checkpoint, `after` of the exported file."""
 
     dataset: str
     questions: int
@@ -104,7 +104,7 @@ class WaveFit:
         threshold: from this score over null on, no further sentences are read.
         ends: how many sentences have been read after each wave.
         read: the mean number of sentences read for a question.
-        f1, f1_all: F1 with waves, and F1 when all candidates are read.
+        f1, f1_all: F1 with waves, and F1 if all candidates are read.
     """
 
     threshold: float
@@ -118,12 +118,12 @@ class WaveFit:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything about a reader but its weights. `revision` names the weights: it is the start of `model_sha256`.
+    """Everything about a reader except its weights. `revision` names the weights: it is the start of `model_sha256`.
 
     Thresholds are logits over null. A passage that does not fit into `window_tokens` is read in windows that overlap by
     `doc_stride`. `context_tokens` is the budget for a sentence with its neighbours, 0 for the sentence alone.
-    `passage_prefix`: the reader was trained on passages with title and section before them (`prefix`). A manifest
-    without this field says false, and false is not written, so that earlier versions read it.
+    `passage_prefix`: the reader was trained on passages with title and section before them (`prefix`). False is not
+    written; a manifest without the field means false.
 
     >>> manifest = Manifest.load(folder / "manifest.json")
     >>> manifest.verify(model_bytes, tokenizer_bytes)
@@ -163,26 +163,26 @@ class Manifest:
 
     @property
     def revision(self) -> str:
-        """The first 12 hex digits of the ONNX file's SHA-256."""
+        """The first 12 hex digits of the SHA-256 of the ONNX file."""
         return self.model_sha256[:REVISION_DIGITS]
 
     @property
     def name(self) -> str:
-        """Model and revision, which tell the readers on a shard apart."""
+        """Model and revision; the name identifies a reader on a shard."""
         return f"{self.model_id}@{self.revision}"
 
     @cached_property
     def reading_revision(self) -> str:
-        """What a sentence's answer depends on: the weights, and a digest of the settings with which they read."""
+        """Names everything that a sentence answer depends on: the weights, and a digest of the settings of reading."""
         limits = (self.max_question_tokens, self.max_answer_tokens, self.window_tokens, self.doc_stride)
         how: tuple[object, ...] = (self.tokenizer_sha256, self.inputs, self.outputs, self.pair, *limits)
         how += (self.context_tokens,)
-        if self.passage_prefix:  # the digests of all other readers stay as they were
+        if self.passage_prefix:  # the digests of readers without a prefix do not have this part
             how += ("title and section",)
         return f"{self.revision}+{sha256_hex(repr(how).encode())[:_READING_DIGITS]}"
 
     def verify(self, model: bytes, tokenizer: bytes) -> None:
-        """Raise ModelError unless both files are the ones this manifest was written for."""
+        """Raise ModelError unless both files belong to this manifest."""
         for what, data, expected in (
             ("model", model, self.model_sha256),
             ("tokenizer", tokenizer, self.tokenizer_sha256),
@@ -221,7 +221,7 @@ class Manifest:
 
 
 class _Reader:
-    """Reads one JSON object field by field: every field once, none left over."""
+    """Reads one JSON object field by field; `finish` refuses fields that were not read."""
 
     def __init__(self, document: object, where: str) -> None:
         if not isinstance(document, dict):
@@ -336,7 +336,7 @@ def _shown(value: object) -> str:
 
 def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     if reader.take("format") != FORMAT:
-        raise reader.refused("format", reader.take("format"), f"{FORMAT}, the only format this version reads")
+        raise reader.refused("format", reader.take("format"), f"{FORMAT}, the only format that this version reads")
     found: dict[str, Any] = {
         "model_id": reader.text("model_id"),
         "model_sha256": reader.digest("model_sha256"),
@@ -361,7 +361,7 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
         raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")
     found["pad_id"] = reader.integer("pad_id", 0, _LARGEST_ID)
     found["pair"] = pair = _pair(reader.inner("pair"))
-    # besides the question, a pair has the special tokens and at least one token of the context
+    # In addition to the question, a pair has the special tokens and at least one token of the context.
     room = found["max_tokens"] - pair.special_tokens - 1
     found["max_question_tokens"] = reader.integer("max_question_tokens", 1, room)
     found["max_answer_tokens"] = reader.integer("max_answer_tokens", 1, found["max_tokens"])

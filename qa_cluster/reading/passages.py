@@ -1,7 +1,7 @@
-"""Makes the passage that the model reads for a sentence: it alone, or with its neighbours, up to a budget of tokens.
+"""Makes the passage that the model reads for a sentence: alone, or with its neighbours, up to a budget of tokens.
 
-Neighbours are whole sentences, taken one before, one after, and so on, for as long as each fits; a side ends at the
-first that does not. The passage is made from the stored sentences and their tokens: nothing is tokenized, and white
+Neighbours are whole sentences, taken one before, one after, and so on, as long as each fits. A side ends at the first
+sentence that does not fit. The passage is made from the stored sentences and their tokens; nothing is tokenized. White
 space between two sentences becomes as many spaces, because only its length is known. Pure.
 """
 
@@ -16,14 +16,14 @@ import numpy as np
 from .tokenization import TextTokens
 
 MAX_NEIGHBOURS = 16
-"""Most sentences on a side."""
+"""The limit of neighbours on each side."""
 MAX_GAP = 64
-"""Most code points of white space between two sentences that are read together."""
+"""The limit of white space, in code points, between two sentences that are read together."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassageSentence:
-    """One sentence: its text, its first code point in the document, and its tokens."""
+    """One sentence: its text, its offset in the document, and its tokens."""
 
     text: str
     start: int
@@ -35,12 +35,12 @@ class ReadingPassage:
     """A part of a document as the model reads it.
 
     Attributes:
-        text: its sentences, with as many spaces between them as the document has white-space characters there.
-        start: its first code point in the document.
-        tokens: the tokens of all sentences, with their places in `text`.
+        text: its sentences, with as many spaces between them as the document has white-space characters.
+        start: its offset in the document, in code points.
+        tokens: the tokens of all sentences, with their offsets in `text`.
         first: the number of its first sentence in the document.
-        begins: where in `text` each sentence begins.
-        breaks: the number of the first token of each sentence but the first: no answer crosses a sentence's end.
+        begins: the offset of each sentence in `text`.
+        breaks: the first token of each sentence except the first one: no answer crosses the end of a sentence.
     """
 
     text: str
@@ -56,7 +56,7 @@ class ReadingPassage:
         return self.first + len(self.begins) - 1
 
     def sentence_of(self, position: int) -> int:
-        """The number of the sentence that holds a code point of `text`, or that is the last before it."""
+        """The number of the sentence that holds a code point of `text`, or of the last sentence before it."""
         return self.first + bisect_right(self.begins, position) - 1
 
 
@@ -66,9 +66,9 @@ def around(
     """The passage that is read for a sentence.
 
     Args:
-        left, right: its neighbours, the nearest first; those that do not fit are ignored.
+        left, right: its neighbours, the nearest first; neighbours that do not fit are ignored.
         index: the number of the sentence in the document.
-        budget: most tokens of the passage; a sentence with more is read alone.
+        budget: the limit of tokens in the passage; a longer sentence is read alone.
     """
     before, after = reach(
         len(own.tokens.ids),
@@ -83,8 +83,8 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
     """How many neighbours on each side are read with the sentence.
 
     Args:
-        own: tokens of the sentence.
-        left, right: tokens of its neighbours, the nearest first.
+        own: the number of tokens of the sentence.
+        left, right: the numbers of tokens of its neighbours, the nearest first.
 
     >>> reach(10, [10, 10], [10, 50, 10], 40)
     (2, 1)
@@ -92,14 +92,14 @@ def reach(own: int, left: Sequence[int], right: Sequence[int], budget: int) -> t
     sides = (left[:MAX_NEIGHBOURS], right[:MAX_NEIGHBOURS])
     taken = [0, 0]
     is_open = [True, True]
-    room = budget - own
+    left_over = budget - own
     side = 0
-    while any(is_open) and room >= 0:
+    while any(is_open) and left_over >= 0:
         if is_open[side]:
             following = sides[side][taken[side] :]
-            is_open[side] = bool(following) and following[0] <= room
+            is_open[side] = bool(following) and following[0] <= left_over
             if is_open[side]:
-                room -= following[0]
+                left_over -= following[0]
                 taken[side] += 1
         side = 1 - side
     return taken[0], taken[1]

@@ -1,8 +1,8 @@
-"""What the precision of an exported file requires: the runtime, and its settings.
+"""The runtime and the settings that the precision of an exported file requires.
 
-The exporter writes the precision into the ONNX file's metadata, so that the file alone is enough. The worker's backend,
-which sees no manifest, the local pipeline and the measurements all take OpenVINO's settings from here. ONNX Runtime
-needs no settings: it computes in float32 what is stored in 16 bits, and with int8 weights in 8-bit products.
+The exporter writes the precision into the metadata of the ONNX file, so no other file is needed. The worker's backend,
+which has no manifest, the local pipeline and the measurements take OpenVINO's settings from here. ONNX Runtime needs no
+settings: it computes 16-bit weights in float32, and int8 weights in 8-bit products.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ METADATA_KEY = "qa-cluster.precision"
 """The key in the `metadata_props` of an ONNX file; its value is one of `manifest.PRECISIONS`."""
 
 GROUP_SIZE = 128
-"""Activations without a fixed range get one scale for each group of this many neighbouring channels of a token."""
+"""Activations without a fixed range get one scale for each group of so many neighbouring channels of a token."""
 
 
 INT8_PRECISIONS = ("int8", "int8-dynamic")
-# what Linux calls the instructions that multiply and add 8-bit numbers exactly: in 512, 256 and more bits
+# Linux's names of the instructions that multiply and add 8-bit numbers exactly.
 _INT8_FEATURES = frozenset({"avx512_vnni", "avx_vnni", "amx_int8"})
 _X86 = ("x86_64", "AMD64")
-_TAIL_BYTES = 1 << 16  # the metadata come behind the graph
+_TAIL_BYTES = 1 << 16  # the metadata follow the graph
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
     """OpenVINO's settings for a file of this precision; None: any other file.
 
-    float32 is requested explicitly: by default OpenVINO computes in bf16 on newer processors, and answers would differ
-    from host to host.
+    float32 is requested explicitly. By default, OpenVINO computes in bf16 on newer processors, so answers would differ
+    between hosts.
 
     >>> openvino_settings("bfloat16")
     {'INFERENCE_PRECISION_HINT': 'bf16'}
     """
     settings: dict[str, str | int] = {"INFERENCE_PRECISION_HINT": "bf16" if precision == "bfloat16" else "f32"}
-    if precision in INT8_PRECISIONS:  # an int8 file too may have activations without a fixed range
+    if precision in INT8_PRECISIONS:  # an int8 file may have activations without a fixed range, too
         settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = GROUP_SIZE
     return settings
 
 
 def precision_of(model: Any) -> str | None:
-    """The precision written in the ONNX file that an `openvino.Model` was read from, None where there is none."""
+    """The precision in the metadata of an `openvino.Model`'s ONNX file, None if it is missing."""
     place = ["framework", METADATA_KEY]
     return str(model.get_rt_info(place).astype(str)) if model.has_rt_info(place) else None
 
 
 def is_int8_file(path: str | Path) -> bool:
-    """Whether one of the int8 precisions is written in an ONNX file; found without a runtime."""
+    """Whether the metadata of an ONNX file name an int8 precision; this needs no runtime."""
     with open(path, "rb") as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
         end = file.read()
@@ -57,7 +57,8 @@ def is_int8_file(path: str | Path) -> bool:
 
 
 def _entry(precision: str) -> bytes:
-    """The precision as an entry of `metadata_props`, field 14 of ONNX's `ModelProto`: key and value are 1 and 2."""
+    """The precision as an entry of `metadata_props`, field 14 of ONNX's `ModelProto`; its fields 1 and 2 are key and
+    value."""
     key, value = METADATA_KEY.encode(), precision.encode()
     entry = bytes((0x0A, len(key))) + key + bytes((0x12, len(value))) + value
     return bytes((0x72, len(entry))) + entry
@@ -67,8 +68,8 @@ def _entry(precision: str) -> bytes:
 def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
     """Whether the processor has the instructions with which OpenVINO computes int8 models exactly.
 
-    x86 processors have them from Intel's Cascade Lake and Alder Lake and AMD's Zen 4 on. Where they cannot be looked up
-    (not Linux, not x86) it is True.
+    x86 processors have them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. If they cannot be looked up (not
+    Linux, not x86), the result is True.
     """
     if platform.machine() not in _X86:
         return True
@@ -83,7 +84,7 @@ def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
 def suits_openvino(precision: str) -> bool:
     """Whether OpenVINO is the runtime for a file of this precision on this processor.
 
-    Without those instructions it computes an int8 model in float32, slower than ONNX Runtime computes it in int8, and
-    how a value is rounded depends on what shares its batch: so would answers.
+    Without the 8-bit instructions, OpenVINO computes an int8 model in float32, slower than ONNX Runtime in int8. The
+    rounding of a value, and so an answer, would then depend on the other texts in its batch.
     """
     return precision not in INT8_PRECISIONS or has_int8_products()

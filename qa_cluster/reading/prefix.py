@@ -1,7 +1,7 @@
-"""Says before a passage where it stands: its document's title and section path, as tokens that are never an answer.
+"""Makes the prefix of a passage: title and section path of its document, as tokens that are never an answer.
 
-`Title > Section > Subsection |` stands between question and passage, in every window. Training and serving both build
-it here, from the same tokens, so that a reader gets in use what it was trained on. Pure.
+`Title > Section > Subsection |` is between question and passage in every window. Training and serving both make it
+here, from the same tokens, so that a reader reads what it was trained on. Pure.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ END = "|"
 
 
 def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int]]) -> list[int]:
-    """The token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; none without a title and a section.
+    """The token ids of a passage's prefix, at most `MAX_PREFIX_TOKENS`; empty without title and section.
 
-    A path that is too long loses its first sections, then the end of what is left: title and innermost section say
-    most.
+    A path that is too long loses its first sections, then its end: the title and the innermost section are the most
+    informative parts.
 
     Args:
         section: the path of headings, outermost first, joined by ` > `.
@@ -37,6 +37,6 @@ def prefix_ids(title: str, section: str, tokens_of: Callable[[str], Sequence[int
 
 
 def _parts(text: str) -> list[str]:
-    """The text with single spaces, in a list; an empty list if there is none."""
+    """The text with single spaces, in a list; an empty list for an empty text."""
     found = " ".join(text.split())
     return [found] if found else []

@@ -1,9 +1,10 @@
-"""A sentence's answer to a question, as JSON: the value of a `bertqa..` key and, with `cache`, a reply of `qa.read`.
+"""Sentence answers as JSON: the value of a `bertqa..` key and, with `cache`, a reply of `qa.read`.
 
-A shard's functions write it with `sentence_answer`, the asker reads it with `parse_readings`. All its offsets are code
-points of the document. `spans` has the best spans without overlaps, best first, each with its score over null and the
-number of the sentence that holds it; `answer` is the text of the first. `context` is present if the sentence was read
-with its neighbours: then a span may lie in one of them, and `read` has the numbers of the first and the last of them.
+The shard writes a sentence answer with `sentence_answer`; the service reads it with `parse_readings`. All offsets are
+code points of the document. `spans` has the best spans without overlaps, the best first: each with its score over null
+and the number of the sentence that holds it. `answer` is the text of the first span. `context` is present if the
+sentence was read with its neighbours. Then a span may be in a neighbour, and `read` has the numbers of the first and
+the last sentence of the context.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _REDIRECTS = ("MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN ")
 
 
 NO_SPAN_SCORE = -100.0
-"""The score of a sentence without any span."""
+"""The score of a sentence without spans."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSpan:
-    """A span: code points of the document, score over null, and the number of the sentence that holds it."""
+    """A span: code points of the document, score over null, number of the sentence that holds it."""
 
     start: int
     end: int
@@ -40,10 +41,12 @@ class FoundSpan:
 
 @dataclass(frozen=True, slots=True)
 class SentenceReading:
-    """The result of reading one sentence: its spans, best first, in `context`, the text that was read for it.
+    """The result of reading one sentence.
 
     Attributes:
-        context_start: the first code point of `context` in the document.
+        spans: the spans, the best first.
+        context: the text that was read: the sentence, with its neighbours if they were read, too.
+        context_start: the offset of `context` in the document.
         read: the numbers of all sentences in `context`.
         model: the manifest's `reading_revision`.
         windows: the number of windows in which the text was read.
@@ -74,7 +77,7 @@ class SentenceReading:
 
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
-    """A sentence with its record, the passage that was read for it, the spans found, and how it was read."""
+    """A sentence that the shard has read: its record, passage and spans, and how it was read."""
 
     sentence: SentenceRef
     record: SentenceRecord
@@ -87,7 +90,7 @@ class ReadSentence:
 def sentence_answer(
     read: ReadSentence, *, model_id: str, revision: str, reading_revision: str, created: float
 ) -> bytes:
-    """A sentence's answer as JSON; id and revisions are the manifest's."""
+    """A sentence answer as JSON; id and revisions are those of the manifest."""
     record, passage, begin = read.record, read.passage, read.passage.start
     own = begin + passage.begins[read.sentence.index - passage.first]
     spans = [
@@ -122,10 +125,10 @@ def sentence_answer(
 
 
 def parse_readings(sentences: Sequence[str], replies: Sequence[Any], shard: str) -> list[SentenceReading | None]:
-    """One reading per sentence key, from the replies of the shard of that name; None where the sentence is gone.
+    """The readings of the sentences with these keys, from the replies of a shard; None for a sentence that is missing.
 
-    It raises the redirection for a sentence that has moved to another shard or is moving, and any other error of a
-    sentence as it is.
+    If a sentence has moved to another shard or is migrating, the redirection is raised. Any other error of a sentence
+    is raised, too.
     """
     if len(replies) != len(sentences):
         raise ClusterError(f"a shard was asked for {len(sentences)} sentences and answered {len(replies)}")
@@ -161,7 +164,7 @@ def _parse(sentence: SentenceRef, reply: Any, shard: str) -> SentenceReading | N
 
 
 def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
-    """Whether one of the readings has read the sentence of this key, as its own or as a neighbour."""
+    """Whether one of the readings has read the sentence with this key, as its own sentence or as a neighbour."""
     ref = parse_sentence(sentence)
     return any(
         (ref.document, ref.tag) == (reading.sentence.document, reading.sentence.tag)
@@ -171,7 +174,7 @@ def is_read(sentence: str, readings: Iterable[SentenceReading]) -> bool:
 
 
 def _numbers(first: int, last: int) -> range:
-    """The numbers from first to last; a text has not more of them than a passage takes."""
+    """The numbers from first to last, limited to the sentences that fit into a passage."""
     return range(first, min(last, first + 2 * MAX_NEIGHBOURS) + 1)
 
 
@@ -180,18 +183,14 @@ def _error_text(reply: Any) -> str | None:
     return reply[1:].decode("utf-8", "replace") if isinstance(reply, bytes) and reply.startswith(b"-") else None
 
 
-# An answer by an older version of this module lacks some of these fields, and a client may have written anything.
+# A client may have written anything to the key of a sentence answer.
 _NEEDED = frozenset(
     {"answer", "score", "start", "end", "spans", "sentence", "sentence_start", "windows", "truncated", "model"}
 )
 
 
 def valid_answer(value: str | bytes | bytearray, version: str, revision: str) -> dict[str, Any] | None:
-    """A cached answer, if it is whole and belongs to this version of its document and this revision of the reader.
-
-    `revision` is the manifest's reading revision, because the same weights can give another answer if the settings
-    differ.
-    """
+    """A cached answer, if it is complete and belongs to this version of the document and to this reading revision."""
     try:
         answer: dict[str, Any] = orjson.loads(value)
         valid = answer["document_version"] == version and answer["reading_revision"] == revision

@@ -1,7 +1,7 @@
 """Runs an exported reader in this process: OpenVINO on the CPU, ONNX Runtime on the CPU and on CUDA.
 
-Every runner takes padded int64 arrays and returns start and end logits; one thread at a time may use it. Shards have
-backends of their own; these runners are for the local pipeline and for measurements.
+Every runner takes padded int64 arrays and returns start and end logits. Only one thread at a time may use a runner. The
+local pipeline and the measurements use these runners; shards have their own backends.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _openvino(model: Path, threads: int) -> Runner:
     request = compiled.create_infer_request()
 
     def run(arrays: Arrays) -> Logits:
-        # `infer` loses every error where there is one thread: its outputs are then those of the run before
+        # With one thread, `infer` loses every error and returns the outputs of the previous run.
         request.start_async(arrays)
         request.wait()
         return np.array(request.get_output_tensor(0).data), np.array(request.get_output_tensor(1).data)

@@ -1,8 +1,8 @@
 """Decodes a reader's logits into spans of a passage: a sentence, a sentence with its neighbours, or any text.
 
-A span is scored against the null answer, the logits at the first position (`[CLS]`) of its window; this puts spans of
-all windows, sentences and documents on one scale. A span lies within the passage's tokens, has at most
-`max_answer_tokens` of them, and is then widened to whole words. Pure functions on arrays.
+A span is scored against the null answer: the logits at the first position (`[CLS]`) of its window. So spans of all
+windows, sentences and documents have one scale. A span is inside the passage, has at most `max_answer_tokens` tokens,
+and is widened to whole words. Pure functions on arrays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 Logits = tuple[npt.ArrayLike, npt.ArrayLike]
 
-# So many spans of a window may be refused because their words are no answer; a reader rarely prefers more than one.
+# The limit of spans that are refused in a window because their words cannot answer; a reader rarely has more than one.
 MAX_REFUSED = 64
 
 
@@ -35,7 +35,7 @@ class AnswerSpan:
     """A possible answer: code points ``start`` to ``end`` of a passage.
 
     Attributes:
-        score: logit over the null answer's; positive means that the reader prefers this span to no answer.
+        score: logit minus the null answer's logit; if it is positive, the reader prefers the span to "no answer".
         logit: start logit plus end logit.
     """
 
@@ -47,7 +47,7 @@ class AnswerSpan:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The best spans of one passage, best first, and the logit of the null answer, the lowest of all windows."""
+    """The best spans of one passage, the best first, and the lowest logit of the null answer of all windows."""
 
     spans: list[AnswerSpan]
     null_logit: float
@@ -64,20 +64,20 @@ def best_spans(
     overlapping: bool = True,
     breaks: Sequence[int] = (),
 ) -> Reading:
-    """Best spans of a passage from the logits of its windows.
+    """The best spans of a passage, from the logits of its windows.
 
     Args:
-        windows, logits: the windows, and the start and end logits of each: one value per input token, position 0 is the
-            null answer. Padding at the end is ignored.
+        windows, logits: the windows, and the start and end logits of each: one value for each input token. Position 0
+            is the null answer. Padding at the end is ignored.
         tokens: the tokens of the whole passage.
-        passage: its text, which is needed to complete words.
-        n_best: most spans to return; they are distinct.
-        overlapping: whether spans may share words, and be any text; if not, a span that overlaps a better one or that
-            cannot answer anything (`words.can_answer`) is left out.
-        breaks: numbers of tokens that begin a sentence: no span goes on from the sentence before into one of them.
+        passage: the text of the passage, which is needed to complete words.
+        n_best: the limit of spans; the spans are distinct.
+        overlapping: whether spans may share words, and be any text. If not, a span that overlaps a better span, or that
+            cannot answer anything (`words.can_answer`), is left out.
+        breaks: numbers of tokens that start a sentence: no span crosses the end of the sentence before them.
 
     Raises:
-        InferenceFailed: logits that are not numbers, or infinite.
+        InferenceFailed: a logit is infinite or not a number.
     """
     found: list[AnswerSpan] = []
     nulls = []
@@ -95,7 +95,7 @@ def best_spans(
 
 
 def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> list[AnswerSpan]:
-    """The best spans of several windows: a span found in two of them counts once, with its better score."""
+    """The best spans of several windows: a span that two windows found counts once, with its better score."""
     kept: list[AnswerSpan] = []
     for span in sorted(spans, key=lambda span: (-span.score, span.start, span.end)):
         if overlapping:
@@ -112,8 +112,8 @@ def _of_all_windows(spans: list[AnswerSpan], n_best: int, overlapping: bool) -> 
 class _WindowScores:
     """The scores of all spans of a window: row i, column k is the span from its token i to token i + k.
 
-    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. Completing a word never
-    crosses one of the `edges`, which are code points of the passage in ascending order.
+    Memory grows with tokens times `max_answer_tokens`, not with the square of the tokens. A word is never completed
+    across one of the `edges`, which are code points of the passage in ascending order.
     """
 
     def __init__(
@@ -143,16 +143,16 @@ class _WindowScores:
         padded[:length] = end_row[place : place + length]
         begin = start_row[place : place + length]
         usable = self.ends > self.starts
-        if not usable.all():  # a span neither begins nor ends with a token that covers no text
+        if not usable.all():  # a token without text neither starts nor ends a span
             begin = np.where(usable, begin, -inf)
             padded[:length][~usable] = -inf
-        # Row i of this view is padded[i : i + width], as sliding_window_view would give it, at a tenth of the cost.
+        # Row i of this view is padded[i : i + width]: the result of sliding_window_view at a tenth of its cost.
         ends_of = np.ndarray((length, width), np.float32, padded, 0, (padded.itemsize, padded.itemsize))
-        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses what is not a number
+        with np.errstate(invalid="ignore", over="ignore"):  # `_logit` refuses values that are not numbers
             self.scores: FloatArray = begin[:, None] + ends_of
 
     def spans_apart(self, passage: str, n_best: int) -> list[AnswerSpan]:
-        """Up to `n_best` spans without a word in common that can be answers, best first."""
+        """Up to `n_best` spans that can be answers and share no word, the best first."""
         found: list[AnswerSpan] = []
         for _ in range(self.tokens + MAX_REFUSED):
             position = int(self.scores.argmax())
@@ -162,7 +162,7 @@ class _WindowScores:
             row, extra = divmod(position, self.width)
             start, end = self._words(passage, row, row + extra)
             if start < end and not can_answer(passage[start:end]):
-                self.scores[row, extra] = -inf  # a longer span around it may be one
+                self.scores[row, extra] = -inf  # a longer span around it may be an answer
                 continue
             if start < end and all(end <= other.start or other.end <= start for other in found):
                 found.append(AnswerSpan(start, end, logit - self.null_logit, logit))
@@ -187,21 +187,21 @@ class _WindowScores:
         return whole_words(passage, start, end, low, self._edges[following] if following < len(self._edges) else None)
 
     def _take_out(self, first: int, last: int, start: int, end: int) -> None:
-        """Rule out all spans with one of the tokens `first` to `last` or any other in code points `start` to `end`."""
+        """Rule out all spans with a token from `first` to `last` or in the code points `start` to `end`."""
         first = min(first, int(self.ends.searchsorted(start, "right")))
         last = max(last, int(self.starts.searchsorted(end, "left")) - 1)
         self.scores[first : last + 1] = -inf
         self.end_before(first)
 
     def end_before(self, token: int) -> None:
-        """Rule out all spans that begin before a token and reach it."""
+        """Rule out all spans that start before a token and reach it."""
         rows = min(token, self.width - 1)
         if rows > 0 and token < self.tokens:
             reaching = _reaching(self.width)[self.width - 1 - rows :]
             np.copyto(self.scores[token - rows : token], -inf, where=reaching)
 
     def spans(self, passage: str, n_best: int) -> list[AnswerSpan]:
-        """Up to `n_best` different spans, best first."""
+        """Up to `n_best` different spans, the best first."""
         found: dict[tuple[int, int], AnswerSpan] = {}
         for position in self._best_first(n_best):
             logit = self._logit(position)
@@ -216,10 +216,11 @@ class _WindowScores:
         return list(found.values())
 
     def _best_first(self, n_best: int) -> Iterator[int]:
-        """Positions of the scores, best first; all of them if needed, as several may complete to the same words."""
+        """Positions of the scores, the best first; several may complete to the same words, so all are yielded if
+        needed."""
         flat = self.scores.reshape(-1)
         best = int(flat.argmax())
-        self._logit(best)  # argmax finds a NaN if there is one; the sorting below would put it last
+        self._logit(best)  # argmax finds a NaN; the sort below would put it last
         if n_best == 1:
             yield best
         yielded, wanted = 0, min(len(flat), 4 * n_best + 4)
@@ -230,14 +231,14 @@ class _WindowScores:
 
 @lru_cache(maxsize=64)
 def _reaching(width: int) -> npt.NDArray[np.bool_]:
-    """A mask of the spans that reach a token from one of the `width` - 1 rows before it: [width - 1, width] bool."""
+    """A mask of the spans that reach a token from the `width` - 1 rows before it: [width - 1, width] bool."""
     distance = np.arange(width - 1, 0, -1)
     mask: npt.NDArray[np.bool_] = np.arange(width)[None, :] >= distance[:, None]
     return mask
 
 
 def _largest(values: FloatArray, count: int) -> list[int]:
-    """Positions of the largest values, largest first, the earlier one first among equals."""
+    """Positions of the largest values, the largest first; of equal values, the earlier first."""
     top = np.argpartition(-values, count - 1)[:count] if count < len(values) else np.arange(len(values))
     order: list[int] = top[np.lexsort((top, -values[top]))].tolist()
     return order

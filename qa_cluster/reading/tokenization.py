@@ -1,9 +1,8 @@
 """Turns text into a reader's tokens, and tokens into the blocks that shards store.
 
-Sentences are tokenized, when they are first read or in bulk, without special tokens and with the code points that each
-token covers; `windows` puts the question before them when it is asked. The tokenizer's own padding and truncation stay
-off: they would be state shared by all callers, and a question that is cut off must be reported
-(`QuestionTokens.truncated`).
+Sentences are tokenized when they are first read, or in bulk: without special tokens, and with the code points that each
+token covers. `windows` puts the question before them. The tokenizer's own padding and truncation are off, because all
+callers would share that state, and because truncation must be reported (`QuestionTokens.truncated`).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ IntArray = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class QuestionTokens:
-    """The token ids of a question; `truncated` tells whether its end was cut off."""
+    """The token ids of a question, and whether its end was cut off."""
 
     ids: IntArray
     truncated: bool
@@ -34,7 +33,7 @@ class QuestionTokens:
 
 @dataclass(frozen=True, slots=True)
 class TextTokens:
-    """Token ids of a text without special tokens, and the code points of it that each token covers."""
+    """The token ids of a text without special tokens, and the code points that each token covers."""
 
     ids: IntArray
     starts: IntArray
@@ -59,13 +58,13 @@ class ReaderTokenizer:
         self._tokenizer = tokenizer
         digest = blake2b(tokenizer_json, digest_size=8)
         self.digest = digest.hexdigest()
-        # 31 bits of the digest are stored with every block, so that a reader never gets another tokenizer's tokens.
+        # Every block stores 31 bits of the digest, so that a reader never uses tokens of another tokenizer.
         self.fingerprint = int.from_bytes(digest.digest()[:4], "big") >> 1
 
     def encode_question(self, question: str, max_question_tokens: int) -> QuestionTokens:
         """The first ``max_question_tokens`` tokens of a question."""
         try:
-            # a batch of one would wake the library's threads, which costs more than the encoding
+            # A batch of one would wake the library's threads, which costs more than the encoding.
             encoding = self._tokenizer.encode(question, add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise _not_unicode(question) from error
@@ -73,15 +72,15 @@ class ReaderTokenizer:
         return QuestionTokens(ids[:max_question_tokens], len(ids) > max_question_tokens)
 
     def encode_text(self, text: str) -> TextTokens:
-        """Tokens of one text, a sentence or a passage."""
+        """The tokens of one text, a sentence or a passage."""
         return self.encode_texts([text])[0]
 
     def encode_texts(self, texts: Sequence[str]) -> list[TextTokens]:
-        """Tokens of many texts, encoded together outside the interpreter lock."""
+        """The tokens of many texts, encoded together outside the interpreter lock."""
         return [_text_tokens(encoding) for encoding in self._encode(texts)]
 
     def encode_words(self, text: str) -> tuple[TextTokens, IntArray]:
-        """Tokens of one text, and the number of each token's word, as the tokenizer splits words; -1 for none."""
+        """The tokens of one text, and for each token the number of its word by the tokenizer; -1 for no word."""
         (encoding,) = self._encode([text])
         words = [-1 if word is None else word for word in encoding.word_ids]
         return _text_tokens(encoding), np.asarray(words, dtype=np.int32)
@@ -107,11 +106,16 @@ _ESCAPE = 15
 
 
 def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
-    """The tokens of consecutive sentences as shards store them, some 3 bytes a token.
+    """The tokens of consecutive sentences as a block that shards store, some 3 bytes a token.
 
-    The tokenizer's fingerprint (u32), 1 if ids take four bytes and 0 if they take two (u8), the number of sentences
-    (u16) and of escapes (u32); how many tokens each sentence has (u16); all ids; a byte for each token, its distance
-    from the one before and its length in code points, four bits each; for each of 15 and 15, both numbers as i32.
+    The parts of a block:
+
+    - the fingerprint of the tokenizer (u32), 1 if ids have four bytes and 0 if they have two (u8), the number of
+      sentences (u16) and of escapes (u32);
+    - the number of tokens of each sentence (u16);
+    - all ids;
+    - a byte for each token: its distance from the token before and its length in code points, four bits each;
+    - for each escape (15 and 15 in the byte), both numbers as i32.
     """
     counts = np.array([len(each.ids) for each in tokens], dtype="<u2")
     ids = np.concatenate([each.ids for each in tokens]) if tokens else np.zeros(0, np.int32)
@@ -119,22 +123,22 @@ def pack_tokens(tokens: Sequence[TextTokens], fingerprint: int) -> bytes:
     distances = np.concatenate(gaps) if tokens else ids
     lengths = np.concatenate([_lengths(each) for each in tokens]) if tokens else ids
     escaped = (distances < 0) | (distances >= _ESCAPE) | (lengths < 0) | (lengths >= _ESCAPE)
-    places = np.where(escaped, _ESCAPE << 4 | _ESCAPE, distances << 4 | lengths).astype("u1")
+    positions = np.where(escaped, _ESCAPE << 4 | _ESCAPE, distances << 4 | lengths).astype("u1")
     wide = bool(len(ids)) and int(ids.max()) > 0xFFFF
     head = _BLOCK.pack(fingerprint, wide, len(tokens), int(escaped.sum()))
     escapes = np.stack([distances[escaped], lengths[escaped]], axis=1).astype("<i4")
-    arrays = (counts, ids.astype("<u4" if wide else "<u2"), places, escapes)
+    arrays = (counts, ids.astype("<u4" if wide else "<u2"), positions, escapes)
     return head + b"".join(array.tobytes() for array in arrays)
 
 
 def _lengths(tokens: TextTokens, *, shifted: bool = False) -> IntArray:
-    """The lengths of the tokens; shifted, each stands at the next token, and 0 at the first."""
+    """The lengths of the tokens; `shifted` by one token, with 0 at the first token."""
     lengths = tokens.ends - tokens.starts
     return np.concatenate([np.zeros(1, np.int32), lengths[:-1]])[: len(lengths)] if shifted else lengths
 
 
 def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
-    """What `pack_tokens` packed, for each sentence; None if another tokenizer made it."""
+    """Read the block of `pack_tokens`: the tokens of each sentence; None if another tokenizer made the block."""
     try:
         stamp, wide, sentences, escapes = _BLOCK.unpack_from(blob)
         if stamp != fingerprint:
@@ -143,10 +147,10 @@ def unpack_tokens(blob: bytes, fingerprint: int) -> list[TextTokens] | None:
         total, at = int(counts.sum()), _BLOCK.size + 2 * sentences
         ids = np.frombuffer(blob, "<u4" if wide else "<u2", total, at).astype(np.int32)
         at += total * (4 if wide else 2)
-        places = np.frombuffer(blob, "u1", total, at)
+        positions = np.frombuffer(blob, "u1", total, at)
         extra = np.frombuffer(blob, "<i4", 2 * escapes, at + total).reshape(-1, 2)
-        distances, lengths = (places >> 4).astype(np.int32), (places & _ESCAPE).astype(np.int32)
-        escaped = places == (_ESCAPE << 4 | _ESCAPE)
+        distances, lengths = (positions >> 4).astype(np.int32), (positions & _ESCAPE).astype(np.int32)
+        escaped = positions == (_ESCAPE << 4 | _ESCAPE)
         distances[escaped], lengths[escaped] = extra[:, 0], extra[:, 1]
     except (ValueError, StructError) as error:
         raise InvalidInput(f"block of tokens cannot be read: {error}") from error

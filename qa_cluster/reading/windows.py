@@ -1,8 +1,8 @@
 """Makes a reader's input of a question and a passage: windows of the passage after the question, padded into batches.
 
 The layout is the manifest's: `[CLS] question [SEP] passage [SEP]` for BERT, `<s> question </s></s> passage </s>` for
-RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens. The passage's prefix
-(`prefix`), if it has one, stands before it in each of them.
+RoBERTa. A passage longer than a window is cut into windows that overlap by `doc_stride` tokens. A passage's prefix
+(`prefix`) is before the passage in each window.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Window:
 
     Attributes:
         input_ids: [length] int64, special tokens included.
-        passage_start: position in `input_ids` of the window's first passage token.
-        first: the number of that token in the passage.
+        passage_start: the position in `input_ids` of the first passage token.
+        first: the number of this token in the passage.
         tokens: how many passage tokens the window holds.
-        prefix: how many tokens of the passage's prefix stand before `passage_start`.
+        prefix: how many tokens of the passage's prefix are before `passage_start`.
     """
 
     input_ids: LongArray
@@ -51,8 +51,8 @@ class PairEncoder:
     (1, 48)
 
     Args:
-        window_tokens, doc_stride: they replace the manifest's; InvalidInput when they do not fit together.
-        max_question_tokens: the limit of a question's tokens; it replaces the manifest's.
+        window_tokens, doc_stride: replace the manifest's values; InvalidInput if they do not fit together.
+        max_question_tokens: the limit of a question's tokens; replaces the manifest's value.
     """
 
     def __init__(
@@ -80,10 +80,10 @@ class PairEncoder:
             )
 
     def windows(self, question: QuestionTokens, passage: TextTokens, prefix: Sequence[int] = ()) -> list[Window]:
-        """The windows of a passage, in order; none if it has no token.
+        """The windows of a passage, in order; empty if it has no token.
 
         Args:
-            prefix: the ids of its prefix; left out where it would leave no room for windows that go on.
+            prefix: the ids of its prefix; it is left out if the rest of a window would be shorter than the overlap.
         """
         pair = self.manifest.pair
         head = np.array((*pair.head, *question.ids, *pair.middle), dtype=np.int64)
@@ -118,7 +118,8 @@ class PairEncoder:
 
 
 class TextPairEncoder:
-    """A `PairEncoder` that takes texts. It keeps the tokens of the last passage: questions often share a passage."""
+    """A `PairEncoder` for texts. It remembers the tokens of the last passage, because questions often share a
+    passage."""
 
     def __init__(self, tokenizer: ReaderTokenizer, pairs: PairEncoder) -> None:
         self.tokenizer = tokenizer
@@ -126,10 +127,10 @@ class TextPairEncoder:
         self._last: tuple[str, TextTokens] | None = None
 
     def windows(self, question: str, passage: str, title: str = "", section: str = "") -> list[Window]:
-        """The windows of `passage` for `question`; the end of a question that is too long is cut off.
+        """The windows of `passage` for `question`; a question that is too long loses its end.
 
         Args:
-            title, section: where the passage stands; only a reader that was trained on such prefixes gets it.
+            title, section: of the document and the passage; only a reader that was trained on prefixes uses them.
         """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
         prefix: list[int] = []
@@ -145,7 +146,7 @@ class TextPairEncoder:
 
 
 def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int) -> Iterator[list[int]]:
-    """Yield groups of indices of `windows` of similar length whose padded size stays within the budget."""
+    """Yield groups of indices of `windows` with similar lengths, whose padded size is within the budget."""
     order = sorted(range(len(windows)), key=lambda index: len(windows[index].input_ids))
     group: list[int] = []
     for index in order:
@@ -158,7 +159,7 @@ def batches(windows: Sequence[Window], *, max_batch: int, max_batch_tokens: int)
 
 
 def _cuts(total: int, room: int, overlap: int) -> list[tuple[int, int]]:
-    """The begin and end of each window; the last one is as full as the others."""
+    """The start and end of each window; the last window is as full as the others."""
     if total <= room:
         return [(0, total)] if total else []
     starts = [*range(0, total - room, room - overlap), total - room]

@@ -1,8 +1,7 @@
-"""Widens spans of text so that they end neither inside a word nor inside what people see as one character, and says
-which texts can be answers at all. Pure.
+"""Widens spans of text to whole words and whole visible characters, and tells which texts can be answers. Pure.
 
-In scripts without spaces between words, the edges of words cannot be found; there, only characters stay whole: a
-letter with its marks, an emoji with what is joined to it.
+In scripts without spaces the edges of words cannot be found, so only characters stay whole: a letter with its marks, an
+emoji with everything that is joined to it.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ _UNSPACED = re.compile(
     r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1980-\u19df\u1a20-\u1aaf\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf"
     r"\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U0003ffff]"
 )
-# Zero-width (non-)joiner; letters by their Unicode category that are parts of a character: Thai and Lao AM, half-width
+# Zero-width (non-)joiner; parts of characters that have the Unicode category of letters: Thai and Lao AM, half-width
 # voicing marks.
 _JOINERS = "\u200c\u200d"
 _LETTERS_THAT_EXTEND = "\u0e33\u0eb3\uff9e\uff9f"
-# Invisible characters inside words: soft hyphen, word joiner, byte order mark, marks of direction; and how many of them
-# in a row are looked past.
+# Invisible characters inside words (soft hyphen, word joiner, byte order mark, marks of direction), and the limit of
+# such characters in a row.
 _INVISIBLE = "\u00ad\u061c\u200e\u200f\u2060\ufeff"
 _MOST_INVISIBLE = 3
-# Skin tones; tag characters, which spell the flags of regions.
+# Skin tones, and tag characters, which spell the flags of regions.
 _FIRST_SKIN_TONE, _LAST_SKIN_TONE = "\U0001f3fb", "\U0001f3ff"
 _FIRST_TAG, _LAST_TAG = "\U000e0020", "\U000e007f"
 _FIRST_REGIONAL, _LAST_REGIONAL = "\U0001f1e6", "\U0001f1ff"
 
-# Words that join others, and answer nothing alone. "no", "can" or "both" are answers.
+# Words that only join others and cannot answer alone. "no", "can" and "both" can.
 _JOINING_WORDS = frozenset(
     re.findall(
         r"\w+",
@@ -39,14 +38,15 @@ _JOINING_WORDS = frozenset(
 # Stripped from words before these are compared; not the dash: "-a" is an option.
 _QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 
-# A mark that opens what no longer belongs to the text; a straight one opens after white space.
+# An opening mark at the end of a text; a straight quotation mark opens after white space.
 _OPENS_AT_END = re.compile(r"(?:[(\[{\u2018\u201c\u201e\u00ab]|\s[\"'`])$")
 
 
 def can_answer(text: str) -> bool:
-    """Whether a text can be an answer: it has a letter or digit, and a word that does not only join others.
+    """Whether a text can be an answer.
 
-    It does not end with a quotation mark or bracket that only opens, either.
+    It has a letter or digit, and a word that does not only join others. It does not end with an opening quotation mark
+    or bracket.
 
     >>> [can_answer(text) for text in ("by", '"', "-a", "no", "by 1843", "WHO", 'raises the "')]
     [False, False, True, True, True, True, False]
@@ -61,11 +61,11 @@ def can_answer(text: str) -> bool:
 
 
 def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
-    """A span of text, widened to the words in which it begins and ends, without white space at its ends.
+    """A span of text, widened to the words in which it starts and ends, without white space at its ends.
 
     Args:
-        start, end: code points, half-open; an end beyond the text means the text's end.
-        low, high: the limits of the widening; by default, those of the text.
+        start, end: code points, half-open; an end beyond the text is the end of the text.
+        low, high: the limits of the widening; by default, the start and end of the text.
 
     >>> whole_words("unhappiness rules", 2, 5)
     (0, 11)
@@ -86,7 +86,7 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 
 
 def _together(text: str, at: int) -> bool:
-    """Whether no span may begin or end between the code point `at` and the one before; both exist."""
+    """Whether no span may start or end between the code point `at` and the code point before it; both exist."""
     left, right = text[at - 1], text[at]
     if left.isascii() and right.isascii():
         return left.isalnum() and right.isalnum()
@@ -104,7 +104,7 @@ def _together(text: str, at: int) -> bool:
 
 
 def _seen(text: str, at: int, step: int) -> int:
-    """The place of the next visible character from `at` on, in direction `step`; it looks past a few only."""
+    """The offset of the next visible character from `at` in direction `step`, past a few invisible characters."""
     for _ in range(_MOST_INVISIBLE):
         if text[at] in _INVISIBLE and 0 <= at + step < len(text):
             at += step
@@ -112,7 +112,7 @@ def _seen(text: str, at: int, step: int) -> int:
 
 
 def _extends(character: str) -> bool:
-    """Whether a character is part of the one before it (grapheme extenders of Unicode's UAX #29, and joiners)."""
+    """Whether a character is part of the character before it (grapheme extenders of UAX #29, and joiners)."""
     return (
         unicodedata.category(character)[0] == "M"
         or character in _JOINERS
@@ -123,7 +123,7 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Whether a letter or digit may follow this character in one word: vowel signs and accents too, but not emoji."""
+    """Whether a letter or digit may follow this character in a word: also vowel signs and accents, but not emoji."""
     if character.isalnum():
         return True
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"

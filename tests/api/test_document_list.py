@@ -97,7 +97,7 @@ async def test_filters_list_count_and_remove(cluster: ScriptedCluster) -> None:
             filters = {"field": "lang", "operator": "==", "value": "en"}
             assert (await client.count_documents(filters=filters)).documents == 2
             assert await client.delete_documents(filters=filters, prefix="y") == Removal(2, True)
-            with pytest.raises(InvalidInput, match="all would go"):
+            with pytest.raises(InvalidInput, match="all documents would be removed"):
                 await client.delete_documents()
             with pytest.raises(InvalidInput, match="must look like"):
                 await client.delete_documents(filter="year")

@@ -49,7 +49,7 @@ async def kept(engine: Engine, question: str, **options: Any) -> AskResult | Non
 
 @asynccontextmanager
 async def noticed(engine: Engine) -> AsyncIterator[None]:
-    """Waits at the end until the engine knows of the changes of models or partitions made in the block."""
+    """Wait at the end until the engine has learned of the changes of models or partitions in the block."""
     before = engine.freshness.manifest_changes
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)

@@ -177,7 +177,7 @@ class ScriptedCluster:
             await node.store(self.default)
 
     async def load(self, model: Manifest) -> None:
-        """Put a model beside the default one."""
+        """Load a model next to the default one."""
         self.named[model.name] = model
         for node in self.nodes:
             await node.store(model, model.name)

@@ -139,7 +139,7 @@ async def test_cached_answers_of_other_shards_stand_while_one_is_down(cluster: S
         with pytest.raises(CacheMiss):
             await ask(engine, "What hunts mice?", coverage="partial", cache="only", timeout_ms=LONG_MS)
         assert not (await ask(engine, "What hunts mice?", coverage="partial", timeout_ms=LONG_MS)).answers
-        # and whoever wants all of the corpus cannot know what has changed there
+        # a question of the whole corpus cannot know what has changed there
         with pytest.raises(ShardDown):
             await ask(engine, QUESTION, timeout_ms=LONG_MS)
         # a write to the others still drops what it changes

@@ -24,7 +24,7 @@ SMALL = manifest("a")
 LARGE = replace(manifest("c", "large"), calibration=Calibration(1.0, 1.0))
 FIRST, SECOND = StageOptions(waves=WAVES), StageOptions(model="large", candidates=2)
 PLAN = (FIRST, SECOND)
-# The scripted readers of this file: the large one is sure of Bob, and of nobody else.
+# The scripted readers of this file: the large reader is sure of Bob only.
 TEXTS = ("Ada wrote programs.", "Bob and another wrote programs.", "Cyd and the others wrote programs.", "Dan wrote.")
 
 

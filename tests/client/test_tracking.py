@@ -1,4 +1,4 @@
-"""Subscriptions to a real server: a process knows of another's writes before it answers anything."""
+"""Subscriptions to a real server: a process learns of another process's writes before it answers anything."""
 
 from __future__ import annotations
 

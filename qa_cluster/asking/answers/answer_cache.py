@@ -1,8 +1,8 @@
-"""Whole answers kept on the shards, shared by all API processes: `answer:{t}:<digest>`.
+"""The answer cache: whole answers on the shards, shared by all processes: `answer:{t}:<digest>`.
 
-The indexes watch the questions of kept answers, and drop each with the first write that may change its answer
-(``docs/index.md``). A stored answer names the tokens by which the partitions watch its question. It is valid only while
-each of them still does, by that token.
+The indexes watch the questions of cached answers. A partition drops a question with the first write that may change its
+answer (``docs/index.md``). A cached answer names the tokens by which the partitions watch its question. It is valid
+only while every partition still watches the question by its token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from qa_cluster.scripts.calls import ScriptCall
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0
-# The shards begin to count before the service does, and neither may keep an answer that is not watched any more.
+# The partitions watch a question for longer than its answer is cached, because they start to count earlier.
 SLACK_SECONDS = 60
 
 _log = logging.getLogger(__name__)
@@ -44,9 +44,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """An answer from the cache: the JSON of its constant part, its age and how long it may still be used.
+    """An answer from the cache: the JSON of its constant part, its age and its remaining time to live.
 
-    `shards` are the names of those that have the documents it shows.
+    `shards` are the names of the shards that have the documents it shows.
     """
 
     body: bytes
@@ -57,7 +57,7 @@ class StoredAnswer:
 
 
 class Watches:
-    """The watched questions of one cluster. What cannot be watched is not kept; it is never an error."""
+    """The watched questions of one cluster. If a question cannot be watched, its answer is not cached."""
 
     def __init__(self, shards: Shards, partitions: int, ttl_seconds: int, drift: float) -> None:
         self._shards = shards
@@ -74,11 +74,11 @@ class Watches:
         chosen: Filter | None = None,
         collection: str = DEFAULT_COLLECTION,
     ) -> Mapping[str, int] | None:
-        """Have an answer's question watched: a token for each partition, or None when something has just changed.
+        """Have all partitions watch a question; return a token for each, or None if something has just changed.
 
         Args:
             digest: the name of the answer.
-            ranking: what it is made from.
+            ranking: the ranking from which the answer is made.
             asked, chosen, collection: see `watch_commands`.
         """
         commands = watch_commands(
@@ -87,7 +87,7 @@ class Watches:
         return await self._tokens(commands) if commands.keys() == set(partition_tags(self.partitions)) else None
 
     async def tokens(self, digest: str, collection: str = DEFAULT_COLLECTION) -> Mapping[str, int] | None:
-        """The tokens by which all partitions watch the question now; None when one does not."""
+        """The tokens by which all partitions watch the question now; None if one does not watch it."""
         tags = partition_tags(self.partitions)
         return await self._tokens({tag: ("QA.INDEX.WATCHED", index_key(tag, collection), digest) for tag in tags})
 
@@ -99,14 +99,14 @@ class Watches:
         except QAError as error:
             if str(error) != self._complaint:
                 self._complaint = str(error)
-                _log.warning("answers are not kept: %s", error)
+                _log.warning("answers are not cached: %s", error)
             return None
         self._complaint = ""
         return dict(zip(commands, replies, strict=True)) if all(replies) else None
 
 
 class AnswerCache:
-    """Reads and writes whole answers; a cache that fails is a miss, never an error."""
+    """Reads and writes whole answers; a failure of the cache is a miss, never an error."""
 
     def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int, most_bytes: int) -> None:
         self._shards = shards
@@ -117,11 +117,11 @@ class AnswerCache:
         self._stores: set[asyncio.Task[None]] = set()
 
     def set_partitions(self, partitions: int) -> None:
-        """The cluster has so many partitions from now on."""
+        """Expect this number of partitions from now on."""
         self._partitions = self.watches.partitions = partitions
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
-        """The answer of that name, if nothing has happened since that may change it."""
+        """The answer with this name, if nothing has changed since that may change it."""
         key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(
@@ -146,7 +146,7 @@ class AnswerCache:
         return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable), shards)
 
     def put(self, digest: str, body: bytes, tokens: Mapping[str, int], collection: str = DEFAULT_COLLECTION) -> None:
-        """Store an answer in the background; drop it when `MAX_STORES` stores are under way already."""
+        """Store an answer in the background; do not store it if `MAX_STORES` stores are in flight."""
         if len(self._stores) >= MAX_STORES:
             return
         value = {
@@ -175,6 +175,6 @@ class AnswerCache:
             _log.warning("answer cache cannot be written: %s", error or "no answer in time")
 
     async def aclose(self) -> None:
-        """Wait for the stores under way; each has a deadline."""
+        """Wait for the stores in flight; each has a timeout."""
         if self._stores:
             await asyncio.wait(self._stores)

@@ -177,7 +177,7 @@ class CitedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """The answers of a question, and the probability that there is none."""
+    """The answers of a question, and the probability that no answer is right."""
 
     answers: tuple[Answer, ...]
     answerable: bool

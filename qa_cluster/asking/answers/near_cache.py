@@ -1,7 +1,7 @@
-"""Keeps answers in this process: bounded in number, bytes and time; the least recently used entry goes first.
+"""The near cache: answers in this process, limited in number, bytes and time. It evicts the least recently used entry.
 
-`freshness` says when a write may have changed an answer, which is then discarded. An entry also belongs to a
-*generation* of the cluster, which moves with shards and models; an entry of another generation is never returned.
+`freshness` reports a write that invalidates an answer, and the answer is discarded. An entry also belongs to a
+*generation* of the cluster, which moves with shards and readers. An entry of another generation is never returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ENTRY_OVERHEAD_BYTES = 512
 
 @dataclass(slots=True)
 class NearEntry:
-    """A whole answer: the JSON of its constant part, its times, and the names of the shards that have its documents."""
+    """A whole answer: the JSON of its constant part, its times, and the names of the shards with its documents."""
 
     body: bytes
     etag: str
@@ -51,7 +51,7 @@ class NearCache:
         return len(self._entries)
 
     def get(self, digest: str, generation: int) -> NearEntry | None:
-        """The entry, if it is of this generation and has not expired."""
+        """The entry, if it belongs to this generation and has not expired."""
         entry = self._entries.get(digest)
         if entry is None:
             return None
@@ -73,7 +73,7 @@ class NearCache:
         answerable: bool,
         shards: frozenset[str] = frozenset(),
     ) -> None:
-        """Keep an answer that is `age_seconds` old and may be kept for `ttl_seconds` more at most."""
+        """Cache an answer that is `age_seconds` old, for at most `ttl_seconds` more."""
         size = len(body) + ENTRY_OVERHEAD_BYTES
         if size > self._max_bytes or self._max_entries == 0:
             return
@@ -89,20 +89,20 @@ class NearCache:
             self.evictions += 1
 
     def discard(self, digest: str) -> None:
-        """Forget one answer."""
+        """Discard one answer."""
         entry = self._entries.pop(digest, None)
         if entry is not None:
             self.bytes -= len(entry.body) + ENTRY_OVERHEAD_BYTES
 
     def clear(self) -> None:
-        """Forget all answers."""
+        """Discard all answers."""
         self._entries.clear()
         self.bytes = 0
 
     def age(self, entry: NearEntry) -> int:
-        """Seconds since the answer was made."""
+        """The age of the answer in seconds."""
         return int(self._clock() - entry.made)
 
     def ttl(self, entry: NearEntry) -> int:
-        """Seconds for which the entry is still kept."""
+        """The time until the entry expires, in seconds."""
         return max(0, int(entry.expires - self._clock()))

@@ -92,7 +92,7 @@ def flip_a_bit(file: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
-        ("reader.onnx", flip_a_bit, "damaged or of another export"),
+        ("reader.onnx", flip_a_bit, "damaged or from another export"),
         ("reader.onnx", Path.unlink, "cannot read model"),
         ("tokenizer.json", lambda file: file.write_text("{}"), "is not the tokenizer of"),
         ("tokenizer.json", Path.unlink, "tokenizer"),
