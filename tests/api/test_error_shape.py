@@ -194,7 +194,7 @@ async def test_an_unexpected_error_shows_no_cause(
         async def boom(*_: object) -> None:
             raise RuntimeError("secret cause")
 
-        monkeypatch.setattr("qa_cluster.asking.engine.Engine.ask", boom)
+        monkeypatch.setattr("qa_cluster.asking.asker.Asker.ask", boom)
         response = await client.get("/qa", params={"question": "Who?"}, headers={"x-request-id": "given-1"})
         assert "secret" not in response.text
         assert assert_problem(response, 500, "internal")["request_id"] == "given-1"

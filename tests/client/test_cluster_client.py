@@ -86,7 +86,7 @@ async def test_a_bulk_write_is_no_faster_than_the_shards(cluster: ScriptedCluste
         await shards.execute(key, "DEL", key)
         assert await writing == 2
         await shards.execute(key, "HSET", key, "", 10**6)
-        with pytest.raises(DeadlineExceeded, match="bytes of texts wait"):
+        with pytest.raises(DeadlineExceeded, match="bytes of pending texts"):
             await client.put_documents([Document("doc 0", "Three")], timeout=2)
 
 

@@ -151,7 +151,7 @@ async def test_a_collection_that_is_not_there_is_an_error_that_says_what_to_do(e
     for work in works:
         with pytest.raises(NotFound, match=said):
             await work
-    with pytest.raises(NotFound, match=r"no such collection: 'papers'; GET /collections and .* show which there are"):
+    with pytest.raises(NotFound, match=r"no such collection: 'papers'; GET /collections and .* show all collections"):
         await engine.collection_removal.run("papers", seconds=1)
 
 

@@ -160,7 +160,7 @@ async def test_a_filter_chooses_documents_to_list_and_to_count(engine: Engine) -
 async def test_what_is_chosen_is_removed_and_nothing_else(engine: Engine) -> None:
     await fill_years(engine)
     remove = partial(remove_all, engine.listing, engine.documents)
-    with pytest.raises(InvalidInput, match="all would go"):
+    with pytest.raises(InvalidInput, match="all documents would be removed"):
         await remove(DocumentChoice(), seconds=10)
     assert await remove(DocumentChoice.of("n/", filter="year<2010"), seconds=10) == Removal(10, True)
     assert await remove(DocumentChoice.of("n/", filter="year<2010"), seconds=10) == Removal(0, True)
@@ -204,7 +204,7 @@ async def test_wrong_cursors_are_refused(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="next_cursor"):  # the cursor belongs to another listing
         await engine.listing.page(cursor, choice=DocumentChoice("n/"))
     engine.listing.partitions = 24
-    with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, this one has 24"):
+    with pytest.raises(InvalidInput, match=f"{PARTITIONS} partitions, this cluster has 24"):
         await engine.listing.page(cursor)
 
 
