@@ -47,10 +47,10 @@ class Certificate:
     def renew_at_hangup(self) -> None:
         """Let SIGHUP renew it, from the event loop where one runs. Without this the signal ends the process."""
 
-        def hung_up(number: int, frame: FrameType | None) -> None:
+        def explain_closed(number: int, frame: FrameType | None) -> None:
             try:
                 asyncio.get_running_loop().call_soon_threadsafe(self.renew)
             except RuntimeError:  # the service is just starting or ending
                 self.renew()
 
-        signal.signal(signal.SIGHUP, hung_up)
+        signal.signal(signal.SIGHUP, explain_closed)

@@ -219,7 +219,7 @@ def answers_key(document: str, tag: str) -> str:
     return f"answers:{document_name(document)}:{{{tag}}}"
 
 
-def places_key(document: str, tag: str) -> str:
+def offsets_key(document: str, tag: str) -> str:
     """The key of a document's sentence offsets."""
     return f"places:{document_name(document)}:{{{tag}}}"
 
@@ -311,22 +311,22 @@ def pending_key(tag: str) -> str:
     return f"{PENDING_PREFIX}{{{tag}}}"
 
 
-def kept_key(tag: str) -> str:
+def sentence_answer_list_key(tag: str) -> str:
     """The key of the names of a partition's cached sentence answers, the oldest first: a sorted set."""
     return f"kept:{{{tag}}}"
 
 
-def kept_bytes_key(tag: str) -> str:
+def sentence_answer_bytes_key(tag: str) -> str:
     """The key of the total size of the cached sentence answers, in bytes."""
     return f"kept-bytes:{{{tag}}}"
 
 
-def whole_kept_key(tag: str) -> str:
+def whole_answer_list_key(tag: str) -> str:
     """The key of the names of a partition's cached whole answers, the oldest first: a sorted set."""
     return f"kept-whole:{{{tag}}}"
 
 
-def whole_kept_bytes_key(tag: str) -> str:
+def whole_answer_bytes_key(tag: str) -> str:
     """The key of the total size of the cached whole answers, in bytes."""
     return f"kept-whole-bytes:{{{tag}}}"
 

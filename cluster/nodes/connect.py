@@ -15,8 +15,8 @@ from redis.retry import Retry
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
-from qa_cluster.routing.cluster_place import ClusterPlace, place_of
-from qa_cluster.security.tls import hung_up, meaning
+from qa_cluster.routing.cluster_address import ClusterAddress, address_of
+from qa_cluster.security.tls import explain_closed, explain_failure
 from qa_cluster.topology import Address
 
 from .node import Node, nodes_of, primaries
@@ -54,17 +54,17 @@ class _TlsConnection(redis.SSLConnection):
         try:
             return self.context.wrap_socket(sock, server_hostname=self.host)
         except ssl.SSLError as error:
-            raise TlsRefused(f"{self.host}:{self.port}: {meaning(error)}") from error
+            raise TlsRefused(f"{self.host}:{self.port}: {explain_failure(error)}") from error
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
         """Log in; with TLS 1.3 a server refuses a client's certificate only then."""
         try:
             super().on_connect_check_health(check_health)
         except redis.exceptions.ConnectionError as error:
-            if found := meaning(error):
+            if found := explain_failure(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
             if type(error) is redis.exceptions.ConnectionError:  # it may have gone before its alert could be read
-                raise _HungUp(f"{self.host}:{self.port}: {hung_up(error, tls=True)}") from error
+                raise _HungUp(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
             raise
 
 
@@ -89,8 +89,8 @@ def _driver() -> redis.DriverInfo:
     return redis.DriverInfo()
 
 
-def _place(settings: Settings, url: str) -> ClusterPlace:
-    return place_of(replace(settings, cluster_url=url))
+def _place(settings: Settings, url: str) -> ClusterAddress:
+    return address_of(replace(settings, cluster_url=url))
 
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
@@ -130,10 +130,10 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
 
 def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
     """Why a server could not be reached, in words without its address."""
-    if found := meaning(error):
+    if found := explain_failure(error):
         return found
     if ended := _ENDED.match(str(error)):
-        return hung_up(ConnectionError(ended[1]), tls=tls)
+        return explain_closed(ConnectionError(ended[1]), tls=tls)
     refused = _REFUSED.match(str(error))
     return refused[1] if refused else str(error)
 

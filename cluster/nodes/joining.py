@@ -15,7 +15,7 @@ import redis
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.topology import Address
 
 from .all_shards import OnStep
@@ -59,7 +59,7 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
 
 def _addresses(settings: Settings) -> list[Address]:
     """The servers of the settings; as many as shards and replicas, each once."""
-    found = list(place_of(settings).seeds)
+    found = list(address_of(settings).seeds)
     wanted = settings.shards * (1 + settings.replicas)
     if len(set(found)) != len(found) or len(found) != wanted:
         raise ConfigError(

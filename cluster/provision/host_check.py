@@ -22,7 +22,7 @@ import redis
 from qa_cluster import __version__
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, QAError
-from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.security.passwords import without_passwords
 from qa_cluster.topology import Address
 
@@ -81,7 +81,7 @@ def check_host(plan: HostPlan) -> Iterator[Check]:
     if settings.cluster_url:
         checks += [
             (f"server {address}", lambda address=address: _other(plan, address))  # type: ignore[misc]
-            for address in place_of(settings).seeds
+            for address in address_of(settings).seeds
         ]
     missing = False
     for what, look in checks:

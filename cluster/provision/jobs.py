@@ -21,7 +21,7 @@ from redis.retry import Retry
 
 from qa_cluster.config import Loaded, Settings
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
-from qa_cluster.routing.cluster_place import credentials_of
+from qa_cluster.routing.cluster_address import credentials_of
 
 from ..nodes.polling import HEAVY_POLL_SECONDS, POLL_SECONDS
 from ..servers import server_process

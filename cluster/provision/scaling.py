@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError
-from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.routing.cluster_address import address_of
 
 from ..nodes import resharding
 from ..nodes.all_shards import OnStep
@@ -67,7 +67,7 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
 
 def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClient]:
     """All nodes that are up, in the order of their folders, with a client for each."""
-    addresses = place_of(replace(settings, cluster_url=url)).seeds
+    addresses = address_of(replace(settings, cluster_url=url)).seeds
     clients = [stack.enter_context(server_client(settings, url, address)) for address in addresses]
     # Only a node itself reports which of its slots are moving.
     return [(next(node for node in nodes_of(client) if "myself" in node.flags), client) for client in clients]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from qa_cluster.errors import ConfigError, ProtocolError
-from qa_cluster.security.tls import OwnServer, meaning
+from qa_cluster.security.tls import OwnServer, explain_failure
 
 PROTOCOL_VERSION = 7
 STANDALONE_ID = "0" * 40
@@ -95,7 +95,9 @@ class Start:
 
 def refused_by_tls(error: BaseException) -> ProtocolError:
     """The error of a worker that cannot connect to its own server by TLS."""
-    return ProtocolError(f"the worker and its own server do not come together by TLS: {meaning(error) or error}")
+    return ProtocolError(
+        f"the worker and its own server do not come together by TLS: {explain_failure(error) or error}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

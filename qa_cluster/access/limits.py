@@ -72,7 +72,7 @@ class KeyUse:
         self._lease_ms = ceil(lease_seconds * 1000)
         self._prefix = os.urandom(6).hex()
         self._numbers = count(1)
-        self._here: dict[str, _Here] = {}
+        self._here: dict[str, _LocalCounts] = {}
 
     async def begin(self, key: ApiKey) -> Use:
         """Count a request that starts; a refused request does not count. Call `end` after it."""
@@ -86,7 +86,7 @@ class KeyUse:
             here = True
             if key.id not in self._here:
                 _log.warning("this service counts the requests of key %s on its own now: %s", key.id, error)
-            reply = self._here.setdefault(key.id, _Here()).begin(rate, most)
+            reply = self._here.setdefault(key.id, _LocalCounts()).begin(rate, most)
         else:
             here = False
             self._here.pop(key.id, None)
@@ -149,7 +149,7 @@ class KeyUse:
             raise DeadlineExceeded(f"the shard that counts did not respond in {COUNT_SECONDS:g} s") from error
 
 
-class _Here:
+class _LocalCounts:
     """The counts of this process while the shard is unavailable; it counts as `begin_api_use.lua` does."""
 
     def __init__(self) -> None:

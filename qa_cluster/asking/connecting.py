@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from qa_cluster.config import Settings
 from qa_cluster.reading.plan import StageOptions
-from qa_cluster.routing.cluster_place import place_of
+from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 
@@ -30,7 +30,7 @@ class Target:
 
 def target_of(settings: Settings) -> Target:
     """The cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
-    place = place_of(settings)
+    place = address_of(settings)
     return Target(place.seeds, place.login, _engine_options(settings))
 
 

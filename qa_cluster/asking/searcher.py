@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 
-from qa_cluster.documents.places import Placed
+from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.stored import FoundDocument, parse_hits, read_hits
 from qa_cluster.errors import DeadlineExceeded
 from qa_cluster.keys import SentenceRef, parse_sentence
@@ -31,7 +31,7 @@ from .collections import Collections
 from .questions import AskLimits, SearchOptions, check_search
 
 # A document, and what was fetched from it for one ranked sentence: the sentence and its neighbours.
-_Fetched = tuple[FoundDocument | None, Sequence[Placed]]
+_Fetched = tuple[FoundDocument | None, Sequence[LocatedSentence]]
 NOTHING: _Fetched = (None, ())
 
 # One script reads at most so many sentences, neighbours included: it then blocks its shard for less than a millisecond.

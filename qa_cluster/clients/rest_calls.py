@@ -30,7 +30,7 @@ from qa_cluster.errors import (
     QueueFull,
 )
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
-from qa_cluster.security.tls import meaning
+from qa_cluster.security.tls import explain_failure
 from qa_cluster.types import CollectionEntry, Document
 
 TIMEOUT_SECONDS = 30.0
@@ -235,7 +235,7 @@ def retry_pause(
 
 def unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:
     """The error of a service that cannot be reached."""
-    if found := meaning(lost, of_service=True):
+    if found := explain_failure(lost, of_service=True):
         return ClusterError(f"the service at {url} cannot be reached: {found}")
     hint = ": is it running (`qa-cluster serve`)?" if isinstance(lost, httpx.ConnectError) else ""
     return ClusterError(f"the service at {url} cannot be reached ({lost}, {tries} tries){hint}")

@@ -19,8 +19,8 @@ from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.shard_functions import SENTENCE_ANSWERS_MB
 
 from .metadata_limits import fault_of
-from .places import Placed, cut
 from .sentence_limit import MAX_SENTENCES, end_of_limit
+from .sentence_offsets import LocatedSentence, cut_sentences
 from .unicode import is_unicode
 
 MAX_ID_BYTES = 512
@@ -103,8 +103,8 @@ class SentenceRecord:
     document_id: str
     title: str
     answer: str
-    left: tuple[Placed, ...] = ()
-    right: tuple[Placed, ...] = ()
+    left: tuple[LocatedSentence, ...] = ()
+    right: tuple[LocatedSentence, ...] = ()
     blocks: tuple[bytes, ...] = ()
     first_block: int = 0
     metadata: str = ""
@@ -121,7 +121,7 @@ class FoundDocument:
     version: str
     title: str
     metadata: str
-    passages: tuple[tuple[Placed, ...], ...]
+    passages: tuple[tuple[LocatedSentence, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class DeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class IndexedText:
-    """What indexing needs of a text: `places` is the result of `pack_places`, `packed` of `pack_sentences`.
+    """What indexing needs of a text: `offsets` is the result of `pack_offsets`, `packed` of `pack_sentences`.
 
     A long text has `parts` instead, each with the number of its sentences.
     """
@@ -162,7 +162,7 @@ class IndexedText:
     splitter: str
     analyzer: str
     sentences: int
-    places: bytes
+    offsets: bytes
     packed: bytes
     parts: tuple[tuple[int, bytes], ...] = ()
 
@@ -266,7 +266,7 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
     return (
         keys.paragraphs_key(document, tag),
         keys.document_key(document, tag),
-        keys.places_key(document, tag),
+        keys.offsets_key(document, tag),
         keys.tokens_key(document, tag),
         keys.sentence_key(document, tag),
         keys.answers_key(document, tag),
@@ -368,7 +368,7 @@ def index_document(
     A document that was sent in parts is open at `place` in the index: the script commits it, or aborts it if it is
     stale. The document is no longer pending unless it has changed since the change note `note` (`read_note`).
     """
-    args = (version, made.splitter, made.analyzer, made.sentences, made.places, fields, made.packed, place, note)
+    args = (version, made.splitter, made.analyzer, made.sentences, made.offsets, fields, made.packed, place, note)
     return ScriptCall("index_document", document_keys(document, tag), args)
 
 
@@ -397,7 +397,7 @@ def read_sentence(
     name = (sentence.document, sentence.tag)
     names = (
         keys.paragraphs_key(*name),
-        keys.places_key(*name),
+        keys.offsets_key(*name),
         keys.document_key(*name),
         keys.tokens_key(*name),
         keys.sentence_key(*name),
@@ -421,7 +421,7 @@ def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRe
     if not width:
         start = _blob(records).decode()
         return SentenceRecord(index, _text(text), int(start or 0), *names, metadata=_text(metadata))
-    found = list(cut(int(first), int(width), _blob(records), _blob(text)))
+    found = list(cut_sentences(int(first), int(width), _blob(records), _blob(text)))
     own = found[index - int(first)]
     if own is None:
         return None
@@ -439,7 +439,7 @@ def parse_sentence_record(index: int, reply: Sequence[Any] | None) -> SentenceRe
     )
 
 
-def _is_there(placed: Placed | None) -> bool:
+def _is_there(placed: LocatedSentence | None) -> bool:
     return placed is not None
 
 
@@ -452,7 +452,7 @@ def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) ->
     """Fetch sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
     names = (
         keys.paragraphs_key(document, tag),
-        keys.places_key(document, tag),
+        keys.offsets_key(document, tag),
         keys.document_key(document, tag),
         keys.epoch_key(tag, keys.document_name(document).collection),
         keys.flight_key(tag),
@@ -476,11 +476,11 @@ def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:
     )
 
 
-def _stretch(width: int, passage: Sequence[Any]) -> tuple[Placed, ...]:
+def _stretch(width: int, passage: Sequence[Any]) -> tuple[LocatedSentence, ...]:
     if not passage:
         return ()
     first, records, text = passage
-    return tuple(filter(None, cut(int(first), width, _blob(records), _blob(text))))
+    return tuple(filter(None, cut_sentences(int(first), width, _blob(records), _blob(text))))
 
 
 def store_answer(
@@ -502,13 +502,13 @@ def store_answer(
     own = keys.answer_key(sentence, question, model)
     names = (
         keys.paragraphs_key(*name),
-        keys.places_key(*name),
+        keys.offsets_key(*name),
         keys.document_key(*name),
         keys.sentence_key(*name),
         own,
         keys.answers_key(*name),
-        keys.kept_key(sentence.tag),
-        keys.kept_bytes_key(sentence.tag),
+        keys.sentence_answer_list_key(sentence.tag),
+        keys.sentence_answer_bytes_key(sentence.tag),
         keys.flight_key(sentence.tag),
     )
     most = min(MAX_ANSWERS, MAX_ANSWER_NAMES_BYTES // len(own.encode()))
@@ -518,7 +518,11 @@ def store_answer(
 
 def drop_answers(tag: str, names: tuple[str, ...]) -> ScriptCall:
     """Delete cached answers of a partition by their keys; the reply is the number of deleted answers."""
-    return ScriptCall("drop_answers", (keys.kept_key(tag), keys.kept_bytes_key(tag), keys.flight_key(tag), *names), ())
+    return ScriptCall(
+        "drop_answers",
+        (keys.sentence_answer_list_key(tag), keys.sentence_answer_bytes_key(tag), keys.flight_key(tag), *names),
+        (),
+    )
 
 
 RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "analyzer")

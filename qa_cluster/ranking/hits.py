@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from qa_cluster.documents.places import Placed
+from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.source_map import read_map, shown_metadata
 from qa_cluster.documents.stored import FoundDocument
 from qa_cluster.errors import ClusterError
@@ -27,7 +27,7 @@ LIGHTEST_WEIGHT = 0.02
 def hit_of(
     candidate: Candidate,
     document: FoundDocument | None,
-    around: Sequence[Placed],
+    around: Sequence[LocatedSentence],
     terms: Sequence[str],
     epochs: Mapping[str, int],
     *,
@@ -81,10 +81,10 @@ def earns(text: str, terms: Sequence[str], weights: Sequence[float], fields: Map
     )
 
 
-def passage_around(own: Placed, around: Sequence[Placed]) -> Passage:
+def passage_around(own: LocatedSentence, around: Sequence[LocatedSentence]) -> Passage:
     """A sentence with its neighbours, up to a gap; each white-space character between them becomes a space.
 
-    >>> one, two = Placed(0, "A cat.", 3), Placed(1, "It ran.", 11)
+    >>> one, two = LocatedSentence(0, "A cat.", 3), LocatedSentence(1, "It ran.", 11)
     >>> passage_around(two, [one, two])
     Passage(text='A cat.  It ran.', start=3, end=18)
     """

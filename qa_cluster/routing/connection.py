@@ -17,7 +17,7 @@ from typing import Any
 import hiredis
 
 from qa_cluster.errors import ClusterError, ReplyError
-from qa_cluster.security.tls import ALERT, SPEAKS_TLS, hung_up, meaning
+from qa_cluster.security.tls import ALERT, SPEAKS_TLS, explain_closed, explain_failure
 
 from .on_behalf import CLIENT_NAME
 
@@ -98,10 +98,10 @@ class Connection(asyncio.Protocol):
             raise NoReply(f"{host}:{port} did not answer in {login.connect_timeout_seconds:g} s") from error
         except OSError as error:
             raise ConnectionLost(
-                f"cannot connect to {host}:{port}: {meaning(error) or error.strerror or error}"
+                f"cannot connect to {host}:{port}: {explain_failure(error) or error.strerror or error}"
             ) from error
         except ConnectionLost as error:  # with TLS 1.3, a server refuses a client's certificate after the handshake
-            why = hung_up(error, tls=login.tls is not None)
+            why = explain_closed(error, tls=login.tls is not None)
             raise ConnectionLost(f"cannot connect to {host}:{port}: {why}") from error
         except ReplyError as error:
             raise ClusterError(

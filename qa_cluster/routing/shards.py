@@ -76,7 +76,7 @@ class ShardPool:
         self._under_way: set[asyncio.Future[Connection]] = set()
         self._busy: set[Connection] = set()
 
-    def give_up(self, why: str) -> None:
+    def fail_all(self, why: str) -> None:
         """Fail all commands in flight, and new commands until `resume`: the server is down."""
         self._down = why
         for opening in self._under_way:
@@ -103,7 +103,7 @@ class ShardPool:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or not task.cancelling():
-                self._check()  # `give_up` ended it, not the caller
+                self._check()  # `fail_all` ended it, not the caller
             raise
         finally:
             self._under_way.discard(opening)
@@ -271,7 +271,7 @@ class Shards:
         if not any(shard.address == address for shard in self.all):
             return
         self._down[address] = why
-        self.pool(address).give_up(why)
+        self.pool(address).fail_all(why)
 
     def mark_up(self, address: Address) -> None:
         """Mark a server as up."""

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 # The files that precede several scripts.
 _SHARED = {
-    "kept": (
+    "answer_lists": (
         "put_document",
         "delete_document",
         "index_document",
@@ -24,7 +24,7 @@ _SHARED = {
         "drop_answers",
     ),
     "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences", "settle_note"),
-    "places": ("read_sentence", "read_hits", "store_answer"),
+    "sentence_offsets": ("read_sentence", "read_hits", "store_answer"),
 }
 
 

@@ -12,6 +12,6 @@ for i = 4, #KEYS do
   local list = KEYS[i]:match('^answer:') and whole or names
   list[#list + 1] = KEYS[i]
 end
-forget_kept(TAG, names)
-forget_listed('kept-whole:' .. TAG, 'kept-whole-bytes:' .. TAG, whole)
+unlist_sentence_answers(TAG, names)
+unlist('kept-whole:' .. TAG, 'kept-whole-bytes:' .. TAG, whole)
 return removed

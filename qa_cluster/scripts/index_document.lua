@@ -3,7 +3,7 @@
 -- them; for a document that came in parts, its place in the index instead of the last two; then the change note that
 -- the text includes (keys.lua).
 -- Reply: status (stored, stale).
-local version, splitter, places, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
+local version, splitter, offsets, place = ARGV[1], ARGV[2], ARGV[5], ARGV[8]
 local record = redis.call('HMGET', DOCUMENT, 'version', 'splitter')
 if record[1] ~= version then
   if place ~= '' then
@@ -20,13 +20,13 @@ else
     return string.find(reply.err, 'is not open', 1, true) and {'stale'} or reply
   end
 end
-if record[2] ~= splitter and redis.call('GET', PLACES) ~= places then
+if record[2] ~= splitter and redis.call('GET', OFFSETS) ~= offsets then
   -- Tokens and answers were computed from the previous sentences.
   redis.call('UNLINK', TOKENS)
   drop_answers()
 end
 
-redis.call('SET', PLACES, places)
+redis.call('SET', OFFSETS, offsets)
 -- These sentences and fields were written by a client that stores sentences without a document.
 redis.call('UNLINK', SENTENCE)
 redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt')

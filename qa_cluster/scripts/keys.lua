@@ -1,7 +1,7 @@
 -- Shared by all document scripts: their keys, which are in one slot, and the removal of what was derived from a
 -- version.
 -- KEYS are the result of `documents.stored.document_keys`. No removal takes longer for a longer document.
-local PARAGRAPHS, DOCUMENT, PLACES, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local PARAGRAPHS, DOCUMENT, OFFSETS, TOKENS, SENTENCE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local ANSWERS, INDEX, PENDING, EPOCH = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 -- The name of the document in keys and in the hash of pending documents.
 local NAME, TAG = DOCUMENT:match('^document:(.*):({[^{}]+})$')
@@ -30,7 +30,7 @@ local function drop_answers()
   for first = 1, #names, CHUNK do
     local some = {unpack(names, first, math.min(first + CHUNK - 1, #names))}
     redis.call('UNLINK', unpack(some))
-    forget_kept(TAG, some)
+    unlist_sentence_answers(TAG, some)
   end
   redis.call('UNLINK', ANSWERS)
 end
@@ -62,6 +62,6 @@ end
 -- Removes the document from the index, and everything derived from its text.
 local function drop_version()
   redis.call('QA.INDEX.DEL', INDEX, ID)
-  redis.call('UNLINK', PLACES, TOKENS, SENTENCE)
+  redis.call('UNLINK', OFFSETS, TOKENS, SENTENCE)
   drop_answers()
 end

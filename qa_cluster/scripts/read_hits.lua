@@ -8,13 +8,13 @@ local record = redis.call('HMGET', KEYS[3], 'version', 'title', 'metadata')
 if not record[1] then
   return false
 end
-local width, count = places()
+local width, count = offsets()
 local passages = {}
 for a = 2, #ARGV do
   local index, passage = tonumber(ARGV[a]), {}
   if index < count then
     local first = math.max(index - AROUND, 0)
-    local found, text = stretch(width, first, math.min(index + AROUND, count - 1))
+    local found, text = sentences_between(width, first, math.min(index + AROUND, count - 1))
     passage = {first, found, text}
   end
   passages[#passages + 1] = passage

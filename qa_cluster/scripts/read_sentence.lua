@@ -8,7 +8,7 @@
 -- without a document) is returned alone, with its first code point instead of records.
 local INDEX, AROUND, BLOCK = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local answer = redis.call('GETRANGE', KEYS[6], 0, -1)
-local width, count = places()
+local width, count = offsets()
 local record = redis.call('HMGET', KEYS[3], 'version', 'id', 'title')
 local metadata = ARGV[4] == '1' and redis.call('HGET', KEYS[3], 'metadata') or ''
 
@@ -25,7 +25,7 @@ if INDEX >= count or not record[1] then
   return false
 end
 local first, last = math.max(INDEX - AROUND, 0), math.min(INDEX + AROUND, count - 1)
-local found, text = stretch(width, first, last)
+local found, text = sentences_between(width, first, last)
 local block, blocks = math.floor(first / BLOCK), {}
 if redis.call('EXISTS', KEYS[4]) == 1 then
   for number = block, math.floor(last / BLOCK) do

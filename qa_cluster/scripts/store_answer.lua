@@ -14,12 +14,12 @@ local function no_answer_of_its_document(answer)
   redis.call('SREM', 'answers:' .. answer:match('^bertqa[^{]*{[^}]+}_([^{}]*:{[^}]+}):'), answer)
 end
 
-local width, count = places()
+local width, count = offsets()
 local index, text = tonumber(ARGV[2]), nil
 if width == 0 then
   text = redis.call('HGET', KEYS[4], ARGV[2])
 elseif index < count then
-  text = select(2, stretch(width, index, index))
+  text = select(2, sentences_between(width, index, index))
 end
 if (redis.call('HGET', KEYS[3], 'version') or '') ~= ARGV[1] or text ~= ARGV[3] then
   return 0
@@ -27,16 +27,16 @@ end
 for _, key in ipairs(redis.call('SRANDMEMBER', ANSWERS, PRUNE)) do
   if redis.call('EXISTS', key) == 0 then
     redis.call('SREM', ANSWERS, key)
-    forget_kept(TAG, {key})
+    unlist_sentence_answers(TAG, {key})
   end
 end
 if redis.call('SCARD', ANSWERS) >= tonumber(ARGV[6]) then
   local gone = redis.call('SPOP', ANSWERS, PRUNE)
   redis.call('UNLINK', unpack(gone))
-  forget_kept(TAG, gone)
+  unlist_sentence_answers(TAG, gone)
 end
 if redis.call('EXISTS', ANSWER) == 0 then
-  forget_kept(TAG, {ANSWER})
+  unlist_sentence_answers(TAG, {ANSWER})
   -- Three keys contain the name of the answer: its own key and both sets.
   list_newest(KEPT, KEPT_BYTES, ANSWER, 3 * #ANSWER + #ARGV[4], tonumber(ARGV[7]), no_answer_of_its_document)
 end

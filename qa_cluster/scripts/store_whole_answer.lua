@@ -4,7 +4,7 @@
 -- answers.
 local ANSWER, LIST, SUM = KEYS[1], KEYS[2], KEYS[3]
 
-forget_listed(LIST, SUM, {ANSWER})
+unlist(LIST, SUM, {ANSWER})
 list_newest(LIST, SUM, ANSWER, 2 * #ANSWER + #ARGV[1], tonumber(ARGV[3]), function() end)
 redis.call('SET', ANSWER, ARGV[1], 'EX', ARGV[2])
 return 1

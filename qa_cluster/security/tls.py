@@ -153,16 +153,16 @@ def judge(
     try:
         _handshake(client, server, host if theirs.check_hostname else None)
     except ssl.SSLError as error:
-        return meaning(error) or str(error)
+        return explain_failure(error) or str(error)
     return ""
 
 
-def meaning(error: BaseException | None, *, of_service: bool = False) -> str:
+def explain_failure(error: BaseException | None, *, of_service: bool = False) -> str:
     """Explain a failed connection and what to do, in one line; empty if TLS is not the cause.
 
     The explanation is about a server of the cluster or, with `of_service`, about the REST service.
 
-    >>> meaning(OSError("no route"))
+    >>> explain_failure(OSError("no route"))
     ''
     """
     chain = []
@@ -182,9 +182,9 @@ def meaning(error: BaseException | None, *, of_service: bool = False) -> str:
     return ""
 
 
-def hung_up(error: BaseException, *, tls: bool) -> str:
+def explain_closed(error: BaseException, *, tls: bool) -> str:
     """Explain that a server closed the connection before it replied to the login."""
-    if found := meaning(error):
+    if found := explain_failure(error):
         return found
     hint = (
         "if it requires a client certificate, name a certificate of its authority in 'cluster_tls_cert' and"

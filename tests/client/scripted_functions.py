@@ -14,7 +14,7 @@ from typing import Any
 
 from qa_cluster import keys
 from qa_cluster.documents import stored
-from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.source_map import filter_metadata
 from qa_cluster.models.bundle import default_reader
 from qa_cluster.ranking.fields import fields_of
@@ -64,7 +64,7 @@ async def split(shard: Connection) -> None:
         about = json.loads(metadata)
         sentences = [text[start:end] for start, end in spans]
         packed = pack_sentences(sentences, fields_of(title.decode(), about, [start for start, _ in spans]))
-        made = stored.IndexedText("", "", len(spans), pack_places(text, spans), packed)
+        made = stored.IndexedText("", "", len(spans), pack_offsets(text, spans), packed)
         call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
         await shard.execute(*call.command())
 

@@ -54,10 +54,10 @@ async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: Scrip
         await ask(engine, last)
         await eventually_async(lambda: in_shards(engine, last))
         for tag in keys.partition_tags(PARTITIONS):
-            whole = keys.whole_kept_key(tag)
+            whole = keys.whole_answer_list_key(tag)
             listed = await engine.shards.execute(whole, "ZRANGE", whole, "0", "-1", "WITHSCORES")
             sizes = {name.decode(): int(score) % 2**20 for name, score in listed}
-            sums = keys.whole_kept_bytes_key(tag)
+            sums = keys.whole_answer_bytes_key(tag)
             assert limit * 0.7 < sum(sizes.values()) == int(await engine.shards.execute(sums, "GET", sums)) <= limit
             assert sizes.keys() == {name for name in await answers_in(cluster) if f"{{{tag}}}" in name}
             for name, size in sizes.items():

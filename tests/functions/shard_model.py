@@ -8,7 +8,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.documents import stored
-from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.documents.stored import IndexedText
 from qa_cluster.ranking.postings import pack_sentences
@@ -53,7 +53,7 @@ def index(client: redis.Redis, document_id: str, version: str, text: str, splitt
     """Index a document as that splitter cuts it; the status."""
     spans = spans_of(text, splitter)
     packed = pack_sentences([text[a:b] for a, b in spans])
-    made = IndexedText(splitter, "1", len(spans), pack_places(text, spans), packed)
+    made = IndexedText(splitter, "1", len(spans), pack_offsets(text, spans), packed)
     return str(run(client, stored.index_document(document_id, TAG, version, made, b""))[0])
 
 

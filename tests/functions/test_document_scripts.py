@@ -14,7 +14,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.documents import stored
-from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.documents.stored import IndexedText
 from qa_cluster.ranking.postings import pack_sentences
@@ -78,7 +78,7 @@ def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
 def test_of_what_a_commit_refuses_only_what_has_gone_is_taken_for_stale(client: redis.Redis) -> None:
     """To try again mends nothing else, so the worker must hear of it."""
     version, index, spans = shard.put(client, "d", TEXT).version, keys.index_key(TAG), split_sentences(TEXT)
-    made = IndexedText("1", "1", len(spans), pack_places(TEXT, spans), b"")
+    made = IndexedText("1", "1", len(spans), pack_offsets(TEXT, spans), b"")
     place = str(shard.command(client, "QA.INDEX.BEGIN", index, "d", b""))
     before = contents(client)
     commit = partial(stored.index_document, "d", TAG, version, made, b"")
@@ -199,7 +199,7 @@ def test_a_change_that_a_worker_has_not_read_goes_on_to_wait(client: redis.Redis
     put = shard.put(client, "d", TEXT)
     spans = shard.spans_of(TEXT, "1")
     packed = pack_sentences([TEXT[a:b] for a, b in spans])
-    made = IndexedText("1", "1", len(spans), pack_places(TEXT, spans), packed)
+    made = IndexedText("1", "1", len(spans), pack_offsets(TEXT, spans), packed)
     noted = waiting(client)["d"]
     for amount in (noted, 1):
         client.hset(keys.pending_key(TAG), mapping={"d": amount + 1, "": amount + 1})
@@ -330,8 +330,8 @@ def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
     assert max(sizes) <= limit < max(sizes) + 20_000
     names = set(client.scan_iter("bertqa*", 5000))
     assert names == set().union(*(client.smembers(keys.answers_key(name, TAG)) for name in versions))
-    assert names == set(client.zrange(keys.kept_key(TAG), 0, -1))
-    assert int(client.get(keys.kept_bytes_key(TAG)) or 0) == sizes[-1]
+    assert names == set(client.zrange(keys.sentence_answer_list_key(TAG), 0, -1))
+    assert int(client.get(keys.sentence_answer_bytes_key(TAG)) or 0) == sizes[-1]
     newest = {key.split("_q")[1].split(":")[0] for key in names}
     assert newest == {str(number) for number in range(1500 - len(names), 1500)}
     assert all(client.exists(keys.paragraphs_key(name, TAG), keys.document_key(name, TAG)) == 2 for name in versions)
@@ -342,13 +342,13 @@ def test_answers_that_have_gone_by_themselves_give_way_first(client: redis.Redis
     for number in range(300):
         shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
         client.delete(keys.answer_key(keys.SentenceRef("d", TAG, 0), f"q{number}"))
-    assert client.zcard(keys.kept_key(TAG)) == 1
+    assert client.zcard(keys.sentence_answer_list_key(TAG)) == 1
     for _ in range(5):  # the same answer again counts once
         shard.store_answer(client, "d", "again", (0, version, "A cat sat on the mat."), "{}")
-    assert client.zcard(keys.kept_key(TAG)) == 1
-    assert int(client.get(keys.kept_bytes_key(TAG)) or 0) < 700
+    assert client.zcard(keys.sentence_answer_list_key(TAG)) == 1
+    assert int(client.get(keys.sentence_answer_bytes_key(TAG)) or 0) < 700
     shard.delete(client, "d")
-    assert not client.exists(keys.kept_key(TAG), keys.kept_bytes_key(TAG))
+    assert not client.exists(keys.sentence_answer_list_key(TAG), keys.sentence_answer_bytes_key(TAG))
 
 
 def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:

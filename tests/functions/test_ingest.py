@@ -105,7 +105,7 @@ def make_earlier(shards: Shards, name: str, text: str, spans: list[tuple[int, in
     here = tag(name)
     document = keys.document_key(name, here)
     packed = pack_sentences([text[a:b] for a, b in spans])
-    shards.client.delete(keys.places_key(name, here), keys.layout_key(here))
+    shards.client.delete(keys.offsets_key(name, here), keys.layout_key(here))
     shards.client.hdel(document, "analyzer", "splitter")
     shards.client.hset(document, mapping={"spans": json.dumps(spans), "sentences": len(spans), "tokenizer": "1-2"})
     if splitter:
@@ -220,7 +220,7 @@ def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Sh
     shards.put("beside", "Geckos eat crickets.")
     shards.wait_tokenized("beside")
     assert shards.ranked_documents("geckos") == ["beside"]
-    assert not shards.client.exists(keys.places_key("endless", tag("endless")))
+    assert not shards.client.exists(keys.offsets_key("endless", tag("endless")))
 
     def said() -> bool:
         registrations = repr(shards.on(shards.node_of(key), "RG.DUMPREGISTRATIONS"))

@@ -42,7 +42,7 @@ def test_all_keys_of_a_document_are_in_the_slot_of_its_partition(document_id: st
         keys.document_key(document_id, tag),
         keys.sentence_key(document_id, tag),
         keys.answers_key(document_id, tag),
-        keys.places_key(document_id, tag),
+        keys.offsets_key(document_id, tag),
         keys.tokens_key(document_id, tag),
         keys.answer_key(sentence, "Who {is} this?"),
         keys.index_key(tag),

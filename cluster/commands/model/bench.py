@@ -12,7 +12,7 @@ from qa_cluster.errors import ConfigError
 from ...readers import reader_bench, reader_listing
 from ...terminal import console, tables
 from ..shared_options import Json
-from .place import place_of
+from .place import address_of
 
 
 def bench(
@@ -30,7 +30,7 @@ def bench(
 
     Example: qa-cluster model bench my-reader --rounds 100
     """
-    settings, place = place_of(context, 60.0)
+    settings, place = address_of(context, 60.0)
     found = reader_listing.listing(place)
     defaults = {entry.name for entries in found.values() for entry in entries if entry.default}
     if not name and len(defaults) != 1:

@@ -10,7 +10,7 @@ from ...readers import reader_listing
 from ...readers.shard_readers import ShardReader
 from ...terminal import console, tables
 from ..shared_options import Json
-from .place import Timeout, place_of
+from .place import Timeout, address_of
 
 
 def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 30.0) -> None:
@@ -18,7 +18,7 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
 
     Example: qa-cluster model list --json | jq -r '.[] | select(.default) | .name'
     """
-    _, place = place_of(context, timeout)
+    _, place = address_of(context, timeout)
     found = reader_listing.listing(place)
     rows = summary(found)
     for name, addresses in reader_listing.parts(place, found).items():

@@ -17,7 +17,7 @@ from ...readers.reader_files import budget_of, read_reader
 from ...servers.signals import until_signal
 from ...terminal import console
 from ..shared_options import audit_of
-from .place import TIMEOUT_SECONDS, Timeout, place_of
+from .place import TIMEOUT_SECONDS, Timeout, address_of
 
 
 def load(  # noqa: PLR0917 - one parameter is one option
@@ -57,7 +57,7 @@ def load(  # noqa: PLR0917 - one parameter is one option
         qa-cluster model load --context-tokens 128
     """
     audit = audit_of(context)
-    settings, place = place_of(context, timeout)
+    settings, place = address_of(context, timeout)
     budget = budget_of(settings) if context_tokens is None else context_tokens
     reader = read_reader(folder or bundled_reader(), budget, name)
     _need_functions(settings, place.url)

@@ -18,7 +18,7 @@ LoadedName = Annotated[str, typer.Argument(help="A loaded reader, an id or id@re
 TIMEOUT_SECONDS = 300.0
 
 
-def place_of(context: typer.Context, seconds: float) -> tuple[Settings, Place]:
+def address_of(context: typer.Context, seconds: float) -> tuple[Settings, Place]:
     """The settings of this run, and the cluster with the time limit of the command."""
     settings = load_settings(context).settings
     return settings, Place.of(settings, cluster_url(settings), seconds, console.step)

@@ -9,7 +9,7 @@ import typer
 from ...readers import reader_loading
 from ...terminal import console
 from ..shared_options import audit_of
-from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
+from .place import TIMEOUT_SECONDS, LoadedName, Timeout, address_of
 
 
 def unload(
@@ -25,7 +25,7 @@ def unload(
     Example: qa-cluster model unload my-reader@0123456789ab
     """
     audit = audit_of(context)
-    _, place = place_of(context, timeout)
+    _, place = address_of(context, timeout)
     removed = reader_loading.unload(place, name, force=force)
     audit.note("model.unload", model=str(removed))
     console.say(f"removed {removed}")

@@ -7,7 +7,7 @@ import typer
 from ...readers import reader_loading
 from ...terminal import console
 from ..shared_options import audit_of
-from .place import TIMEOUT_SECONDS, LoadedName, Timeout, place_of
+from .place import TIMEOUT_SECONDS, LoadedName, Timeout, address_of
 
 
 def use(context: typer.Context, name: LoadedName, timeout: Timeout = TIMEOUT_SECONDS) -> None:
@@ -16,7 +16,7 @@ def use(context: typer.Context, name: LoadedName, timeout: Timeout = TIMEOUT_SEC
     Example: qa-cluster model use my-reader
     """
     audit = audit_of(context)
-    _, place = place_of(context, timeout)
+    _, place = address_of(context, timeout)
     chosen = reader_loading.use(place, name)
     audit.note("model.use", model=str(chosen))
     console.say(f"the default reader is {chosen}")

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.documents.places import Placed
+from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.source_map import SourceMap, read_map
 from qa_cluster.documents.stored import BLOCK_SENTENCES, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
@@ -71,7 +71,7 @@ class _Maps:
 def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are made anew."""
     stored = _Stored(record, reader)
-    own = Placed(record.index, record.text, record.start)
+    own = LocatedSentence(record.index, record.text, record.start)
     (tokens,) = reader.sentences([own.text], stored.among([own]))
     budget = reader.manifest.context_tokens
     room = budget - len(tokens.ids)
@@ -90,7 +90,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     return around(PassageSentence(own.text, own.start, tokens), *parts, index=own.index, budget=budget)
 
 
-def _within(side: Sequence[Placed], room: int) -> Sequence[Placed]:
+def _within(side: Sequence[LocatedSentence], room: int) -> Sequence[LocatedSentence]:
     """The neighbours of a side that may fit into so many tokens: a word is one token at least."""
     for count, each in enumerate(side):
         room -= len(each.text.split())
@@ -107,11 +107,11 @@ class _Stored:
         self._fingerprint = reader.tokenizer.fingerprint
         self._blocks: dict[int, list[TextTokens]] = {}
 
-    def among(self, sentences: Sequence[Placed]) -> Callable[[int], TextTokens | None]:
+    def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
         """The tokens of these sentences, by their places in the sequence."""
         return lambda place: self.of(sentences[place])
 
-    def of(self, sentence: Placed) -> TextTokens | None:
+    def of(self, sentence: LocatedSentence) -> TextTokens | None:
         """The tokens of a sentence; None where there are none of this tokenizer."""
         block, place = divmod(sentence.index, BLOCK_SENTENCES)
         if block not in self._blocks:

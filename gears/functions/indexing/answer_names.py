@@ -11,7 +11,7 @@ from qa_cluster.gears.functions.indexing import late
 from qa_cluster.gears.functions.shard import naming
 from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import kept_key, parse_answer_key
+from qa_cluster.keys import parse_answer_key, sentence_answer_list_key
 
 NAMES_PER_STEP = 200
 
@@ -48,7 +48,7 @@ def _kept(tag: str) -> Iterator[list[str]]:
     """The names in a partition's list of cached answers."""
     cursor = "0"
     while True:
-        cursor, found = rg.execute("ZSCAN", kept_key(tag), cursor, "COUNT", NAMES_PER_STEP)
+        cursor, found = rg.execute("ZSCAN", sentence_answer_list_key(tag), cursor, "COUNT", NAMES_PER_STEP)
         names = [name for name in found[::2] if isinstance(name, str)]
         for first in range(0, len(names), NAMES_PER_STEP):  # a small set comes whole, whatever its size
             yield names[first : first + NAMES_PER_STEP]

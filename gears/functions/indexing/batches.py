@@ -13,7 +13,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents.places import pack_places
+from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.sentences import SPLITTER_VERSION, split_sentences
 from qa_cluster.documents.source_map import filter_metadata
 from qa_cluster.documents.stored import (
@@ -263,7 +263,7 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
     sentences = [text[start:end] for start, end in spans]
     fields = fields_of(title, metadata, [start for start, _ in spans])
     made = tuple(pack_parts(sentences, fields, parts.PART_BYTES))
-    versions, places = (SPLITTER_VERSION, ANALYZER_VERSION, len(spans)), pack_places(text, spans)
+    versions, places = (SPLITTER_VERSION, ANALYZER_VERSION, len(spans)), pack_offsets(text, spans)
     if sum(len(part) for _, part in made) > parts.MAX_WHOLE_BYTES:
         return IndexedText(*versions, places, b"", made)
     return IndexedText(*versions, places, b"".join(part for _, part in made))

@@ -10,7 +10,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from qa_cluster.documents.places import cut
+from qa_cluster.documents.sentence_offsets import cut_sentences
 from qa_cluster.documents.stored import BLOCK_SENTENCES, DocumentRecord, loose_sentences, parse_record, read_record
 from qa_cluster.documents.stored import store_tokens as store_call
 from qa_cluster.errors import InvalidInput
@@ -21,7 +21,7 @@ from qa_cluster.gears.functions.shard import locks
 from qa_cluster.gears.functions.shard.calls import run_script
 from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.scripting import api as rg
-from qa_cluster.keys import SENTENCE_PREFIX, paragraphs_key, parse_tagged, places_key, tokens_key
+from qa_cluster.keys import SENTENCE_PREFIX, offsets_key, paragraphs_key, parse_tagged, tokens_key
 from qa_cluster.reading.tokenization import pack_tokens, unpack_tokens
 
 # Most documents at once: questions share the processor with them.
@@ -79,12 +79,14 @@ def _tokenize(document_id: str, tag: str, reader: Reader, force: bool) -> str:
 def _store(document_id: str, tag: str, record: DocumentRecord, blocks: int, reader: Reader) -> str:
     packed, text = (
         _bytes(reply)
-        for reply in rg.execute_many([("GET", places_key(document_id, tag)), ("GET", paragraphs_key(document_id, tag))])
+        for reply in rg.execute_many(
+            [("GET", offsets_key(document_id, tag)), ("GET", paragraphs_key(document_id, tag))]
+        )
     )
     if not packed:
         return "stale"
     width = packed[0]
-    found = [placed for placed in cut(0, width, packed[1:], text) if placed is not None]
+    found = [placed for placed in cut_sentences(0, width, packed[1:], text) if placed is not None]
     if len(found) != record.sentences:
         return "stale"
     for end in range(blocks, 0, -STEP_BLOCKS):

@@ -23,9 +23,9 @@ from qa_cluster.keys import (
     index_key,
     partition_of,
     partition_tags,
+    whole_answer_bytes_key,
     whole_answer_key,
-    whole_kept_bytes_key,
-    whole_kept_key,
+    whole_answer_list_key,
 )
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.ranking.filters import Filter
@@ -158,8 +158,8 @@ class AnswerCache:
         tag = partition_of(digest, self._partitions)
         names = (
             whole_answer_key(tag, digest, collection),
-            whole_kept_key(tag),
-            whole_kept_bytes_key(tag),
+            whole_answer_list_key(tag),
+            whole_answer_bytes_key(tag),
             flight_key(tag),
         )
         call = ScriptCall("store_whole_answer", names, (orjson.dumps(value), self.ttl_seconds, self._most_bytes))

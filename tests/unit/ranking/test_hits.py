@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qa_cluster.documents.places import Placed
+from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.stored import FoundDocument
 from qa_cluster.ranking.bm25 import Candidate
 from qa_cluster.ranking.hits import earns, hit_of, passage_around
@@ -29,7 +29,7 @@ def test_a_sentence_earns_its_weights_as_an_index_keeps_them() -> None:
 
 
 CANDIDATE = Candidate("a:{06S}:1", 3.14159, WEIGHTS)
-OWN = Placed(1, TEXT, 10)
+OWN = LocatedSentence(1, TEXT, 10)
 
 
 @pytest.mark.parametrize(
@@ -37,14 +37,20 @@ OWN = Placed(1, TEXT, 10)
     [
         (FoundDocument(7, "v", "T", "{}", ()), (OWN,), True),
         (FoundDocument(8, "v", "T", "{}", ()), (OWN,), True),  # another document of the partition has changed
-        (FoundDocument(7, "v", "T", "{}", ()), (Placed(1, "Bob sang.", 10),), True),  # the epoch vouches for it
-        (FoundDocument(8, "v", "T", "{}", ()), (Placed(1, "Bob sang.", 10),), False),
-        (FoundDocument(7, "v", "T", "{}", ()), (Placed(0, TEXT, 10),), False),
+        (
+            FoundDocument(7, "v", "T", "{}", ()),
+            (LocatedSentence(1, "Bob sang.", 10),),
+            True,
+        ),  # the epoch vouches for it
+        (FoundDocument(8, "v", "T", "{}", ()), (LocatedSentence(1, "Bob sang.", 10),), False),
+        (FoundDocument(7, "v", "T", "{}", ()), (LocatedSentence(0, TEXT, 10),), False),
         (FoundDocument(7, "v", "T", "{}", ()), (), False),
         (None, (), False),
     ],
 )
-def test_only_what_was_ranked_is_shown(document: FoundDocument | None, around: tuple[Placed, ...], shown: bool) -> None:
+def test_only_what_was_ranked_is_shown(
+    document: FoundDocument | None, around: tuple[LocatedSentence, ...], shown: bool
+) -> None:
     hit = hit_of(CANDIDATE, document, around, TERMS, {"06S": 7}, with_passage=False)
     assert (hit is not None) == shown
 
@@ -61,12 +67,12 @@ def test_places_are_those_of_the_document() -> None:
 
 def test_a_passage_ends_where_sentences_do_not_follow_each_other() -> None:
     around = [
-        Placed(0, "Far.", 0),
-        Placed(1, "Near.", 100),
-        Placed(2, "Own.", 106),
-        Placed(3, "Next.", 112),
-        Placed(4, "Nowhere.", -1),
+        LocatedSentence(0, "Far.", 0),
+        LocatedSentence(1, "Near.", 100),
+        LocatedSentence(2, "Own.", 106),
+        LocatedSentence(3, "Next.", 112),
+        LocatedSentence(4, "Nowhere.", -1),
     ]
     assert passage_around(around[2], around) == Passage("Near. Own.  Next.", 100, 117)
-    overlapping = [Placed(0, "Own.", 0), Placed(1, "Stale.", 2)]
+    overlapping = [LocatedSentence(0, "Own.", 0), LocatedSentence(1, "Stale.", 2)]
     assert passage_around(overlapping[0], overlapping) == Passage("Own.", 0, 4)

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pytest
 
-from qa_cluster.documents.places import Placed
+from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.stored import SentenceRecord
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.answering.passage import passage_of
@@ -161,7 +161,9 @@ class _Reader(Reader):
 def test_stored_texts_are_not_tokenized_again() -> None:
     """transformers #4748, #3007, #11126: it tokenized the context at every question, which took most of the time."""
     texts = ["The cat sat.", "Who is it?", "The dog."]
-    left, own, right = (Placed(i, text, start) for i, (text, start) in enumerate(zip(texts, [0, 13, 24], strict=True)))
+    left, own, right = (
+        LocatedSentence(i, text, start) for i, (text, start) in enumerate(zip(texts, [0, 13, 24], strict=True))
+    )
     block = pack_tokens(small_tokenizer().encode_texts(texts), _NoTokenizer.fingerprint)
     record = SentenceRecord(1, own.text, own.start, "v", "d", "", "", (left,), (right,), (block,))
     reader = _Reader()

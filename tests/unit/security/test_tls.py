@@ -11,8 +11,8 @@ import pytest
 
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError
-from qa_cluster.routing.cluster_place import place_of
-from qa_cluster.security.tls import MINIMUM, OwnServer, TlsFiles, judge, meaning, service_context, trusted
+from qa_cluster.routing.cluster_address import address_of
+from qa_cluster.security.tls import MINIMUM, OwnServer, TlsFiles, explain_failure, judge, service_context, trusted
 from tests.harness.certificates import Authority, Pair
 
 pytestmark = pytest.mark.hostile
@@ -124,12 +124,14 @@ def test_a_worker_of_a_server_without_authority_trusts_its_certificate_only(auth
 
 
 def test_what_others_say_without_tls_is_no_matter_of_tls() -> None:
-    assert meaning(OSError("no route")) == ""
-    assert meaning(None) == ""
-    assert "write redis://" in meaning(
+    assert explain_failure(OSError("no route")) == ""
+    assert explain_failure(None) == ""
+    assert "write redis://" in explain_failure(
         ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
     )
-    assert "http://" in meaning(ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), of_service=True)
+    assert "http://" in explain_failure(
+        ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), of_service=True
+    )
 
 
 def test_certificates_of_the_folder_are_for_its_cluster_only(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_the_settings_reach_the_login(authority: Authority, pair: Pair) -> None:
         cluster_tls_key=str(pair.key),
         cluster_tls_check_host=False,
     )
-    context = place_of(settings).login.tls
+    context = address_of(settings).login.tls
     assert context is not None
     assert not context.check_hostname
-    assert place_of(replace(settings, cluster_url="redis://db:7000")).login.tls is None
+    assert address_of(replace(settings, cluster_url="redis://db:7000")).login.tls is None

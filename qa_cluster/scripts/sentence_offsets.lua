@@ -1,8 +1,8 @@
 -- Shared by all scripts that read sentences. KEYS[1] is the text, KEYS[2] the packed sentence offsets
--- (`documents/places.py`).
+-- (`documents/sentence_offsets.py`).
 
 -- The width of a record in bytes, and the number of records; 0, 0 if the offsets are missing.
-local function places()
+local function offsets()
   local bytes = redis.call('STRLEN', KEYS[2])
   if bytes == 0 then
     return 0, 0
@@ -12,7 +12,7 @@ local function places()
 end
 
 -- The records of consecutive sentences, and the text from the start of the first to the end of the last.
-local function stretch(width, first, last)
+local function sentences_between(width, first, last)
   local found = redis.call('GETRANGE', KEYS[2], 1 + first * width, (last + 1) * width)
   local ending = #found - width + 1
   local from, to

@@ -8,7 +8,7 @@ local MOST_STEPS = 128
 local ENTRY_BYTES = 400
 
 -- Takes answers that are no longer cached out of a list. There are at most some hundreds of names.
-local function forget_listed(list, sum, names)
+local function unlist(list, sum, names)
   if #names == 0 or redis.call('EXISTS', list) == 0 then
     return
   end
@@ -24,8 +24,8 @@ local function forget_listed(list, sum, names)
   end
 end
 
-local function forget_kept(tag, names)
-  forget_listed('kept:' .. tag, 'kept-bytes:' .. tag, names)
+local function unlist_sentence_answers(tag, names)
+  unlist('kept:' .. tag, 'kept-bytes:' .. tag, names)
 end
 
 -- Appends an answer that is about to be stored to a list. While the list exceeds its limit, this function evicts the
@@ -43,7 +43,7 @@ local function list_newest(list, sum, answer, bytes, limit, gone)
     end
     redis.call('UNLINK', oldest)
     gone(oldest)
-    forget_listed(list, sum, {oldest})
+    unlist(list, sum, {oldest})
     total = tonumber(redis.call('GET', sum) or 0)
   end
 end

@@ -17,7 +17,7 @@ _SCHEMES = {"redis": False, "valkey": False, "rediss": True, "valkeys": True}
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterPlace:
+class ClusterAddress:
     """The first servers to connect to, and the login for all servers of the cluster."""
 
     seeds: Sequence[Address]
@@ -33,7 +33,7 @@ def credentials_of(settings: Settings) -> tuple[str, str]:
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
 
 
-def place_of(settings: Settings) -> ClusterPlace:
+def address_of(settings: Settings) -> ClusterAddress:
     """Return the cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
     parts = urlsplit(settings.cluster_url)
     hosts = parts.netloc.rpartition("@")[2]
@@ -52,7 +52,7 @@ def place_of(settings: Settings) -> ClusterPlace:
         tls=tls_files(settings).context() if _SCHEMES[parts.scheme] else None,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
     )
-    return ClusterPlace(seeds, login)
+    return ClusterAddress(seeds, login)
 
 
 def tls_files(settings: Settings) -> TlsFiles:

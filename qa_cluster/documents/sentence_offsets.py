@@ -27,7 +27,7 @@ NARROW, WIDE = _NARROW.size, _WIDE.size
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class LocatedSentence:
     """A sentence with its number, its text, and its first code point in the document."""
 
     index: int
@@ -35,10 +35,10 @@ class Placed:
     start: int
 
 
-def pack_places(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
+def pack_offsets(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
     """Pack the offsets of the sentences at `spans` (code points, ascending, without overlaps).
 
-    >>> pack_places("A cat. No!", [(0, 6), (7, 10)]).hex(" ")
+    >>> pack_offsets("A cat. No!", [(0, 6), (7, 10)]).hex(" ")
     '08 00 00 00 00 06 00 a9 1f 07 00 00 00 03 00 ee 1e'
     """
     if text.isascii():
@@ -55,7 +55,7 @@ def pack_places(text: str, spans: Sequence[tuple[int, int]]) -> bytes:
     return b"".join(packed)
 
 
-def cut(first: int, width: int, records: bytes, text: bytes) -> Iterator[Placed | None]:
+def cut_sentences(first: int, width: int, records: bytes, text: bytes) -> Iterator[LocatedSentence | None]:
     """Yield consecutive sentences of a document, from number `first`; None for a sentence whose text has changed.
 
     Args:
@@ -74,6 +74,6 @@ def cut(first: int, width: int, records: bytes, text: bytes) -> Iterator[Placed 
         begin = begin if number else place
         data = text[place - begin : place - begin + size]
         if len(data) == size and crc32(data) & 0xFFFF == check:
-            yield Placed(first + number, data.decode(), start)
+            yield LocatedSentence(first + number, data.decode(), start)
         else:
             yield None
