@@ -3,7 +3,9 @@
  * A block is self-contained: the width of a difference in bits, the first id in 6 bytes, the differences, the codes.
  * The differences are in four lanes, so that decoding shifts and masks four at once: number i is number i / 4 of lane i
  * % 4. */
-#include "index/internal.h"
+#include "index/blocks.h"
+
+#include "index/memory.h"
 
 typedef uint32_t Lanes __attribute__((vector_size(16)));
 

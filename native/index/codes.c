@@ -5,7 +5,7 @@
  * most 0.94 % away. Lighter weights get code 1. The table is spelt out, and comparing needs multiplication only,
  * because the C libraries of two machines may round pow() and log() differently, but a replica must give the score that
  * its primary gives. Code 0 means no posting. */
-#include "index/internal.h"
+#include "index/codes.h"
 
 #include <math.h>
 

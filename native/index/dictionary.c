@@ -1,5 +1,9 @@
 /* Terms: their bytes, their numbers, and where their postings are. */
-#include "index/internal.h"
+#include "index/dictionary.h"
+
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/table.h"
 
 static const uint8_t *text_at(const Index *index, uint32_t place) {
     return index->texts.chunks[place / (TEXT_CHUNK / 4)] + (size_t)(place % (TEXT_CHUNK / 4)) * 4;

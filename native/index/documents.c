@@ -1,11 +1,17 @@
 /* Opening, filling, committing and removing documents, and counting their terms in and out. */
-#include "index/internal.h"
+#include "index/documents.h"
+
+#include "index/codes.h"
+#include "index/dictionary.h"
+#include "index/fields.h"
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/runs.h"
+#include "index/table.h"
 
 /* ---- The table of documents ---- */
 
 static Document **slot_at(const Index *index, uint32_t number) { return chunks_at(&index->documents, number); }
-
-Document *document_at(const Index *index, uint32_t number) { return *slot_at(index, number); }
 
 size_t document_bytes(const Document *document) {
     return sizeof *document + document->id_bytes + document->field_bytes + document->forward_bytes;
@@ -93,7 +99,7 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
     uint32_t number = new_document(index, id, id_length, fields, field_length);
     if (number == NO_ITEM) return NULL;
     IndexPending *pending = new_pending(index, number);
-    index_keep_open(pending);
+    pending->in_parts = true;
     return pending;
 }
 
@@ -369,39 +375,4 @@ void documents_free(Index *index) {
     chunks_free(index, &index->documents);
     table_free(index, &index->document_table);
     runs_free(index);
-}
-
-/* ---- Listing ---- */
-
-static IndexDocument describe(const Document *document) {
-    return (IndexDocument){document->bytes,       document->id_bytes,  document_fields(document),
-                           document->field_bytes, document->sentences, document->terms};
-}
-
-IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDocument *out) {
-    uint32_t number = document_find(index, id, length);
-    if (number == NO_ITEM) return INDEX_MISSING;
-    *out = describe(document_at(index, number));
-    return INDEX_OK;
-}
-
-size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, IndexDocument *out,
-                  size_t count) {
-    size_t found = 0;
-    uint64_t id = *cursor;
-    for (; found < count && steps; steps--) {
-        Place place = runs_from(index, id);
-        if (place.document == NO_ITEM) {
-            *cursor = 0;
-            return found;
-        }
-        const Document *document = document_at(index, place.document);
-        /* A cursor within a document's first run has passed the document itself. */
-        bool is_head = place.sentence == 0 && id <= place.first;
-        if (is_head && document->state == DOCUMENT_LIVE && (!filter || filter_matches(filter, document)))
-            out[found++] = describe(document);
-        id = place.end;
-    }
-    *cursor = id;
-    return found;
 }

@@ -5,7 +5,7 @@
  *
  * Numbers are little-endian. A field with several values is an array, one with a single value may be one, one with none
  * is an empty array. Names are distinct and not empty. */
-#include "index/internal.h"
+#include "index/fields.h"
 
 static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
 

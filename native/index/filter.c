@@ -17,7 +17,11 @@
  * by a string or a boolean is not valid, as in Haystack (a caller must first turn a date in a string into a date).
  *
  * The tree is an array in the order of its bytes; a node knows where its own nodes end. */
-#include "index/internal.h"
+#include "index/filter.h"
+
+#include "index/documents.h"
+#include "index/fields.h"
+#include "index/memory.h"
 
 typedef struct Node {
     uint8_t operation, name_length;

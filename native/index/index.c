@@ -1,5 +1,13 @@
 /* The index as a whole: making, freeing, counting and digesting it. */
-#include "index/internal.h"
+#include "index/structure.h"
+
+#include "index/codes.h"
+#include "index/dictionary.h"
+#include "index/documents.h"
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/runs.h"
+#include "index/table.h"
 
 Index *index_new(IndexAllocator allocator, const uint64_t key[2]) {
     codes_prepare();

@@ -1,6 +1,13 @@
 /* Reads a payload in the format of save.c, and trusts nothing in it: work and memory grow only with the bytes read,
  * checks compare every number with what came before, and the usual functions build the structures. */
-#include "index/internal.h"
+#include "index/structure.h"
+
+#include "index/dictionary.h"
+#include "index/documents.h"
+#include "index/fields.h"
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/runs.h"
 
 /* A document while the loader reads the terms: its forward list grows in their order. */
 typedef struct Growing {

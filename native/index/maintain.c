@@ -3,7 +3,11 @@
  * A sweep looks at each entry's counts and reads only lists that hold dead postings. It waits for overdue work: the
  * forward list of a document with overdue work still names terms by number, and here a term without postings loses its
  * number. */
-#include "index/internal.h"
+#include "index/structure.h"
+
+#include "index/dictionary.h"
+#include "index/documents.h"
+#include "index/postings.h"
 
 enum { MIN_DEAD = 64, HASH_UNITS = 10 };
 

@@ -1,5 +1,5 @@
 /* Counted memory, arrays in chunks, and the hash function. */
-#include "index/internal.h"
+#include "index/memory.h"
 
 void *memory_alloc(Index *index, size_t bytes) {
     index->memory += bytes;

@@ -9,7 +9,9 @@
  *
  * Ids usually tell what a ranking has seen: all that were below the next id. A document that was open then has lower
  * ids and was not seen, so its commit takes one more, and no question is watched by a ranking of before. */
-#include "index/internal.h"
+#include "index/open.h"
+
+#include "index/documents.h"
 
 void index_keep_open(IndexPending *pending) { pending->in_parts = true; }
 
@@ -49,5 +51,7 @@ uint64_t open_first(const Index *index) {
 }
 
 void index_make_room(Index *index) {
-    while (index_counts(index).open_documents >= INDEX_MAX_OPEN) index_abort(index_open_at(index, open_first(index)));
+    unsigned count = 0;
+    for (const IndexPending *pending = index->pending; pending; pending = pending->next) count++;
+    for (; count >= INDEX_MAX_OPEN; count--) index_abort(index_open_at(index, open_first(index)));
 }

@@ -1,5 +1,9 @@
 /* A term's postings in their three forms: within the entry, as one buffer, as packed blocks with a buffer. */
-#include "index/internal.h"
+#include "index/postings.h"
+
+#include "index/blocks.h"
+#include "index/memory.h"
+#include "index/runs.h"
 
 enum { TAIL_STEP = 8, INLINE_POSTINGS = 5 };
 

@@ -3,7 +3,9 @@
  * A question goes in two steps. It leaves the names and the ages, in a moment: from then on nobody finds it. What else
  * knows it, its terms and documents, is followed up later, in bounded steps, when many go at once: one question takes a
  * microsecond or two, and one write may drop all. */
-#include "index/watch.h"
+#include "index/questions.h"
+
+#include "index/memory.h"
 
 /* What it takes to unlink one use of a question, in units. */
 enum { USE_UNITS = 10 };

@@ -11,10 +11,17 @@
  *
  * The sums for bounds are in another order than the score's, so SAFETY raises them by more than rounding can take away.
  * The score itself is always a sum in the order of the query's terms, from tables, and is the same on every machine. */
-#include "index/internal.h"
+#include "index/structure.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#include "index/codes.h"
+#include "index/dictionary.h"
+#include "index/filter.h"
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/runs.h"
 
 /* One look-up costs about as much as reading LOOKUP_POSTINGS postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };

@@ -2,7 +2,9 @@
  *
  * Ids ascend and are never reused. Ids that one document got at a time are a run. The runs are an array in chunks,
  * which bisection searches. After the removal of a run its ids belong to no document, so postings of them are dead. */
-#include "index/internal.h"
+#include "index/runs.h"
+
+#include "index/memory.h"
 
 enum { FIRST_RUNS = 8, CHUNK_RUNS = 256 };
 

@@ -12,7 +12,13 @@
  * Numbers are varints; kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
  * sentences, and the loader refuses postings of it. The payload leaves out dead postings and unused terms, and keeps
  * the ids: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
-#include "index/internal.h"
+#include "index/structure.h"
+
+#include "index/dictionary.h"
+#include "index/documents.h"
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/runs.h"
 
 typedef struct Writer {
     IndexWrite write;

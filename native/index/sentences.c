@@ -7,7 +7,10 @@
  * Numbers are varints: seven bits a byte, the lowest first, the top bit set in all bytes but the last; three bytes at
  * most. Ascending terms make it cheap to see that none comes twice. No sum of lengths can exceed what load.c accepts: a
  * document has less than 2^32 sentences, of less than 2^16 terms each. */
-#include "index/internal.h"
+#include "index/sentences.h"
+
+#include "index/documents.h"
+#include "index/memory.h"
 
 static bool fail(IndexPacked *packed, const char *problem, size_t offset) {
     packed->problem = problem;

@@ -8,7 +8,9 @@
  * Segments fill alike, so in a table that grows they all split within a while: then each new item costs some eight that
  * move. To move one is to hash it anew, and its bytes are somewhere in memory; asking for those of several items ahead
  * makes a split three times as fast. */
-#include "index/internal.h"
+#include "index/table.h"
+
+#include "index/memory.h"
 
 enum { FIRST_SLOTS = 8, SEGMENT_SLOTS = 1024, MAX_DEPTH = 28 };
 

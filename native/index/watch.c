@@ -25,10 +25,18 @@
  *
  * Nothing is saved: services that keep an answer have to ask whether its question is watched, by the same token,
  * whenever they may have missed something. */
-#include "index/watch.h"
+#include "index/questions.h"
 
 #include <math.h>
 #include <stdlib.h>
+
+#include "index/codes.h"
+#include "index/dictionary.h"
+#include "index/documents.h"
+#include "index/filter.h"
+#include "index/memory.h"
+#include "index/open.h"
+#include "index/sentences.h"
 
 /* Of questions that one write looks at: some milliseconds. Further ones that it may concern are dropped unseen. */
 enum { LOOKS_PER_WRITE = 100000 };

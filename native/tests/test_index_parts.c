@@ -1,9 +1,15 @@
 /* The parts of the index one by one: codes, blocks, postings with ids of every size, tables, runs. */
-#include "index/internal.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "index/blocks.h"
+#include "index/codes.h"
+#include "index/dictionary.h"
+#include "index/memory.h"
+#include "index/postings.h"
+#include "index/runs.h"
+#include "index/table.h"
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \

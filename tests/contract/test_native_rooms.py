@@ -36,6 +36,9 @@ TOP = {"module", "info"}
 # here.
 LIBRARY = "index"
 PUBLIC = "index/index.h"
+# The files of the library from the lowest to the highest: a file calls only lower files and includes only their headers.
+LAYERS = """structure memory codes fields table blocks runs postings dictionary documents filter open sentences list rank
+maintain index save load questions watch""".split()
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -200,6 +203,36 @@ def test_the_library_knows_nothing_of_the_rooms() -> None:
     assert [name for name in functions if not re.search(rf"^\w.*[ \*]{name}\([^;{{}}]*\) {{", defined, re.M)] == []
 
 
+def called_upward(files: Sources) -> list[str]:
+    """Return calls and includes of the library's files that do not lead to a lower file."""
+    code = {part(name).rpartition("/")[2]: COMMENT.sub("", text) for name, text in files.items() if name.endswith(".c")}
+    definition = re.compile(r"^(?!static|return)\w[\w \*]*[ \*](\w+)\([^;{}]*\) \{", re.MULTILINE)
+    defined = {function: name for name, text in code.items() for function in definition.findall(text)}
+    found = []
+    for name, text in code.items():
+        above = set(LAYERS[LAYERS.index(name) + 1 :])
+        calls = sorted({defined[word] for word in re.findall(r"\b\w+\b", text) if defined.get(word) in above})
+        found += [f"{name} calls {other}" for other in calls]
+    for path, text in files.items():
+        name = part(path).rpartition("/")[2]
+        below = {*LAYERS[: LAYERS.index(name) + 1], LIBRARY} if name in LAYERS and path != PUBLIC else set()
+        lower = {f"{LIBRARY}/{other}.h" for other in below}
+        found += [f"{path} includes {target}" for target in included(text) if target not in lower]
+    return found
+
+
+def test_the_files_of_the_library_have_layers() -> None:
+    files = library()
+    names = {part(path).rpartition("/")[2] for path in files}
+    assert names == {*LAYERS} and len(LAYERS) == len(names)
+    assert called_upward(files) == []
+    call = "\nvoid f(Index *index) { index_counts(index); }\n"  # declared in the public header, so no include shows it
+    planted = {**files, "index/open.c": files["index/open.c"] + call}
+    assert called_upward(planted) == ["open calls index"]
+    planted = {**files, "index/runs.h": files["index/runs.h"] + '#include "index/documents.h"\n'}
+    assert called_upward(planted) == ["index/runs.h includes index/documents.h"]
+
+
 def test_a_header_declares_what_its_own_file_defines() -> None:
     files = sources()
     assert sum(len(list(declared(text))) for name, text in files.items() if name.endswith(".h")) > 150
@@ -228,7 +261,7 @@ def test_every_file_says_what_it_is_for_and_every_c_file_begins_with_its_header(
         ("scripts/ai/dag.c", '#include "info.h"'),  # the top
         ("worker/supervisor.c", '#include "jobs.h"'),  # a room's file without its room
         ("corpus/stored_index.c", '#include "jobs/jobs.h"'),  # a lower room that it may not know
-        ("corpus/stored_index.c", '#include "index/internal.h"'),  # the library's private header
+        ("corpus/stored_index.c", '#include "index/structure.h"'),  # the library's private header
         ("models/blob.c", '#include "index/index.h"'),  # the library, from a room that has no index
     ],
 )

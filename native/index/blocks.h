@@ -1,0 +1,12 @@
+/* Packed blocks of postings. */
+#ifndef QA_INDEX_BLOCKS_H
+#define QA_INDEX_BLOCKS_H
+
+#include "index/structure.h"
+
+/* `count` must be 1 to BLOCK_POSTINGS. The ids must ascend and be less than 2^32 apart. */
+Block block_new(Index *index, const uint64_t *ids, const uint8_t *codes, unsigned count);
+void block_free(Index *index, Block *block);
+void block_decode(const Block *block, Decoded *out);
+
+#endif

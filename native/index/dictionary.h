@@ -1,0 +1,18 @@
+/* Terms and their numbers. */
+#ifndef QA_INDEX_DICTIONARY_H
+#define QA_INDEX_DICTIONARY_H
+
+#include "index/structure.h"
+
+/* NO_ITEM: the term is not in the index. */
+uint32_t dictionary_find(const Index *index, const void *bytes, size_t length);
+/* The number of a known or a new term; NO_ITEM: no number is left. */
+uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is_new);
+/* Returns how many terms were hashed. */
+uint32_t dictionary_remove(Index *index, uint32_t term);
+const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *length);
+uint64_t dictionary_hash(const Index *index, uint32_t term);
+void dictionary_fetch(const Index *index, uint32_t term, bool first);
+void dictionary_free(Index *index);
+
+#endif

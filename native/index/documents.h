@@ -1,0 +1,30 @@
+/* Documents and their forward lists. */
+#ifndef QA_INDEX_DOCUMENTS_H
+#define QA_INDEX_DOCUMENTS_H
+
+#include "index/structure.h"
+
+/* NO_ITEM: no live document has this id. */
+uint32_t document_find(const Index *index, const void *id, size_t length);
+size_t document_bytes(const Document *document);
+const uint8_t *document_forward(const Document *document);
+
+/* Does overdue work and subtracts it from the budget. */
+void documents_work(Index *index, int64_t *budget);
+void documents_free(Index *index);
+uint64_t documents_hash(const Index *index, uint32_t number);
+void documents_fetch(const Index *index, uint32_t number, bool first);
+
+/* For load.c: a live document, whose sentences and postings follow. */
+uint32_t documents_restore(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
+/* For load.c: an open document. */
+IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, const void *fields, size_t field_length);
+void documents_replace(Index *index, uint32_t number, Document *document);
+
+/* Appends a term to a forward list, at most FORWARD_BYTES. *last is the previous term, -1 at first. */
+enum { FORWARD_BYTES = 12 };
+uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count);
+/* Reads a term and the number of its sentences. *term is the previous term, -1 at first. */
+const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count);
+
+#endif

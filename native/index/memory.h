@@ -1,0 +1,48 @@
+/* Counted memory, arrays in chunks, the hash function, and varints. */
+#ifndef QA_INDEX_MEMORY_H
+#define QA_INDEX_MEMORY_H
+
+#include "index/structure.h"
+
+void *memory_alloc(Index *index, size_t bytes);
+void *memory_zeroed(Index *index, size_t bytes);
+/* `bytes` is the size of the allocation. */
+void memory_free(Index *index, void *pointer, size_t bytes);
+void *memory_resize(Index *index, void *pointer, size_t bytes, size_t wanted);
+
+/* Returns the number of a new item, whose bytes are not set; NO_ITEM: there are 2^32 - 1 items already. */
+uint32_t chunks_add(Index *index, Chunks *chunks);
+void chunks_free(Index *index, Chunks *chunks);
+
+/* SipHash-1-3. */
+uint64_t hash_bytes(const uint64_t key[2], const void *bytes, size_t length);
+
+static inline uint64_t mix(uint64_t value) {
+    value ^= value >> 32;
+    value *= 0xd6e8feb86659fd93ULL;
+    value ^= value >> 32;
+    value *= 0xd6e8feb86659fd93ULL;
+    return value ^ (value >> 32);
+}
+
+static inline unsigned varint_bytes(uint64_t value) {
+    unsigned bytes = 1;
+    for (; value >= 0x80; value >>= 7) bytes++;
+    return bytes;
+}
+
+static inline uint8_t *varint_put(uint8_t *at, uint64_t value) {
+    for (; value >= 0x80; value >>= 7) *at++ = (uint8_t)(value | 0x80);
+    *at++ = (uint8_t)value;
+    return at;
+}
+
+/* Only for bytes that varint_put wrote, because it checks nothing. */
+static inline const uint8_t *varint_get(const uint8_t *at, uint64_t *value) {
+    uint64_t result = *at & 0x7f;
+    for (unsigned shift = 7; *at++ & 0x80; shift += 7) result |= (uint64_t)(*at & 0x7f) << shift;
+    *value = result;
+    return at;
+}
+
+#endif

@@ -1,0 +1,10 @@
+/* Packed sentences. */
+#ifndef QA_INDEX_SENTENCES_H
+#define QA_INDEX_SENTENCES_H
+
+#include "index/structure.h"
+
+/* Reads a number of at most three bytes; NULL: there is no such number. */
+const uint8_t *packed_number(const uint8_t *at, const uint8_t *end, uint32_t *number);
+
+#endif
