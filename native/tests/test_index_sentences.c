@@ -1,5 +1,5 @@
 /* Packed sentences: adding them gives what was packed, and the check refuses what is not valid. */
-#include "index/structure.h"
+#include "index/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,9 +36,11 @@ TOP = {"module", "info"}
 # here.
 LIBRARY = "index"
 PUBLIC = "index/index.h"
-# The files of the library from the lowest to the highest: a file calls only lower files and includes only their headers.
-LAYERS = """structure memory codes fields table blocks runs postings dictionary documents filter open sentences list rank
-maintain index save load questions watch""".split()
+# The files of the library, the lowest first. A file calls only lower files and includes only their headers.
+LAYERS = [
+    *("structure", "memory", "codes", "fields", "table", "blocks", "runs", "postings", "dictionary", "documents"),
+    *("filter", "open", "sentences", "list", "rank", "maintain", "index", "save", "load", "questions", "watch"),
+]
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
