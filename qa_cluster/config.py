@@ -282,7 +282,7 @@ class Settings:
     )
     start_timeout_ms: int = _of(60_000, "timeout for the start of servers, workers and service", unit="ms", minimum=100)
     stop_timeout_ms: int = _of(15_000, "time for a process to end before it is killed", unit="ms", minimum=100)
-    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one bulk indexing run", unit="ms", minimum=1000)
+    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one bulk pre-tokenization", unit="ms", minimum=1000)
 
     near_cache_entries: int = _of(
         10_000, "limit of answers in the near cache, in the memory of the REST service", minimum=0, maximum=10_000_000
@@ -352,7 +352,7 @@ class Settings:
     )
     admin_port: int = _of(
         0,
-        "port of a separate listener for /metrics, /livez and /readyz; it then serves /metrics alone and without"
+        "port of a separate listener for /metrics, /livez and /readyz; /metrics is then served only there, and without"
         " API keys; 0: no listener, /metrics is at http_port",
         minimum=0,
         maximum=65535,

@@ -152,7 +152,7 @@ def decode_id(encoded: str) -> str:
         return plain
 
     if "{" in encoded or "}" in encoded:
-        raise InvalidInput(f"document id in key holds a brace: {encoded[:100]!r}")
+        raise InvalidInput(f"document id in key contains a brace: {encoded[:100]!r}")
     return _ESCAPE.sub(decode, encoded) if "%" in encoded else encoded
 
 
@@ -379,7 +379,7 @@ def parse_model_key(key: str) -> tuple[str, str] | None:
 
 
 def progress_key(shard_tag: str) -> str:
-    """The key of a shard's progress in bulk indexing: a hash."""
+    """The key of a shard's progress in bulk pre-tokenization: a hash."""
     return f"progress:{{{shard_tag}}}"
 
 

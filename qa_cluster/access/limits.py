@@ -115,7 +115,7 @@ class KeyUse:
             return
 
     async def reserve(self, key: ApiKey, sentences: int) -> Reserved:
-        """Count sentences before they are written: all, or none if the limit of the day is reached.
+        """Count sentences before they are written: all, or none if the limit of the day was reached before.
 
         Raises:
             ClusterError: they cannot be counted.

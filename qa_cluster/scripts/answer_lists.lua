@@ -2,7 +2,7 @@
 -- creation; the score also holds the size in bytes. Another key has the sum of the sizes. `kept:{t}` and
 -- `kept-bytes:{t}` are the list and the sum of a partition's sentence answers.
 local UNIT = 1048576
--- So many of the smallest answers make room for the largest one, so that the sum never exceeds the limit for long.
+-- So many of the smallest answers make room for the largest one: the loop can always bring the sum below the limit.
 local MOST_STEPS = 128
 -- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400

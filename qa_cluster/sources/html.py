@@ -67,7 +67,6 @@ class _Walker:
         self._marker: str | None = None  # of a list item without text so far
         self._depth = 0
         self._entries = 0
-        self._title_level = 0
         self._term: list[str] = []
         self._term_at = 0
 
@@ -123,7 +122,6 @@ class _Walker:
             return
         self.builder.end_entries(0)
         if not self.builder.title and (level == 1 or self.builder.is_empty):
-            self._title_level = level
             self.builder.heading(0, text, _line(element))
             numbered = _CHAPTER.match(text)
             self.builder.title = text[numbered.end() :] if numbered else text
