@@ -35,7 +35,8 @@ def test_bytes_are_bounded_and_given_back() -> None:
     fill(cache, "49", 50)
     cache.discard("48")
     assert cache.bytes == 2 * ENTRY_OVERHEAD_BYTES + 150
-    cache.clear()
+    for name in ("47", "49"):
+        cache.discard(name)
     assert cache.bytes == 0
 
 

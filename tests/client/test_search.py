@@ -10,10 +10,10 @@ import pytest
 
 from qa_cluster.asking.answers.answering import MAX_VERSION_TRIES
 from qa_cluster.asking.engine import Engine
-from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, InputTooLong, InvalidInput, QueueFull
+from qa_cluster.errors import DeadlineExceeded, InputTooLong, InvalidInput
 from qa_cluster.types import SearchResult
 from tests.client.engines import search, write
-from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
+from tests.client.scripted_cluster import Node, ScriptedCluster, never
 from tests.harness.polling import eventually_async
 
 QUERY = "wrote programs"
@@ -165,41 +165,3 @@ async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluste
         if cluster.count("rank") == before + 3:
             break
     await eventually_async(lambda: cluster.cancelled == cluster.count("rank") == before + 3)
-
-
-@pytest.mark.parametrize(
-    ("reply", "error"),
-    [
-        ("OVERLOADED queue is full: 1024 jobs", QueueFull),
-        ("INFERENCE boom", InferenceFailed),
-    ],
-)
-async def test_errors_of_a_shard_are_those_of_the_search(
-    cluster: ScriptedCluster, engine: Engine, reply: str, error: type[Exception]
-) -> None:
-    cluster.triggers["rank"] = refusal(reply)
-    with pytest.raises(error):
-        await search(engine, "Ada")
-
-
-@pytest.mark.parametrize("lie", [[b"not json"], [b"{}"], [], [b"[]"]])
-async def test_nonsense_of_a_shard_is_an_error(cluster: ScriptedCluster, engine: Engine, lie: list[bytes]) -> None:
-    async def wrong(node: Node, arguments: list[str]) -> list[bytes]:
-        return lie
-
-    trigger: Trigger = wrong
-    cluster.triggers["rank"] = trigger
-    with pytest.raises(ClusterError, match="shard"):
-        await search(engine, "Ada")
-
-
-async def test_lost_connections_cost_another_try(cluster: ScriptedCluster, engine: Engine) -> None:
-    await write(engine, "Ada wrote programs.")
-
-    async def cutting(node: Node, arguments: list[str]) -> Any:
-        cluster.triggers["rank"] = cluster.rank
-        node.drop_clients()
-        return await cluster.rank(node, arguments)
-
-    cluster.triggers["rank"] = cutting
-    assert len((await search(engine, QUERY)).hits) == 1

@@ -94,11 +94,6 @@ class NearCache:
         if entry is not None:
             self.bytes -= len(entry.body) + ENTRY_OVERHEAD_BYTES
 
-    def clear(self) -> None:
-        """Discard all answers."""
-        self._entries.clear()
-        self.bytes = 0
-
     def age(self, entry: NearEntry) -> int:
         """The age of the answer in seconds."""
         return int(self._clock() - entry.made)
