@@ -16,7 +16,7 @@ __all__ = ["cluster", "shared_cluster"]
 
 @pytest.fixture
 async def engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
-    """An engine with its usual options; there is no document yet."""
+    """An engine with the usual options, on a cluster without documents."""
     async with opened(cluster) as made:
         yield made
 

@@ -38,7 +38,7 @@ Trigger = Callable[["Node", list[str]], Awaitable[Any]]
 
 
 async def never(node: Node, arguments: list[str]) -> Any:
-    """A trigger that a test leaves waiting."""
+    """A trigger that never replies."""
     return await asyncio.Future()
 
 
@@ -92,7 +92,7 @@ class Node(Proxy):
         return partial(functions.split, self.commands) if writes else None
 
     async def store(self, model: Manifest, name: str = "") -> None:
-        """The keys of the default model, or of the one called `name`."""
+        """Store the keys of the default model, or of the model called `name`."""
         for key in (keys.model_key(self.tag, name), keys.tokenizer_key(self.tag, name)):
             await self.commands.execute("SET", key, "x")
         await self.commands.execute("SET", keys.manifest_key(self.tag, name), model.to_json())
@@ -103,7 +103,7 @@ async def _constant(reply: Reply) -> Reply:
 
 
 class ScriptedCluster:
-    """The nodes, the behaviour of their functions, and the calls of these."""
+    """The nodes, the behaviour of their functions, and the calls of these functions."""
 
     default: Manifest
     named: dict[str, Manifest]
@@ -131,7 +131,7 @@ class ScriptedCluster:
         return sum(arguments[0] == trigger for _, arguments in self.calls)
 
     def well_behaved(self) -> None:
-        """Reset the functions to those written here, without calls."""
+        """Reset the functions to the functions of this file, and the list of calls."""
         self.triggers = {
             "rank": self.rank,
             "qa.read": self.read,
@@ -144,7 +144,7 @@ class ScriptedCluster:
         self.tokenizing = True
 
     async def reset(self) -> None:
-        """End what an earlier test has left: a late call would count as one of the next test."""
+        """End the clients of an earlier test: their late calls would count as calls of the next test."""
         async with asyncio.timeout(30):
             while any(node.clients for node in self.nodes):
                 for node in self.nodes:
@@ -152,7 +152,7 @@ class ScriptedCluster:
                 await asyncio.sleep(0.005)
         self.well_behaved()
         self.named = {}
-        self.epoch += 1  # answers kept for earlier documents never hold again
+        self.epoch += 1  # answers that were cached for earlier documents are never valid again
         for node in self.nodes:
             await node.commands.execute("FLUSHALL")
         for tag in keys.partition_tags(PARTITIONS):

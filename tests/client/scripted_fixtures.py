@@ -1,4 +1,4 @@
-"""Fixtures of the scripted cluster: one for the whole run, empty and well-behaved again for every test."""
+"""Fixtures of the scripted cluster: one cluster for the whole run, reset for every test."""
 
 from __future__ import annotations
 

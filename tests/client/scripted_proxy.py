@@ -22,7 +22,7 @@ class Proxy:
         self._listening: asyncio.Server | None = None
 
     def own_reply(self, command: list[bytes]) -> Callable[[], Awaitable[Reply]] | None:
-        """Makes the proxy's reply, which a client that leaves cancels; None when the server has to reply."""
+        """Makes the proxy's reply, None if the server replies; it is cancelled if the client disconnects."""
         raise NotImplementedError
 
     def afterwards(self, command: list[bytes]) -> Callable[[], Awaitable[None]] | None:
@@ -56,7 +56,7 @@ class Proxy:
                 group.create_task(_receive(reader, commands))
                 group.create_task(replies.pass_on())
                 group.create_task(self._work(commands, replies, to_server, writer))
-        except* (ConnectionError, EOFError):  # one of the three has ended, which ends the others
+        except* (ConnectionError, EOFError):  # the end of one of the three tasks ends the others
             pass
         finally:
             for each in writers:
@@ -111,7 +111,7 @@ async def _receive(reader: asyncio.StreamReader, commands: asyncio.Queue[list[by
 
 
 class _Replies:
-    """Passes on the server's replies, each as a whole, and knows how many of them are due."""
+    """Passes on the server's replies, each as a whole, and counts the replies that are due."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

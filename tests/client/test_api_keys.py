@@ -1,4 +1,4 @@
-"""The lists of API keys in a cluster: every engine knows a change at once, also while a shard is down."""
+"""The lists of API keys in a cluster: every engine learns of a change at once, also while a shard is down."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedClus
 
 
 def inside(text: str) -> Trigger:
-    """A trigger that replies with an error for each sentence, and not for the whole."""
+    """A trigger that replies with an error for each sentence, instead of one error for the call."""
 
     async def refuse(node: Node, arguments: list[str]) -> list[bytes]:
         return [b"-" + text.encode() for _ in arguments[3:]]

@@ -31,7 +31,7 @@ Pipelines = Mapping[Address, Sequence[tuple[Any, ...]]]
 def answered(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, change: Callable[[int, list[list[Any]]], None]
 ) -> list[int]:
-    """Lets `change` alter the replies to the pipelines of rankings, by their number from 1; the numbers so far."""
+    """Have `change` alter the replies to the pipelines of rankings, numbered from 1; return the numbers so far."""
     ask_all = engine.shards.execute_pipelines
     numbers: list[int] = []
 
@@ -55,7 +55,7 @@ def frozen(node: Node) -> Iterator[None]:
 
 
 async def test_the_best_of_the_whole_corpus_are_found_whatever_a_shard_holds(engine: Engine) -> None:
-    """One shard has nearly all sentences with a term, so that by its own numbers another term would be the rare one."""
+    """One shard has nearly all sentences with a term, so another term is the rare one by the numbers of this shard."""
     tags = partition_tags(PARTITIONS)
     chance = random.Random(5)
     names = iter(range(10**6))
@@ -80,7 +80,7 @@ async def test_the_best_of_the_whole_corpus_are_found_whatever_a_shard_holds(eng
 
 
 async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
-    """Whatever the ids are; a document that is changed is written last."""
+    """The ids do not matter; a document that is changed is written last."""
     tag = partition_tags(PARTITIONS)[3]
     names = [name for name in (f"n{n}" for n in range(400)) if partition_of(name, PARTITIONS) == tag][:6]
     written = [*names[3:], *names[:3]]
@@ -178,7 +178,7 @@ async def test_another_number_of_partitions_is_followed(cluster: ScriptedCluster
 async def test_the_epochs_are_those_from_before_the_ranking(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search compares them later: it must see a write that came between the two questions to the indexes."""
+    """A search compares the epochs later: it must detect a write between the two pipelines."""
     await write(engine, "Ada wrote programs.")
     before = (await engine._ranker.rank(QUERY, 8)).epochs
     tag = partition_of("doc 0", PARTITIONS)
@@ -267,7 +267,7 @@ async def test_a_partition_that_nobody_serves_is_waited_for(
     answered(engine, monkeypatch, refuse)
 
     async def refused() -> bool:
-        """Whether a question came to a shard before its time was up."""
+        """Whether a question reached a shard before its timeout."""
         with pytest.raises(DeadlineExceeded):
             await ask(engine, "Who wrote programs?", timeout_ms=300)
         return engine.shards.redirects.total() > before

@@ -69,7 +69,7 @@ async def test_many_documents_with_progress(cluster: ScriptedCluster) -> None:
 
 
 async def test_a_bulk_write_is_no_faster_than_the_shards(cluster: ScriptedCluster) -> None:
-    """It waits while much waits in the partition of a document that it has written, and gives up when nothing moves."""
+    """The writer waits while the partition has a large backlog, and gives up if the backlog does not shrink."""
     tag = partition_of("doc 0", PARTITIONS)
     documents = [Document("doc 0", "One."), Document("doc 1", "Two.")]
     async with AsyncClusterClient(cluster.url) as client:
@@ -154,7 +154,7 @@ async def test_closing_ends_every_task_and_waits_for_it(cluster: ScriptedCluster
 async def test_closing_does_not_wait_for_a_task_whose_time_limit_passes(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its limit cancels it again and again; for a third of the time it is in the cancelled state."""
+    """Its limit cancels the work repeatedly; for a third of the time it is in the cancelled state."""
     monkeypatch.setattr(client_thread, "CLOSE_SECONDS", 60.0)
 
     async def ticking() -> None:

@@ -1,4 +1,4 @@
-"""Collections: nothing of one is seen in another, and what becomes of one that is made or removed."""
+"""Collections: they are separate, and are created, removed and completed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TAGS = keys.partition_tags(PARTITIONS)
 
 @pytest.fixture
 async def books(engine: Engine) -> AsyncIterator[str]:
-    """A collection that has no document yet."""
+    """A collection without documents."""
     assert await engine.collections.create("books")
     yield "books"
 
@@ -201,7 +201,7 @@ async def test_what_failed_halfway_is_listed_used_and_completed(
 ) -> None:
     await put(engine, "ada", "Ada wrote programs.", books)
     lost = keys.collections_key(keys.partition_of("eve", PARTITIONS))
-    await engine.shards.execute(lost, "DEL", lost)  # as a failover may that loses the last writes
+    await engine.shards.execute(lost, "DEL", lost)  # as after a failover that loses the last writes
     assert (await engine.collections.entry(books)).state == "incomplete"
     assert answers(await ask(engine, QUESTION, collection=books))[0][1] == "Ada"
     with pytest.raises(NotFound, match="no such collection"):
@@ -270,7 +270,7 @@ async def test_an_interrupted_removal_takes_nothing_in_and_goes_on(engine: Engin
 
 
 async def test_no_document_outlives_its_collection_whoever_races(cluster: ScriptedCluster, engine: Engine) -> None:
-    """Writes that have passed the check of their service reach the shards before, while and after it is removed."""
+    """Writes that their service has checked reach the shards before, during and after the removal."""
     before = await all_keys(cluster)
     async with opened(cluster) as writer:
         writer.collections.check = _nothing  # type: ignore[method-assign]
@@ -295,7 +295,7 @@ async def test_no_document_outlives_its_collection_whoever_races(cluster: Script
 
 
 async def _nothing(name: str) -> None:
-    """A look that came a moment too early."""
+    """A check that ran a moment too early."""
 
 
 async def test_removal_while_another_makes_it_ends_in_one_of_both(engine: Engine, second_engine: Engine) -> None:

@@ -23,7 +23,7 @@ from tests.harness.polling import eventually_async
 
 QUESTION = "Who wrote programs?"
 LONG_MS = 60_000
-"""A time limit that no test waits for: what takes so long has waited for the shard."""
+"""A time limit that no test reaches, unless it waits for the shard that is down."""
 
 
 def name_on(engine: Engine, node: Node) -> str:

@@ -66,7 +66,7 @@ async def test_writes_under_concurrent_questions_never_give_an_older_answer(clus
                 await asyncio.sleep(0)
 
         tasks = [asyncio.create_task(asking(engine)) for engine in (a, b) for _ in range(3)]
-        # the machine decides how many questions get answers between two writes: later writes wait for one
+        # later writes wait until a question was answered: a slow machine answers few questions between two writes
         while written < 60 or answered <= 100:
             seen = answered
             await writer.documents.put("d", f"V{written + 1} wrote it.", wait=written % 2 == 1)
@@ -124,7 +124,7 @@ async def test_an_answer_is_not_kept_when_a_write_drops_its_question_while_it_is
 async def test_an_answer_that_goes_with_very_many_others_is_not_given_again(
     cluster: ScriptedCluster, engine: Engine, second_engine: Engine
 ) -> None:
-    """A removal names none of the questions when they are many; an answer of this process is among them."""
+    """A removal that drops many questions names no question; one of them has an answer in this process."""
     await engine.documents.put("ada", "Ada wrote programs.", wait=True)
     await ask(engine, "Who wrote programs?")
     assert (await ask(engine, "Who wrote programs?")).cache.tier == "near"

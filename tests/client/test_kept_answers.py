@@ -45,7 +45,7 @@ async def test_another_process_has_it_from_the_shard_and_then_near(engine: Engin
 
 @pytest.mark.hostile
 async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: ScriptedCluster) -> None:
-    """The oldest whole answers give way, and each list names those that its partition has."""
+    """The oldest whole answers are evicted, and each list names the answers of its partition."""
     limit = 8_000
     async with opened(cluster, whole_answers_bytes=limit, near_cache_entries=0) as engine:
         for number in range(150):
@@ -141,6 +141,6 @@ async def test_another_reading_context_asks_anew(cluster: ScriptedCluster, engin
 
 
 async def test_answers_of_mixed_models_are_not_kept(cluster: ScriptedCluster, engine: Engine) -> None:
-    cluster.default = manifest("d")  # this model reads, while the stored manifest belongs to another
+    cluster.default = manifest("d")  # this model reads, but the stored manifest belongs to another model
     assert (await ask(engine, QUESTION)).cache.ttl_s == 0
     assert await kept(engine, QUESTION) is None

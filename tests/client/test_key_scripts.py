@@ -33,7 +33,7 @@ def test_a_seconds_worth_may_come_at_once_and_no_more(server_binary: Path) -> No
         client.delete(*KEYS)
         first = begin(client, 1, 0, "x")
         assert first[:2] == [0, 0] and 0 < first[2] <= 1_000_000
-        # as if ten requests had been begun in this moment
+        # as if ten requests had started at this moment
         client.hset(KEYS[0], "paced", str(now_us(client) + 900_000_000))
         refused, left, wait, _ = begin(client, 10, 0, "y")
         assert (refused, left) == (1, 0)
@@ -68,5 +68,5 @@ def test_sentences_of_one_day(server_binary: Path) -> None:
         assert count(0, -12, day)[:3] == [1, day, 4]
         assert count(0, -100, day)[2] == 0
         count(10, 3)
-        count(0, -3, day - 1)  # that day is over
+        count(0, -3, day - 1)  # the day is over
         assert client.hget(KEYS[0], "sentences") in (b"3", "3")

@@ -1,4 +1,4 @@
-"""Documents page by page over all partitions, while others come and go, and their number."""
+"""Documents page by page over all partitions, while documents are added and removed, and their number."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine
         page = await engine.listing.page(cursor, limit=5)
         seen += [entry.id for entry in page.documents]
         cursor = page.next_cursor
-        if turn < 30:  # one goes, one comes, and one gets another version
+        if turn < 30:  # one is removed, one is added, and one gets another version
             await engine.documents.delete(going[turn])
             await engine.documents.put(f"come {turn}", "New. Text.", wait=False)
             await engine.documents.put(going[59 - turn], f"Another {turn}.", wait=False)

@@ -1,4 +1,4 @@
-"""Kept answers in a corpus that changes all the time are those that a fresh question would get."""
+"""In a corpus that changes all the time, cached answers equal the answers to fresh questions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_without_drift_every_kept_answer_is_what_a_fresh_question_gets(
 
 
 async def test_with_drift_no_answer_cites_what_is_gone_or_misses_a_better_sentence(cluster: ScriptedCluster) -> None:
-    """The order of close candidates may be that of a moment ago; what they say may not."""
+    """The order of candidates with similar scores may be slightly old; their texts may not."""
     chance = random.Random(2)
     async with opened(cluster, answer_drift=0.5) as engine:
         for number in range(60):

@@ -1,4 +1,5 @@
-"""Several models on the shards: which one reads, which answers are reusable, and what happens when one goes."""
+"""Several models on the shards: which model reads, which answers are reusable, and what happens if a model is
+removed."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def server() -> Iterator[Server]:
 async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
     server: Server, after: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change is over and reported before this process has read anything of it: its loop has not run since."""
+    """The change is complete and reported, but this process has not read it: its loop has not run since."""
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     with redis.Redis(port=server.port) as other:
         other.set(keys.PARTITIONS_KEY, 4)
@@ -136,7 +137,7 @@ async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
                 assert outcome.body == body
                 return outcome.cache.tier == "near"
 
-            await eventually_async(near)  # once its subscription reports no more changes
+            await eventually_async(near)  # as soon as its subscription reports no more changes
             other.set(stored, after.to_json())
             other.ping()
             with pytest.raises(CacheMiss):

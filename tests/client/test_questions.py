@@ -65,7 +65,7 @@ OTHERS: dict[str, object] = {
     "coverage": "partial",
     "no_answer": False,
 }
-"""A value that is not the default of each option. That of `model` is in the name by the reader it stands for."""
+"""For each option a value that is not its default. `model` is in the name as the reader of the plan."""
 
 
 @pytest.mark.parametrize("option", sorted(OPTIONS - {"model"}))

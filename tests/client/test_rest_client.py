@@ -1,4 +1,4 @@
-"""The clients of the REST service: typed results, typed errors, retries when the service asks for them."""
+"""The clients of the REST service: typed results, typed errors, retries if the service asks for them."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def refusing(times: int) -> httpx.MockTransport:
 
 
 class Clock:
-    """Time that passes only during sleeps."""
+    """A time that advances only during sleeps."""
 
     now = 0.0
 

@@ -21,7 +21,7 @@ SPACE = re.compile(r"\s")
 
 
 async def assert_places(engine: Engine, result: SearchResult) -> None:
-    """Checks that every place of a result is right."""
+    """Check all offsets of a result."""
     assert [hit.rank for hit in result.hits] == list(range(1, len(result.hits) + 1))
     assert [hit.score for hit in result.hits] == sorted((hit.score for hit in result.hits), reverse=True)
     for hit in result.hits:

@@ -49,7 +49,7 @@ async def subscribed(server: Server, *tags: str) -> AsyncIterator[Freshness]:
 
 
 async def test_a_finished_write_is_seen_without_giving_the_loop_a_turn(server: Server) -> None:
-    """The writer blocks this thread, so only a look into the sockets can show the change."""
+    """The writer blocks this thread, so only a check of the sockets can detect the change."""
     async with subscribed(server, "t", "u") as freshness:
         with redis.Redis(port=server.port) as writer:
             before = freshness.writes
@@ -85,13 +85,13 @@ async def test_a_dropped_question_names_its_answer_to_caches_and_to_pending_answ
 
 
 async def test_very_many_dropped_questions_void_all_answers(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shard names none of them; whose answers were kept by others are found there again."""
+    """The shard names no question, so all near answers are invalid; valid answers are read from the shards again."""
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 60.0)
     async with subscribed(server, "t") as freshness:
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)
         with redis.Redis(port=server.port) as writer:
-            watching = writer.pipeline(transaction=False)  # one by one they could take longer than a lease
+            watching = writer.pipeline(transaction=False)  # sent one by one, they could take longer than a lease
             for number in range(600):
                 words = [f"q{number}", 60000, 0, 0, 0, 0, 0, 9, "TERMS", 1, "one", 0, 0, 9, "DOCUMENTS", 0]
                 watching.execute_command("QA.INDEX.WATCH", "index:{t}", *words)
@@ -106,7 +106,7 @@ async def test_very_many_dropped_questions_void_all_answers(server: Server, monk
 async def test_the_first_write_of_a_slots_new_owner_voids_what_the_former_one_watched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """No check comes before the write: only its epoch says that the slot has moved."""
+    """No check runs before the write: only its epoch shows that the slot has moved."""
     monkeypatch.setattr(freshness_module, "CHECK_SECONDS", 3600.0)
     monkeypatch.setattr(freshness_module, "LEASE_SECONDS", 3600.0)
     with Cluster(binary_or_skip("valkey"), size=2) as cluster, ExitStack() as clients:
