@@ -11,7 +11,7 @@ One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to 
 
 These events move `generation`, too: another topology, a lost connection, an epoch from a shard that did not serve the
 partition (the new owner of a slot watches no question yet), and a write that drops more questions than a shard can
-name at once (``docs/index.md``).
+name at once (``docs/inverted-index.md``).
 
 A server sends its pushes at the end of the event loop round in which it answered the write. Each client of qa-cluster
 waits for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.

@@ -47,7 +47,7 @@ def spans(text: str) -> list[str]:
 def test_commands_of_the_module(server_binary: Path) -> None:
     public = set(re.findall(r"`((?:AI|RG|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
     assert {name for name in public if name.startswith("QA.")} == set(
-        re.findall(r"^\| `(QA\.INDEX\.[A-Z]+)", TEXTS["index.md"], re.MULTILINE)
+        re.findall(r"^\| `(QA\.INDEX\.[A-Z]+)", TEXTS["inverted-index.md"], re.MULTILINE)
     )
     named = public | set(re.findall(r"^\| `(QA\.[A-Z]+)", TEXTS["worker-protocol.md"], re.MULTILINE))
     with Server(server_binary) as server, server.client() as client:

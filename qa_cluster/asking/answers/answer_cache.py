@@ -1,7 +1,7 @@
 """The answer cache: whole answers on the shards, shared by all processes: `answer:{t}:<digest>`.
 
 The indexes watch the questions of cached answers. A partition drops a question with the first write that may change its
-answer (``docs/index.md``). A cached answer names the tokens by which the partitions watch its question. It is valid
+answer (``docs/inverted-index.md``). A cached answer names the tokens by which the partitions watch its question. It is valid
 only while every partition still watches the question by its token.
 """
 
