@@ -57,7 +57,9 @@ def weights_of(sentence: str, fields: Mapping[str, int] = MappingProxyType({})) 
 
 
 def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]] | None = None) -> bytes:
-    """Pack sentences for ``QA.INDEX.PUT`` (``docs/inverted-index.md``); `fields` has the terms of each sentence's fields.
+    """Pack sentences for ``QA.INDEX.PUT`` (``docs/inverted-index.md``).
+
+    `fields` has the terms of each sentence's fields.
 
     >>> pack_sentences(["A cat sees a cat.", "No!"]).hex(" ")
     '03 02 02 03 63 61 74 01 03 73 65 65 00 00'

@@ -1,8 +1,8 @@
 """The answer cache: whole answers on the shards, shared by all processes: `answer:{t}:<digest>`.
 
 The indexes watch the questions of cached answers. A partition drops a question with the first write that may change its
-answer (``docs/inverted-index.md``). A cached answer names the tokens by which the partitions watch its question. It is valid
-only while every partition still watches the question by its token.
+answer (``docs/inverted-index.md``). A cached answer names the tokens by which the partitions watch its question. It is
+valid only while every partition still watches the question by its token.
 """
 
 from __future__ import annotations
