@@ -2,7 +2,8 @@
 
 The long form is Haystack's: ``{"field": "meta.year", "operator": ">=", "value": 2020}``, joined by ``{"operator":
 "AND", "conditions": [..]}``. The short form is a string: ``year>=2020``, ``lang=en,de``. Both forms become the binary
-form of the index (``docs/inverted-index.md``). The metadata of a document becomes the same form, so a value has one meaning:
+form of the index (``docs/inverted-index.md``). The metadata of a document becomes the same form, so a value has one
+meaning:
 
 - numbers, true and false are themselves;
 - a string that is a date or a time of ISO 8601 is a moment in seconds, in UTC if it has no zone;
