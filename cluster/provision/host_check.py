@@ -28,6 +28,7 @@ from qa_cluster.topology import Address
 
 from ..nodes.connect import server_client, unreached
 from ..nodes.polling import POLL_SECONDS
+from ..nodes.worker_start import WorkerStart
 from ..servers import ports, server_process, single
 from ..servers.module_options import module_options
 from ..servers.native import find_module
@@ -197,7 +198,7 @@ def _is_ours(plan: HostPlan) -> bool:
 
 def _trial(settings: Settings) -> str:
     """Start a server with the module, which starts the worker, and wait until that is ready."""
-    deadline = time.monotonic() + settings.start_timeout_ms / 1000
+    patience_seconds = settings.start_timeout_ms / 1000
     with tempfile.TemporaryDirectory(prefix="qa-cluster-check-") as folder:
         spec = server_process.ServerSpec(
             Path(folder) / "trial",
@@ -207,13 +208,14 @@ def _trial(settings: Settings) -> str:
             options=module_options(settings),
             tethered=True,
         )
-        process = server_process.start(spec, settings.start_timeout_ms / 1000)
+        process = server_process.start(spec, patience_seconds)
         try:
             with server_process.connect(spec) as client:
-                while (found := client.info("everything")).get("qa_worker_state") != "ready":
-                    if time.monotonic() > deadline or int(found.get("qa_worker_restarts", 0)) >= _TRIAL_WORKERS:
-                        raise ClusterError(f"the worker does not get ready:\n{server_process.log_tail(spec.log_path)}")
+                worker = WorkerStart("the worker", patience_seconds, _TRIAL_WORKERS)
+                while not worker.is_over(client.info("everything")):
                     time.sleep(POLL_SECONDS)
+        except ClusterError as error:
+            raise ClusterError(f"{error}\n{server_process.log_tail(spec.log_path)}") from error
         finally:
             stop_all([process], settings.stop_timeout_ms / 1000, insist=True)
     return "started for a trial: the worker got ready"

@@ -23,6 +23,7 @@ from ..nodes.all_shards import OnStep, Place, at_once
 from ..nodes.connect import ShardClient, shards_of
 from ..nodes.node import Node, command
 from ..nodes.polling import POLL_SECONDS
+from ..nodes.worker_start import wait_workers
 from ..readers import reader_loading
 from ..readers.reader_files import ReaderFiles, budget_of, read_reader
 from ..readers.shard_readers import default_on, model_mark, patiently, read_from, store_model, store_texts
@@ -50,7 +51,8 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
     """Set partitions and functions of the cluster at `url`; store `reader`, unless None, on shards without a reader."""
-    deadline = time.monotonic() + settings.start_timeout_ms / 1000
+    patience_seconds = settings.start_timeout_ms / 1000
+    deadline = time.monotonic() + patience_seconds
     with ExitStack() as stack:
         shards = shards_of(settings, url)
         for _, client in shards:
@@ -65,10 +67,12 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             for _, client in shards:
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, settings.sentence_answer_ttl_s)
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWERS_OPTION, settings.sentence_answers_mb)
+            on_step("waiting for the workers to start")
+            wait_workers(shards, patience_seconds)
             on_step("registering the functions")
-            _register(shards, deadline)
+            _register(shards, time.monotonic() + patience_seconds)
             on_step("waiting for the workers to warm up")
-            _wait_workers(shards, deadline)
+            wait_workers(shards, patience_seconds)
             at_once(shards, _wait_partitions, on_step)
         except redis.exceptions.RedisError as error:
             raise ClusterError(f"set-up failed: {error}") from error
@@ -119,15 +123,6 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
             counts = ", ".join(f"{node.address}: {len(n)}" for (node, _), n in zip(shards, names, strict=True))
             raise ClusterError(f"the functions are not registered on every shard ({counts})")
         time.sleep(POLL_SECONDS)
-
-
-def _wait_workers(shards: list[ShardClient], deadline: float) -> None:
-    """Wait until every shard's worker has loaded its models."""
-    for node, client in shards:
-        while (state := client.info("everything").get("qa_worker_state")) != "ready":
-            if time.monotonic() > deadline:
-                raise ClusterError(f"the worker of {node.address} did not get ready in time: it is {state}")
-            time.sleep(POLL_SECONDS)
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:

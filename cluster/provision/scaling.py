@@ -18,6 +18,7 @@ from ..nodes.all_shards import OnStep
 from ..nodes.connect import ShardClient, server_client
 from ..nodes.node import command, nodes_of
 from ..nodes.polling import POLL_SECONDS
+from ..nodes.worker_start import wait_workers
 from ..servers import ports
 from ..servers.local import LocalCluster
 from ..servers.state import locked, read_state, write_state
@@ -34,7 +35,9 @@ def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnSte
         _make_replicas(found, shards)
         primaries = [(node, client) for node, client in _connected(settings, url, stack) if not node.primary_id]
         on_step("waiting for the new workers")
-        _wait_warm(primaries, time.monotonic() + settings.start_timeout_ms / 1000)
+        patience_seconds = settings.start_timeout_ms / 1000
+        wait_workers(primaries, patience_seconds)
+        _wait_warm(primaries, time.monotonic() + patience_seconds)
         shown = -1
 
         def progress(done: int, total: int) -> None:

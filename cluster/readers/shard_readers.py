@@ -24,6 +24,8 @@ from .reader_files import ReaderFiles
 _PART_BYTES = 64 << 20
 # Errors of commands while the shard's worker is still starting, or being replaced.
 _NO_WORKER = ("NOWORKER", "WORKERLOST")
+# The error of a registration that the worker of another shard does not acknowledge in time.
+_OTHER_WORKER = "did not answer within"
 
 
 @dataclass(frozen=True)
@@ -180,12 +182,13 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def patiently(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat a command while its shard's worker is still starting."""
+    """Repeat a command while its shard's worker, or that of a shard that it needs, is still starting."""
     while True:
         try:
             return attempt()
         except redis.exceptions.ResponseError as error:
-            if not str(error).startswith(_NO_WORKER) or time.monotonic() > deadline:
+            starting = str(error).startswith(_NO_WORKER) or _OTHER_WORKER in str(error)
+            if not starting or time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
 

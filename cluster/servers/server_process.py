@@ -229,7 +229,11 @@ def launch(spec: ServerSpec) -> ProcessRef:
 
 
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
-    """Wait until the server answers and has loaded its data; if it does not, ClusterError shows the end of its log."""
+    """Wait until the server answers and has loaded its data; if it does not, ClusterError shows the end of its log.
+
+    The time limit does not count while the server loads its data, however long that takes.
+    """
+    patience_seconds = deadline - time.monotonic()
     while True:
         try:
             with connect(spec) as client:
@@ -237,6 +241,8 @@ def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
             return
         except redis.exceptions.RedisError as error:  # not listening yet, or loading
             cause = error
+            if isinstance(error, redis.exceptions.BusyLoadingError):
+                deadline = time.monotonic() + patience_seconds
         if not process.is_running():
             raise ClusterError(f"{spec.name} ended while it started:\n{log_tail(spec.log_path)}")
         if time.monotonic() > deadline:

@@ -1,0 +1,66 @@
+"""Waits for the workers of shards to start, for as long as they make progress.
+
+A slow machine takes longer to start a worker and to load its models. So the time limit counts from the last progress:
+a worker that was started, or processor time that it has used. A worker that ends again and again makes no progress.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qa_cluster.errors import ClusterError
+
+from .connect import ShardClient
+from .polling import POLL_SECONDS
+
+MOST_RESTARTS = 5
+# A worker that only sends heartbeats needs minutes for this much.
+_PROGRESS_SECONDS = 0.5
+_PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
+
+
+def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None:
+    """Wait until the worker of every shard is ready; ClusterError if one makes no progress for `patience_seconds`."""
+    for node, client in shards:
+        start = WorkerStart(f"the worker of {node.address}", patience_seconds)
+        while not start.is_over(client.info("everything")):
+            time.sleep(POLL_SECONDS)
+
+
+class WorkerStart:
+    """The start of one worker, as its shard's INFO shows it again and again."""
+
+    def __init__(self, worker: str, patience_seconds: float, most_restarts: int = MOST_RESTARTS) -> None:
+        """`worker` names the worker in errors."""
+        self._worker = worker
+        self._patience_seconds = patience_seconds
+        self._most_restarts = most_restarts
+        self._restarts_before: int | None = None
+        self._pid = 0
+        self._processor_seconds = 0.0
+        self._moved_at = time.monotonic()
+
+    def is_over(self, info: Mapping[str, Any]) -> bool:
+        """Whether the worker is ready; ClusterError if it makes no progress."""
+        state = info.get("qa_worker_state")
+        if state == "ready":
+            return True
+        restarts = int(info.get("qa_worker_restarts", 0))
+        if self._restarts_before is None:
+            self._restarts_before = restarts
+        if restarts - self._restarts_before >= self._most_restarts:
+            ended = info.get("qa_worker_last_exit")
+            raise ClusterError(f"{self._worker} did not get ready: {restarts} restarts, last exit: {ended}")
+        self._note_progress(int(info.get("qa_worker_pid", 0)), float(info.get(_PROCESSOR_TIME, 0)))
+        if time.monotonic() - self._moved_at > self._patience_seconds:
+            raise ClusterError(
+                f"{self._worker} did not get ready in time: it is {state}, and has made no progress for"
+                f" {self._patience_seconds:g} s (setting 'start_timeout_ms')"
+            )
+        return False
+
+    def _note_progress(self, pid: int, processor_seconds: float) -> None:
+        if pid != self._pid or processor_seconds - self._processor_seconds >= _PROGRESS_SECONDS:
+            self._pid, self._processor_seconds, self._moved_at = pid, processor_seconds, time.monotonic()
