@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import redis
@@ -60,10 +61,14 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
         try:
             _need_module(shards)
             on_step("setting the number of partitions")
-            _set_partitions(shards)
+            _set_partitions(shards, deadline)
             if reader is not None:
                 on_step(f"storing the reader {reader.tag} on {len(shards)} shards")
-                at_once(shards, lambda node, client: _store_default(node, client, reader, deadline), on_step)
+                at_once(
+                    shards,
+                    lambda node, client: patiently(lambda: _store_default(node, client, reader, deadline), deadline),
+                    on_step,
+                )
             for _, client in shards:
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, settings.sentence_answer_ttl_s)
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWERS_OPTION, settings.sentence_answers_mb)
@@ -97,11 +102,12 @@ def _need_module(shards: list[ShardClient]) -> None:
         )
 
 
-def _set_partitions(shards: list[ShardClient]) -> None:
+def _set_partitions(shards: list[ShardClient], deadline: float) -> None:
     wanted = keys.slot(keys.PARTITIONS_KEY)
+    count = PARTITIONS_PER_SHARD * len(shards)
     for node, client in shards:
         if any(first <= wanted <= last for first, last in node.slots):
-            client.set(keys.PARTITIONS_KEY, PARTITIONS_PER_SHARD * len(shards), nx=True)
+            patiently(partial(client.set, keys.PARTITIONS_KEY, count, nx=True), deadline)
             return
     raise ClusterError(f"no shard owns slot {wanted} of {keys.PARTITIONS_KEY!r}")
 

@@ -182,15 +182,23 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def patiently(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat a command while its shard's worker, or that of a shard that it needs, is still starting."""
+    """Repeat a command while its shard, its shard's worker or the worker of a shard that it needs is still starting.
+
+    The servers of a new cluster that a busy machine runs may find each other missing again, for a moment.
+    """
     while True:
         try:
             return attempt()
         except redis.exceptions.ResponseError as error:
-            starting = str(error).startswith(_NO_WORKER) or _OTHER_WORKER in str(error)
-            if not starting or time.monotonic() > deadline:
+            if not _is_starting(error) or time.monotonic() > deadline:
                 raise
         time.sleep(POLL_SECONDS)
+
+
+def _is_starting(error: redis.exceptions.ResponseError) -> bool:
+    text = str(error)
+    is_down = isinstance(error, redis.exceptions.ClusterDownError)
+    return is_down or text.startswith(_NO_WORKER) or _OTHER_WORKER in text
 
 
 def has_functions(client: redis.Redis) -> bool:
