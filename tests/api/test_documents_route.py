@@ -68,5 +68,5 @@ async def test_only_the_id_may_be_percent_encoded(cluster: ScriptedCluster) -> N
 async def test_a_text_of_too_many_sentences_is_refused_and_nothing_is_stored(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         refused = await client.put("/documents/endless", json={"text": "a。" * 2_000_000})
-        assert_problem(refused, 413, "too-long", "'endless' has more than 100000 sentences", "divide it")
+        assert_problem(refused, 413, "too-long", "'endless' has more than 100000 sentences", "Divide it")
         assert_problem(await client.get("/documents/endless"), 404, "not-found")

@@ -252,7 +252,7 @@ async def test_while_the_counting_shard_is_gone_requests_are_counted_here_and_se
 
         await eventually_async(lambda: is_(200))
         await eventually_async(lambda: is_(429))
-        assert f"counts the requests of key {key.id} by itself" in caplog.text
+        assert f"counts the requests of key {key.id} on its own" in caplog.text
 
         async def refused() -> bool:
             response = await client.put("/documents/n", params=BOOKS, json={"text": "One."}, headers=bearer(text))
