@@ -32,7 +32,7 @@ def model(deployment: Deployment) -> str:
     return key
 
 
-@covers("AI.DAGEXECUTE", "", "LOAD", "PERSIST", "AI.TENSORSET, AI.TENSORGET, AI.MODELEXECUTE in it")
+@covers("AI.DAGEXECUTE", "", "LOAD", "PERSIST", "steps AI.TENSORSET, AI.TENSORGET, AI.MODELEXECUTE")
 def test_load_run_persist(deployment: Deployment, model: str) -> None:
     ai, out = deployment.ai(), deployment.key("out")
     dag = ai.dag(load=[deployment.key("a")], persist=[out])
@@ -86,7 +86,7 @@ def test_read_only(deployment: Deployment, model: str) -> None:
 
 
 @pytest.mark.torch
-@covers("AI.DAGEXECUTE", "AI.SCRIPTEXECUTE in it")
+@covers("AI.DAGEXECUTE", "step AI.SCRIPTEXECUTE")
 def test_script_step(deployment: Deployment, model: str) -> None:
     ai, script, a, out = deployment.ai(), deployment.key("script"), deployment.key("a"), deployment.key("out")
     ai.scriptstore(script, "CPU", SLOW, "slow")
@@ -110,7 +110,7 @@ def test_parallel_devices(deployment: Deployment, model: str) -> None:
     assert dag.execute()[3].tolist() == [2002.0, 2004.0]
 
 
-@covers("AI.DAGEXECUTE", "an error: nothing is persisted, later steps answer NA")
+@covers("AI.DAGEXECUTE", "an error: nothing is persisted, later steps return NA")
 def test_error_persists_nothing(deployment: Deployment, model: str) -> None:
     ai, a, out = deployment.ai(), deployment.key("a"), deployment.key("out")
     ai.tensorset(deployment.key("ints"), [1, 2, 3], dtype="int64")

@@ -27,7 +27,7 @@ def run(deployment: Deployment, source: str, **names: str) -> Any:
 
 
 @covers("redisAI", "createTensorFromValues, createTensorFromBlob, tensorToFlatList, tensorGetDataAsBlob, tensorGetDims")
-@covers("redisAI", "setTensorInKey, getTensorFromKey", better="what it writes replicates and notifies")
+@covers("redisAI", "setTensorInKey, getTensorFromKey", better="its writes are replicated and cause events")
 @covers("redisAI", "msetTensorsInKeyspace, mgetTensorsFromKeyspace")
 def test_tensors(deployment: Deployment) -> None:
     source = """

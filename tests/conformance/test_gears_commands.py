@@ -14,7 +14,7 @@ from tests.conformance.deployment import Deployment
 from tests.harness.polling import eventually
 
 covers = pytest.mark.covers
-NOTHING_INSTALLED = "nothing is installed while a shard serves"
+NOTHING_INSTALLED = "a shard installs nothing while it serves"
 INSTALL = "install the package in the environment of the shard's worker (the error names it)"
 COUNT = "GB('KeysReader').map(lambda r: r['key']).count().run('{prefix}*')"
 SLOW = """
@@ -42,7 +42,7 @@ def dropped(gears: Any, execution: Any) -> bool:
         return False
 
 
-@covers("RG.PYEXECUTE", "a script with run()", "a script without")
+@covers("RG.PYEXECUTE", "a script with run()", "a script without run()")
 def test_script(deployment: Deployment, tmp_path: Path) -> None:
     gears = deployment.gears()
     fill(deployment, "n")
@@ -218,7 +218,7 @@ def test_requirements_that_are_there(deployment: Deployment) -> None:
 
 
 @pytest.mark.left_out(
-    *("RG.PYEXECUTE", "REQUIREMENTS that it has not", "FORCE_REINSTALL_REQUIREMENTS"),
+    *("RG.PYEXECUTE", "REQUIREMENTS that the worker's environment lacks", "FORCE_REINSTALL_REQUIREMENTS"),
     why=NOTHING_INSTALLED,
     instead=INSTALL,
 )
@@ -230,7 +230,7 @@ def test_requirements_that_are_not(deployment: Deployment) -> None:
 
 
 @covers("RG.CONFIGGET", "", "several keys", "an unknown key")
-@covers("RG.CONFIGSET", "", "a key of one's own")
+@covers("RG.CONFIGSET", "", "a user's own key")
 def test_settings(deployment: Deployment) -> None:
     config = deployment.gears().config
     before = config.ExecutionMaxIdleTime
@@ -256,7 +256,7 @@ def test_settings(deployment: Deployment) -> None:
     assert "(error) Unsupported config parameter: NoSuchKeyAnywhere" in str(unknown)
 
 
-@covers("RG.CONFIGGET", "what redgrease reads")
+@covers("RG.CONFIGGET", "the keys that redgrease reads")
 def test_settings_of_the_client(deployment: Deployment) -> None:
     gears = deployment.gears()
     assert gears._ping()
@@ -317,7 +317,7 @@ def test_python_version(deployment: Deployment) -> None:
 
 @pytest.mark.left_out(
     *("redgrease", "Gears.gears_version"),
-    why="it looks for a module named rg, and one module serves both families",
+    why="the client looks for a module named rg, but one module has both families",
     instead="MODULE LIST, where the module is named qa",
 )
 def test_module_name(deployment: Deployment) -> None:
@@ -334,12 +334,16 @@ def left_out(command: str, *words: str, why: str, instead: str) -> Any:
 @pytest.mark.parametrize(
     "words",
     [
-        left_out("RG.PYPROFILE", "STATS", "x", why="it would slow every function", instead="Python's cProfile"),
+        left_out("RG.PYPROFILE", "STATS", "x", why="profiling would slow every function", instead="Python's cProfile"),
         left_out("RG.PYEXPORTREQ", "x", why=NOTHING_INSTALLED, instead=INSTALL),
         left_out("RG.PYIMPORTREQ", "x", why=NOTHING_INSTALLED, instead=INSTALL),
         left_out("RG.HELLO", why="internal to RedisGears", instead="RG.INFOCLUSTER"),
-        left_out("RG.CLUSTERSET", why="the topology is the server's own", instead="CLUSTER MEET, RG.INFOCLUSTER"),
-        left_out("RG.PYFREEINTERPRETER", why="the interpreter is a process", instead="end it: a fresh one starts"),
+        left_out("RG.CLUSTERSET", why="the server itself knows the topology", instead="CLUSTER MEET, RG.INFOCLUSTER"),
+        left_out(
+            "RG.PYFREEINTERPRETER",
+            why="the interpreter is the worker process",
+            instead="kill the worker: the module starts a new one",
+        ),
     ],
 )
 def test_commands_left_out(deployment: Deployment, words: tuple[str, ...]) -> None:
@@ -358,7 +362,7 @@ def test_network(deployment: Deployment) -> None:
     assert deployment.raw("RG.NETWORKTEST") == "OK"
 
 
-@covers("INFO", "fields, with the prefix qa_", better="per worker: state, memory, batches, restarts")
+@covers("INFO", "fields, with the prefix qa_", better="more fields for each worker: state, memory, batches, restarts")
 def test_info(deployment: Deployment) -> None:
     info = deployment.nodes[0].info("everything")
     for name in ("rg_nexecutions", "rg_nregistrations", "rg_TotalAllocated", "rg_PeakAllocated", "rg_CurrAllocated"):

@@ -38,7 +38,7 @@ def test_unregister(deployment: Deployment) -> None:
     assert deployment.raw("RG.UNREGISTER", entry["id"], "ABORTPENDING") == "OK"
 
 
-@covers("redgrease", "Gears.dumpregistrations fails on the fields that RedisGears 1.2 added, here as there")
+@covers("redgrease", "Gears.dumpregistrations fails on the fields that RedisGears 1.2 added, as with RedisGears")
 def test_dumpregistrations_of_the_client(deployment: Deployment) -> None:
     gears = deployment.gears()
     assert gears.dumpregistrations() == []
@@ -101,7 +101,7 @@ def test_refused_registrations(deployment: Deployment, script: str, text: str) -
 @pytest.mark.left_out(
     "GearsBuilder",
     "register: mode='sync'",
-    why="it ran Python on the server's only thread",
+    why="RedisGears ran Python on the server's only thread",
     instead="mode='async_local'; for a reply, commands= and override_reply",
 )
 def test_sync_mode(deployment: Deployment) -> None:
@@ -111,7 +111,7 @@ def test_sync_mode(deployment: Deployment) -> None:
 
 @pytest.mark.left_out(
     *("GearsBuilder", "CommandReader: register(hook=) and call_next"),
-    why="it ran Python on the server's only thread, inside any command",
+    why="RedisGears ran Python on the server's only thread, inside any command",
     instead="a trigger (trigger=), or commands= with keymiss for reads",
 )
 def test_hooks(deployment: Deployment) -> None:

@@ -108,7 +108,9 @@ def test_small_functions(deployment: Deployment, call: Callable[..., Any]) -> No
 
 
 @covers("redgrease", "redgrease.atomic")
-@covers("redisgears", "atomic, isInAtomicBlock", better="a block has a lease: no function holds the server for longer")
+@covers(
+    "redisgears", "atomic, isInAtomicBlock", better="a block has a lease, so no function blocks the server for longer"
+)
 def test_atomic(deployment: Deployment, call: Callable[..., Any]) -> None:
     key = deployment.key("n")
 
@@ -238,7 +240,7 @@ GB('CommandReader').register(trigger='t', mode='async_local', onRegistered=ready
 
 @pytest.mark.left_out(
     *("redisgears", "registerTE with a key"),
-    why="a timer is not a value that could be saved with its Python",
+    why="a timer cannot be saved with its Python code",
     instead="start the timer in onRegistered, keep its state in a key",
 )
 @pytest.mark.left_out("redisgears", "gearsCtx", why="internal to RedisGears", instead="GearsBuilder")
@@ -276,6 +278,6 @@ GB('CommandReader').map(second).register(trigger='second', mode='async_local')
         *("runCoroutine", "asyncio", "Log", "ConfigGet", "GearsConfigGet"),
     ],
 )
-@covers("redisgears", "the globals of RedisGears 1.2, but for hooks and its internals")
+@covers("redisgears", "the globals of RedisGears 1.2, except hooks and internals")
 def test_globals(deployment: Deployment, name: str) -> None:
     assert script(deployment, f"return '{name}' in globals()") == "True"

@@ -76,7 +76,7 @@ def test_a_trigger_runs_on_all_shards(deployment: Deployment) -> None:
 @pytest.mark.left_out(
     "GearsBuilder",
     "KeysReader: commands= with other events than keymiss",
-    why="only a read that misses can wait for a function before its reply",
+    why="only a read of a missing key can wait for a function before its reply",
     instead="eventTypes= without commands=, which runs the function after the command",
 )
 def test_commands_with_another_event(deployment: Deployment) -> None:

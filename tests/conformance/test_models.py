@@ -26,7 +26,7 @@ def set_inputs(deployment: Deployment, *, shard: int = 0, rows: int = 1) -> tupl
     return a, b, total
 
 
-@covers("AI.MODELSTORE", "", better="loads in the worker and blocks only its client, not the server")
+@covers("AI.MODELSTORE", "", better="the worker loads it, so only its client waits, not the server")
 @covers("AI.MODELSTORE", "ONNX", "TAG")
 @covers("AI.MODELGET", "META", "META and BLOB", "BLOB")
 @covers("AI.MODELEXECUTE", "")
@@ -125,7 +125,7 @@ def test_backends_path(deployment: Deployment) -> None:
     assert ai.config("BACKENDSPATH") == "/opt/backends"
 
 
-@covers("AI.CONFIG", "LOADBACKEND", better="nothing to load: backends come with the worker")
+@covers("AI.CONFIG", "LOADBACKEND", better="nothing to load: the worker contains the backends")
 def test_loadbackend(deployment: Deployment) -> None:
     ai = deployment.ai()
     assert ai.loadbackend("ONNX", "redisai_onnxruntime/redisai_onnxruntime.so") == "OK"
@@ -138,7 +138,7 @@ def test_loadbackend(deployment: Deployment) -> None:
 @covers(
     "AI.MODELSTORE",
     "BATCHSIZE, MINBATCHSIZE, MINBATCHTIMEOUT",
-    better="MINBATCHSIZE without a timeout gets a default one instead of waiting for ever",
+    better="MINBATCHSIZE without a timeout gets a default timeout; RedisAI waited forever",
 )
 def test_batching(deployment: Deployment) -> None:
     ai, key = deployment.ai(), deployment.key("batched")
@@ -304,7 +304,7 @@ def test_info(deployment: Deployment) -> None:
 
 
 @pytest.mark.left_out(
-    "AI.MODELSTORE", "TF, TFLITE", why="nobody maintains these runtimes for it", instead="export to ONNX or TorchScript"
+    "AI.MODELSTORE", "TF, TFLITE", why="these runtimes are not maintained", instead="export to ONNX or TorchScript"
 )
 def test_backends_left_out(deployment: Deployment) -> None:
     ai, key = deployment.ai(), deployment.key("tf")

@@ -108,7 +108,7 @@ def test_model_that_fails(deployment: Deployment, torch_models: dict[str, bytes]
     assert not ai.exists(out)
 
 
-@covers("AI.INFO", "", better="counted by the server: a worker that ends loses nothing")
+@covers("AI.INFO", "", better="the server counts, so a worker that ends loses no counts")
 @pytest.mark.usefixtures("survives")
 def test_statistics_outlive_the_worker(deployment: Deployment) -> None:
     ai, key, a = deployment.ai(), deployment.key("counted"), deployment.key("a")
@@ -168,7 +168,7 @@ def test_scripts_that_end_themselves(deployment: Deployment) -> None:
 
 
 @pytest.mark.torch
-@covers("AI.SCRIPTEXECUTE", "a script that never ends", better="a time limit; RedisAI's server hung")
+@covers("AI.SCRIPTEXECUTE", "a script that never ends", better="a time limit ends it; RedisAI's server hung")
 @pytest.mark.usefixtures("survives")
 def test_endless_script(deployment: Deployment) -> None:
     ai, key = deployment.ai(), deployment.key("endless")
@@ -195,7 +195,7 @@ def forever(tensors: List[Tensor], keys: List[str], args: List[str]):
 @covers(
     "GearsBuilder",
     "KeysReader: commands= with keymiss",
-    better="the first read is always answered; MOVED and CROSSSLOT survive; no crash when it meets triggers and models",
+    better="the first read always gets its answer; MOVED and CROSSSLOT reach the client; no crash",
 )
 def test_first_read_is_never_empty(deployment: Deployment) -> None:
     # keyspace notifications are off: the event was dead in some images of RedisGears
@@ -250,7 +250,7 @@ GB('KeysReader').map(by_miss).register(prefix='ask*', commands=['get'], eventTyp
         assert deployment.raw("GET", f"{deployment.key('ask')}_{number}") == str(2.0 * number)
 
 
-@covers("RG.UNREGISTER", "again and again")
+@covers("RG.UNREGISTER", "repeated")
 def test_registering_many_times(deployment: Deployment) -> None:
     for turn in range(15):
         assert deployment.raw("RG.PYEXECUTE", HOOK) == "OK"

@@ -73,7 +73,11 @@ def set_inputs(deployment: Deployment) -> tuple[str, str, str]:
     return a, b, out
 
 
-@covers("AI.SCRIPTSTORE", "", better="compiled and run in the worker: one that fails or hangs leaves the server alone")
+@covers(
+    "AI.SCRIPTSTORE",
+    "",
+    better="the worker compiles and runs it, so a script that fails or hangs does not affect the server",
+)
 @covers("AI.SCRIPTSTORE", "TAG", "ENTRY_POINTS")
 @covers("AI.SCRIPTGET", "META", "META and SOURCE")
 @covers("AI.SCRIPTDEL", "")
