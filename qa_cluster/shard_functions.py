@@ -12,7 +12,6 @@ from typing import Any
 # One script registers all functions, under this session's id; registering it again replaces the earlier session.
 SESSION = "qa-functions"
 
-RANK_TRIGGER = "qa.rank"
 READ_TRIGGER = "qa.read"
 PIPELINE_TRIGGER = "qa.pipeline"
 READER_TRIGGER = "qa.reader"
@@ -28,10 +27,10 @@ ANSWER_KEYS = "bertqa*"
 # All functions that qa-cluster registers, and the functions that every question needs.
 FUNCTIONS = (
     *(TEXT_KEYS, LOOSE_SENTENCE_KEYS, READER_KEYS, ANSWER_KEYS),
-    *(READ_TRIGGER, RANK_TRIGGER, READER_TRIGGER, PIPELINE_TRIGGER, SENTENCES_TRIGGER, MODELS_TRIGGER),
+    *(READ_TRIGGER, READER_TRIGGER, PIPELINE_TRIGGER, SENTENCES_TRIGGER, MODELS_TRIGGER),
     PARTITIONS_TRIGGER,
 )
-QUESTION_FUNCTIONS = (TEXT_KEYS, READ_TRIGGER, RANK_TRIGGER)
+QUESTION_FUNCTIONS = (TEXT_KEYS, READ_TRIGGER)
 # The reply to a call of a function that is not registered on the shard, or not yet.
 NOT_REGISTERED = "subcommand not found"
 # Argument of `qa.models` that adds the manifest of each reader to the reply.
@@ -69,8 +68,8 @@ def missing_functions(registrations: Iterable[Any], wanted: Iterable[str] = FUNC
 
     `registrations` is the shard's reply to ``RG.DUMPREGISTRATIONS``, in any form that a connection reads it.
 
-    >>> missing_functions([["RegistrationData", ["args", ["trigger", b"qa.read"]]]], ["qa.rank", "qa.read"])
-    'function qa.rank is not registered: run `qa-cluster up`'
+    >>> missing_functions([["RegistrationData", ["args", ["trigger", b"qa.read"]]]], ["qa.models", "qa.read"])
+    'function qa.models is not registered: run `qa-cluster up`'
     """
     found = {name for row in registrations for name in _triggers(row)}
     if not (lacking := [name for name in wanted if name not in found]):

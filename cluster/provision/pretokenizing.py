@@ -22,7 +22,8 @@ from .inspection import pairs
 
 JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
 _SCRIPT = (
-    "from qa_cluster.gears.functions.indexing.pretokenize import start; start(force={force}, collection={collection!r})"
+    "from qa_cluster.gears.scripts.own_functions import start_pretokenizing;"
+    " start_pretokenizing(force={force}, collection={collection!r})"
 )
 
 

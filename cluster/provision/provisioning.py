@@ -6,7 +6,6 @@ shards that lack them.
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import ExitStack
 from functools import partial
@@ -18,7 +17,7 @@ from qa_cluster import keys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.bundled import bundled_reader
-from qa_cluster.shard_functions import RANK_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
+from qa_cluster.shard_functions import PARTITIONS_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
 
 from ..nodes.all_shards import OnStep, Place, at_once
 from ..nodes.connect import ShardClient, shards_of
@@ -31,7 +30,7 @@ from ..readers.shard_readers import default_on, model_mark, patiently, read_from
 from .inspection import inspect_cluster, missing_commands, registrations
 
 PARTITIONS_PER_SHARD = 4
-REGISTER_SCRIPT = "from qa_cluster.gears.functions.register import register_all; register_all()"
+REGISTER_SCRIPT = "from qa_cluster.gears.scripts.own_functions import register_all; register_all()"
 _PARTITIONS_SECONDS = 8.0
 
 
@@ -132,7 +131,7 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
-    """Wait until the shard ranks its partitions: it may have to ask another shard for their number first.
+    """Wait until the shard knows the number of partitions: it may have to ask another shard first.
 
     A new cluster loses messages, so that may take seconds. After `_PARTITIONS_SECONDS` it is left to the first question
     to wait for it.
@@ -140,9 +139,9 @@ def _wait_partitions(node: Node, client: redis.Redis) -> None:
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:
         try:
-            (reply,) = command(client, "RG.TRIGGER", RANK_TRIGGER, 1, "ready")
+            (reply,) = command(client, "RG.TRIGGER", PARTITIONS_TRIGGER)
         except (redis.exceptions.ResponseError, redis.exceptions.TimeoutError):  # the worker is not ready, or waits
-            reply = "{}"
-        if json.loads(reply).get("epochs"):
+            reply = b"0"
+        if int(reply):
             return
         time.sleep(POLL_SECONDS)

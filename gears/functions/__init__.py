@@ -1,1 +1,1 @@
-"""The functions that qa-cluster registers on every shard; they use only the public RG API."""
+"""qa-cluster's own functions. They run on the worker's event loop, with the worker's rights."""

@@ -1,97 +1,97 @@
 """Watches, several times a second, what events do not report: role, slots, number of partitions, readers.
 
-Events report changes of keys, but not those of slots and servers, and none on a replica. A replica keeps its readers
-loaded and the number of partitions known, so that it can answer as soon as it is promoted.
+Events report changes of keys, but not those of slots and servers, and a replica gets no events. A replica keeps its
+readers loaded and the number of partitions known, so that it can answer as soon as it is promoted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context
-from dataclasses import dataclass, field
 
 from qa_cluster.errors import QAError
-from qa_cluster.gears.functions.indexing import marks, sweep
-from qa_cluster.gears.functions.readers import copies, exchange, loaded
-from qa_cluster.gears.functions.shard import partitions, slots
-from qa_cluster.gears.functions.shard.slots import View
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import slot
 
-LOOK_SECONDS = 0.25
+from .indexing.marks import PartitionMarks
+from .indexing.sweep import Sweeps
+from .readers.copies import ReaderCopies
+from .readers.loaded import ShardReaders
+from .shard.context import ShardContext
+from .shard.slots import View
+
+POLL_SECONDS = 0.25
 
 
-@dataclass
-class _Watching:
-    """The task and what it saw last."""
+class ShardWatch:
+    """The task, and what it saw last."""
 
-    task: asyncio.Task[None] | None = None
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    was_primary: bool | None = None
-    tags: frozenset[str] | None = None
-    view: View | None = None
-    reader_changes: int = 0
-    complaint: str = ""
+    def __init__(
+        self, shard: ShardContext, readers: ShardReaders, copies: ReaderCopies, marks: PartitionMarks, sweeps: Sweeps
+    ) -> None:
+        self._commands = shard.commands
+        self._slots = shard.slots
+        self._partitions = shard.partitions
+        self._readers = readers
+        self._copies = copies
+        self._marks = marks
+        self._sweeps = sweeps
+        self._task: asyncio.Task[None] | None = None
+        self._wake = asyncio.Event()
+        self._was_primary: bool | None = None
+        self._tags: frozenset[str] | None = None
+        self._view: View | None = None
+        self._reader_changes = 0
+        self._last_error = ""
 
+    def check_all(self) -> None:
+        """Have everything checked, because events may have been missed; the first call starts the task."""
+        self._readers.forget()
+        self._sweeps.request()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._watch())
+        self._wake.set()
 
-def on_registered() -> None:
-    """Start watching and have everything checked: events may have been missed, also those of the readers' keys."""
-    watching = state.of(_Watching)
-    rg.answer_shards(exchange.REQUEST, exchange.answer)
-    rg.answer_shards(partitions.REQUEST, partitions.answer)
-    loaded.forget()
-    sweep.request()
-    if watching.task is None:
-        watching.task = asyncio.get_running_loop().create_task(_watch(), context=Context())
-    watching.wake.set()
+    async def on_reader_file(self, _key: object) -> None:
+        """Handle a tokenizer or a manifest of a reader that was written, removed or renamed on this shard."""
+        self._readers.forget()
+        self._wake.set()
 
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self._poll()
+                self._last_error = ""
+            except (GearsError, QAError) as error:
+                if str(error) != self._last_error:
+                    self._last_error = str(error)
+                    self._commands.log(f"watch: {error}", "warning")
+            except Exception as error:  # no other code awaits this task, and it must continue
+                self._commands.log(f"watch failed: {error!r}", "warning")
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
 
-def on_reader_file(_record: object) -> None:
-    """Handle a tokenizer or a manifest of a reader that was written, removed or renamed on this shard."""
-    loaded.forget()
-    state.of(_Watching).wake.set()
-
-
-async def _watch() -> None:
-    watching = state.of(_Watching)
-    while True:
-        try:
-            await _look()
-            watching.complaint = ""
-        except (rg.error, QAError) as error:
-            if str(error) != watching.complaint:
-                watching.complaint = str(error)
-                rg.log(f"watch: {error}", "warning")
-        except Exception as error:  # nothing awaits this task, and it must go on
-            rg.log(f"watch failed: {error!r}", "warning")
-        try:
-            async with asyncio.timeout(LOOK_SECONDS):
-                await watching.wake.wait()
-        except TimeoutError:
-            continue
-        watching.wake.clear()
-
-
-async def _look() -> None:
-    watching = state.of(_Watching)
-    view = slots.current(0)
-    # Before anything waits for other shards: when the shard's slots change meanwhile, the keys have another tag.
-    loaded.if_loaded()
-    if await partitions.follow():
-        sweep.request()
-    tags = frozenset(await partitions.local_tags())
-    if view.is_primary and watching.was_primary is False:
-        sweep.request()
-    elif watching.tags is not None and tags - watching.tags:
-        # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
-        # A partition may also be new because the number of partitions was not known before.
-        new, before = tags - watching.tags, watching.view
-        sweep.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
-    marks.remove_marks_of_leaving(view, tags)
-    watching.was_primary, watching.tags, watching.view = view.is_primary, tags, view
-    sweep.go_on(view)
-    await copies.keep(view)
-    if loaded.changes() != watching.reader_changes:
-        watching.reader_changes = loaded.changes()
-        sweep.request_answers()
+    async def _poll(self) -> None:
+        view = self._slots.current(0)
+        # Before any wait for other shards: when the shard's slots change meanwhile, the keys have another tag.
+        self._readers.if_loaded()
+        if await self._partitions.follow():
+            self._sweeps.request()
+        tags = frozenset(await self._partitions.local_tags())
+        if view.is_primary and self._was_primary is False:
+            self._sweeps.request()
+        elif self._tags is not None and tags - self._tags:
+            # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
+            # A partition may also be new because the number of partitions was unknown before.
+            new, before = tags - self._tags, self._view
+            self._sweeps.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
+        self._marks.remove_marks_of_leaving(view, tags)
+        self._was_primary, self._tags, self._view = view.is_primary, tags, view
+        self._sweeps.resume(view)
+        await self._copies.keep(view)
+        if self._readers.changes != self._reader_changes:
+            self._reader_changes = self._readers.changes
+            self._sweeps.request_answers()

@@ -9,13 +9,11 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 
 from qa_cluster.errors import InferenceFailed, QAError
 from qa_cluster.reading.manifest import LENGTH_STEP
 
-from ..shard.executions import current
 from ..shard.failures import GearsError, error_line
 from ..shard.host import Host
 from ..shard.link import raise_on_error
@@ -25,32 +23,22 @@ from .backends.choose import load_model
 from .devices import Devices
 from .loading import LoadedByRef
 from .model_file import RUNTIME_COPIES, fetch, written
-from .script_store import ScriptStore
-from .served import Batching, RunTimes, ServedModel, WaitLimit
+from .served import Batching, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
 from .workers.pool import InferenceWorkers, WorkerCounts
 from .workers.remote import RemoteModel
 
 logger = logging.getLogger(__name__)
-KEY_TRUST_SECONDS = 1.0
 # the shapes that a single question needs first; the others are warmed when nothing waits
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReference:
-    """The number that refers to a model's bytes, and the backend that runs them."""
-
-    ref: int
-    backend: str
-
-
 class ModelStore:
-    """Compiled models by reference; `scripts` are the TorchScripts, on the same devices.
+    """Compiled models by reference; with `workers`, models are loaded and run in these processes.
 
-    With `workers`, models are loaded and run in these. Scripts stay in this process: they reach the shard.
+    `loader` is the thread that compiles them.
     """
 
     def __init__(
@@ -67,33 +55,13 @@ class ModelStore:
         self._host = host
         self._limits = limits
         self._max_tokens = max_batch_tokens
-        self._keys: dict[str, tuple[float, ModelReference]] = {}
-        loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
-        self._models = LoadedByRef(self._fetch, loader)
-        self.scripts = ScriptStore(host, devices, loader, self.get_blocking)
+        self.loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
+        self._models = LoadedByRef(self._fetch, self.loader)
 
     @property
     def worker_counts(self) -> WorkerCounts:
         """What the inference workers are and have done; zeros where models run in this process."""
         return self._workers.counts if self._workers is not None else WorkerCounts()
-
-    def reference(self, key: str) -> ModelReference:
-        """The model at `key`; GearsError if there is none. It is remembered for a second, unless rights matter."""
-        execution = current.get()
-        known = self._keys.get(key) if execution is None or not execution.user else None
-        now = time.monotonic()
-        if known is not None and now - known[0] < KEY_TRUST_SECONDS:
-            return known[1]
-        try:
-            ref, backend, _device = self._host.execute("QA.MODELREF", key)
-        except GearsError as error:
-            self._keys.pop(key, None)
-            raise GearsError(f"given key do not contain RedisAI model: {key} ({error})") from error
-        if len(self._keys) > 1000:
-            self._keys.clear()
-        found = ModelReference(int(ref), backend.decode())
-        self._keys[key] = (now, found)
-        return found
 
     async def get(self, ref: int) -> ServedModel:
         """The compiled model; loaded from the shard if this worker does not have it."""
@@ -134,10 +102,6 @@ class ModelStore:
         outputs, _ = await self.devices.of(model.device).run(model, arrays)
         return outputs
 
-    async def run_measured(self, model: ServedModel, arrays: Sequence[Array]) -> tuple[list[Array], RunTimes]:
-        """`run_loaded`, and when it was done."""
-        return await self.devices.of(model.device).run_measured(model, arrays)
-
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
@@ -152,10 +116,8 @@ class ModelStore:
         return self.devices.of(model.device).call_blocking(lambda: model.compiled.run(checked))
 
     def drop(self, ref: int) -> None:
-        """Forget a model or a script whose bytes the shard no longer has."""
+        """Forget a model whose bytes the shard no longer has."""
         self._models.drop(ref)
-        self.scripts.drop(ref)
-        self._keys = {key: entry for key, entry in self._keys.items() if entry[1].ref != ref}
 
     async def load_all(self) -> None:
         """Load every model of the shard, at start; one that cannot be loaded is logged and left for later."""

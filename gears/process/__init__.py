@@ -1,1 +1,1 @@
-"""The worker process: it assembles its parts, takes jobs from the module, carries them out and reports them."""
+"""The worker process: it assembles its parts, takes jobs from the module, does them and reports them."""

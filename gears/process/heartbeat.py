@@ -10,10 +10,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 from qa_cluster.errors import QAError
 
-from ..calling.threads import FunctionThreads
 from ..inference.model_store import ModelStore
 from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
@@ -26,6 +26,21 @@ INTERVAL_SECONDS = 0.5
 BLOCKED_EXIT_STATUS = 75
 
 
+class FunctionCounts(Protocol):
+    """The threads of users' functions, of which the heartbeat reports the numbers."""
+
+    count: int
+    stuck: int
+
+    @property
+    def running(self) -> int:
+        """Calls that have a thread."""
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a thread."""
+
+
 class Heartbeat:
     """The thread of the heartbeat. It calls `lost` when the shard no longer answers."""
 
@@ -33,7 +48,7 @@ class Heartbeat:
         self,
         start: Start,
         models: ModelStore,
-        threads: FunctionThreads,
+        threads: FunctionCounts,
         watch: LoopWatch,
         lost: Callable[[], None],
     ) -> None:

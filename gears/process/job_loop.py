@@ -14,12 +14,10 @@ from collections.abc import Callable
 from ..shard.failures import error_line
 from ..shard.link import Argument, AsyncLink, Reply
 from ..shard.loop_watch import LoopWatch
-from .ai_jobs import JobResult
-from .jobs import Job, Jobs, Room
-from .pyexecute import ScriptFailed
+from .jobs import Capacity, Job, JobResult, JobTable
 
 logger = logging.getLogger(__name__)
-CAPACITY = 512  # of each kind of room
+MAX_RUNNING = 512  # jobs of each kind of capacity
 MAX_PER_FETCH = 64
 WAIT_MS = 1000
 FULL_WAIT_MS = 20
@@ -29,34 +27,35 @@ RETRY_SECONDS = 0.2
 class JobLoop:
     """Moves jobs between the module and their handlers."""
 
-    def __init__(self, jobs: Jobs, watch: LoopWatch, fetching: AsyncLink, reporting: AsyncLink) -> None:
+    def __init__(self, jobs: JobTable, watch: LoopWatch, fetching: AsyncLink, reporting: AsyncLink) -> None:
         self._jobs = jobs
         self._watch = watch
         self._fetching = fetching
         self._reporting = reporting
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._taken: Counter[Room] = Counter()
+        self._taken: Counter[Capacity] = Counter()
         self._limited = 0  # how many running jobs have a time limit
         self._asking = False
-        self._complaint = ""
+        self._last_error = ""
 
     def ask(self) -> None:
-        """Send `QA.NEXT` unless one is pending. Without room it asks for messages only: running jobs may need them."""
+        """Send `QA.NEXT` unless one is pending. At its limits it asks for messages only: running jobs may need them."""
         if not self._asking:
             self._asking = True
-            room = [min(MAX_PER_FETCH, max(0, CAPACITY - self._taken[kind])) for kind in Room]
-            self._fetching.call(self._came, b"QA.NEXT", room[0], WAIT_MS if all(room) else FULL_WAIT_MS, *room[1:])
+            free = [min(MAX_PER_FETCH, max(0, MAX_RUNNING - self._taken[capacity])) for capacity in Capacity]
+            wait_ms = WAIT_MS if all(free) else FULL_WAIT_MS
+            self._fetching.call(self._jobs_arrived, b"QA.NEXT", free[0], wait_ms, *free[1:])
 
-    def _came(self, reply: Reply) -> None:
+    def _jobs_arrived(self, reply: Reply) -> None:
         self._asking = False
         if isinstance(reply, Exception):
-            if str(reply) != self._complaint:
-                self._complaint = str(reply)
+            if str(reply) != self._last_error:
+                self._last_error = str(reply)
                 logger.error("QA.NEXT failed: %s", reply)
             self._loop.call_later(RETRY_SECONDS, self.ask)
             return
-        self._complaint = ""
+        self._last_error = ""
         for entry in reply or ():
             self._start(entry)
         self.ask()
@@ -72,22 +71,23 @@ class JobLoop:
         elif job.id == 0:
             self._notify(job)
         else:
-            room = self._jobs.room_of(job)
-            self._taken[room] += 1
+            capacity = self._jobs.capacity(job)
+            self._taken[capacity] += 1
             self._count_limited(job, 1)
-            self._running[job.id] = self._loop.create_task(self._run(job, room))
+            self._running[job.id] = self._loop.create_task(self._run(job, capacity))
 
     def _count_limited(self, job: Job, change: int) -> None:
         self._limited += change if job.timeout_ms > 0 else 0
         self._watch.jobs = self._limited
 
     def _notify(self, job: Job) -> None:
-        handler = self._jobs.notifications.get(job.kind)
-        if handler is None:
+        handlers = self._jobs.notifications.get(job.kind)
+        if handlers is None:
             logger.error("the worker does not know notifications of kind %s", job.kind)
             return
         try:
-            handler(job)
+            for handler in handlers:
+                handler(job)
         except Exception as error:  # no client waits for a notification: its failure can only be logged
             logger.error("notification %s failed: %s", job.kind, error_line(error))
 
@@ -96,7 +96,7 @@ class JobLoop:
         if task is not None:
             task.cancel()
 
-    async def _run(self, job: Job, room: Room) -> None:
+    async def _run(self, job: Job, capacity: Capacity) -> None:
         task = self._running[job.id]
         limit = self._loop.call_later(job.timeout_ms / 1000, task.cancel) if job.timeout_ms > 0 else None
         try:
@@ -105,21 +105,16 @@ class JobLoop:
             if limit is not None:
                 limit.cancel()
             del self._running[job.id]
-            self._taken[room] -= 1
+            self._taken[capacity] -= 1
             self._count_limited(job, -1)
         # a second attempt is reported at once: if its worker died before the report, the job would fail
-        report = self._reporting.gather if job.unawaited and job.attempt == 1 else self._reporting.call
+        report = self._reporting.gather if not job.has_client and job.attempt == 1 else self._reporting.call
         report(_reported(job), b"QA.DONE", job.id, *map(_sendable, outcome))
         self.ask()
 
     async def _outcome(self, job: Job) -> JobResult:
-        handler = self._jobs.handlers.get(job.kind)
-        if handler is None:
-            return ("ERR", f"ERR the worker does not know jobs of kind {job.kind}")
         try:
-            return await handler(job)
-        except ScriptFailed as error:
-            return ("ERR", str(error))
+            return await self._jobs.handler(job)(job)
         except asyncio.CancelledError:
             return ("ERR", "DEADLINE the job was cancelled: its time was up or its client left")
         except BaseException as error:  # a function's SystemExit or KeyboardInterrupt ends only its job

@@ -1,26 +1,24 @@
-"""Does jobs of every kind. A handler returns the arguments of `QA.DONE` after the id; for a notification, nothing."""
+"""Which handler does jobs of which kind, and the jobs of qa-cluster's own functions.
+
+A handler returns the arguments of `QA.DONE` after the id; for a notification, it returns nothing. The wing of users'
+scripts adds the handlers of its kinds.
+"""
 
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..calling.threads import Lane
-from ..registrations.sessions import Registration, ScriptSession
-from ..runs.plan import ExecutionPlan
-from ..runs.sources import CommandSource, KeysSource, OneRecord
-from ..scripting.commands import run_command
-from ..scripting.runtime import Runtime
-from ..shard import replies
-from ..shard.executions import Execution
+from ..functions.calls import TriggerCall
+from ..functions.own_functions import OwnFunctions, OwnKeyFunction, OwnTrigger
 from ..shard.failures import GearsError
-from ..shard.replies import decode_reply
-from . import ai_jobs
-from .ai_jobs import JobResult
-from .pyexecute import ScriptRequest, run_script
-from .turns import TakingTurns
+from ..shard.link import Argument
+from ..shard.replies import decode_reply, encode_reply
+
+JobResult = tuple[Argument, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,139 +39,93 @@ class Job:
         return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), int(came_us), arguments)
 
     @property
-    def unawaited(self) -> bool:
-        """Whether it is an event that no client waits for."""
-        return self.kind == "event" and self.arguments[3:] in ([0], [b"0"])
+    def has_client(self) -> bool:
+        """Whether a client waits for it; only events may have no client."""
+        return self.kind != "event" or self.arguments[3:] not in ([0], [b"0"])
+
+    @property
+    def registration(self) -> str:
+        """The id of the registration of a trigger, event or `onregistered` job."""
+        found: str = self.arguments[0].decode()
+        return found
 
 
-class Room(enum.Enum):
-    """What a job takes room of: a user's functions must not keep all else from being fetched."""
+class Capacity(enum.Enum):
+    """The limits that jobs count against: functions of users must not keep other jobs from being fetched."""
 
     OWN = "own"
     FUNCTIONS = "functions"
     BACKGROUND = "background"
 
 
-class Jobs:
-    """The handlers of all kinds."""
+Handler = Callable[[Job], Awaitable[JobResult]]
+Notified = Callable[[Job], None]
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._turns = TakingTurns()
-        self.handlers: dict[str, Callable[[Job], Awaitable[JobResult]]] = {
-            "script": self._script,
+
+def _counts_as_own(_job: Job) -> Capacity:
+    return Capacity.OWN
+
+
+class JobTable:
+    """The handlers of all kinds; jobs of own functions come before the handlers of users' functions."""
+
+    def __init__(self, functions: OwnFunctions) -> None:
+        self._functions = functions
+        self._own: dict[str, Handler] = {
             "trigger": self._trigger,
             "event": self._event,
-            "onregistered": self._on_registered,
-            "command": self._command,
-            "model.load": lambda job: ai_jobs.load_model(runtime.models, job.arguments),
-            "model.run": lambda job: ai_jobs.run_model(runtime.models, job.arguments),
-            "script.load": lambda job: ai_jobs.load_script(runtime.models, job.arguments),
-            "dag.run": lambda job: ai_jobs.run_dag(runtime.models, job.arguments),
+            "onregistered": self._events_were_dropped,
         }
-        self.notifications: dict[str, Callable[[Job], None]] = {
-            "model.drop": lambda job: runtime.models.drop(int(job.arguments[0])),
-            "unregister": lambda job: runtime.registrar.installed.unregister(job.arguments[0].decode()),
-            "message": lambda job: runtime.peers.receive(job.arguments[0].decode(), job.arguments[1]),
-            "stream": lambda job: runtime.streams.notice(job.arguments[0].decode(), job.arguments[1]),
-            "pause": lambda job: runtime.streams.pause(job.arguments[0].decode(), job.arguments[1] in (1, b"1")),
-            "promoted": lambda _: runtime.registrar.installed.promoted(),
-        }
+        self.handlers: dict[str, Handler] = {}
+        self.notifications: dict[str, list[Notified]] = {}
+        self._capacities: dict[str, Callable[[Job], Capacity]] = {}
 
-    def room_of(self, job: Job) -> Room:
-        """What a job takes room of."""
-        if job.kind == "script":
-            return Room.FUNCTIONS
-        if job.kind not in ("trigger", "event"):
-            return Room.OWN
-        try:
-            _, registration = self._runtime.sessions.registration(job.arguments[0].decode())
-        except GearsError:
-            return Room.OWN
-        if registration.is_own:
-            return Room.OWN
-        return Room.BACKGROUND if job.unawaited else Room.FUNCTIONS
+    def add(self, kind: str, handler: Handler, capacity: Callable[[Job], Capacity] = _counts_as_own) -> None:
+        """Set the handler of a kind; `capacity` says what its jobs count against."""
+        self.handlers[kind] = handler
+        self._capacities[kind] = capacity
 
-    async def _script(self, job: Job) -> JobResult:
-        return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
+    def on_notification(self, kind: str, handler: Notified) -> None:
+        """Call `handler` for each notification of a kind, after those that were added before."""
+        self.notifications.setdefault(kind, []).append(handler)
 
-    def _registration(self, job: Job) -> tuple[ScriptSession, Registration]:
-        registration_id = job.arguments[0].decode()
-        try:
-            return self._runtime.sessions.registration(registration_id)
-        except GearsError as error:
-            # The module had it when the job came: a newer version has just replaced it, or this worker is new.
-            raise GearsError(f"TRYAGAIN the registration {registration_id} is being replaced or loaded") from error
+    def handler(self, job: Job) -> Handler:
+        """The handler of a job."""
+        if self._is_own(job):
+            return self._own[job.kind]
+        found = self.handlers.get(job.kind)
+        if found is None:
+            raise GearsError(f"ERR the worker does not know jobs of kind {job.kind}")
+        return found
 
-    async def _run(
-        self,
-        registration: Registration,
-        plan: ExecutionPlan,
-        execution: Execution,
-        records: OneRecord | None = None,
-    ) -> None:
-        await self._runtime.beginnings.over(registration.id)
-        self._runtime.history.add_registered(registration.id, execution)
-        await self._runtime.distributor.run(plan, execution, records, registration.id)
+    def capacity(self, job: Job) -> Capacity:
+        """What a job counts against."""
+        return Capacity.OWN if self._is_own(job) else self._capacities.get(job.kind, _counts_as_own)(job)
+
+    def _is_own(self, job: Job) -> bool:
+        return job.kind in self._own and self._functions.registered(job.registration) is not None
+
+    # ---- Jobs of own functions ----
 
     async def _trigger(self, job: Job) -> JobResult:
-        session, registration = self._registration(job)
-        caller = job.arguments[1].decode("utf-8", "surrogateescape")
-        user = caller if registration.rights == "caller" else ""
-        execution = Execution(
-            self._runtime.host.ids.next(),
-            session,
-            registered=True,
-            user=user,
-            lane=Lane.CLIENTS,
-            owner=registration.id,
-            came_us=job.came_us,
-        )
-        plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
-        run = self._run(registration, plan, execution)
-        if isinstance(registration.source, CommandSource) and registration.source.inorder:
-            await self._turns.take(registration.id, execution, run)
-        else:
-            await run
-        if execution.failure is not None:
-            return ("ERR", execution.failure)
-        return ("OK", replies.encode_reply(execution.results))
+        function = self._functions.registered(job.registration)
+        if not isinstance(function, OwnTrigger):
+            return ("ERR", f"ERR registration {job.registration} is not called by a trigger")
+        # the arguments are the registration, the calling user, the trigger's name and the call's own arguments
+        arguments = [decode_reply(argument) for argument in job.arguments[3:]]
+        waited = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - job.came_us / 1e6) if job.came_us else 0.0
+        value = await function.call(TriggerCall(arguments, waited))
+        return ("OK", encode_reply(value if isinstance(value, list) else [value]))
 
     async def _event(self, job: Job) -> JobResult:
-        session, registration = self._registration(job)
-        _, event, key, has_client = job.arguments
-        if not isinstance(registration.source, KeysSource):
-            return ("ERR", f"ERR registration {registration.id} takes no key events")
-        record = registration.source.event_record(self._runtime.host, key, event.decode())
-        if record is None:
-            return ("SKIP",)
-        awaited = has_client in (1, b"1")
-        execution = Execution(
-            self._runtime.host.ids.next(),
-            session,
-            registered=True,
-            can_override=awaited,
-            lane=Lane.CLIENTS if awaited else Lane.BACKGROUND,
-            owner=registration.id,
-        )
-        run = self._run(registration, registration.plan(), execution, OneRecord(record))
-        if awaited or registration.is_own:
-            await run
-        else:
-            await self._turns.take((registration.id, key), execution, run)
-        if execution.can_override:
-            # coroutines of the execution may still answer the client
-            await execution.released()
-        if execution.overriding is not None:
-            return ("OVERRIDE", execution.overriding)
-        if execution.failure is not None:
-            return ("ERR", execution.failure)
-        return ("OK",)
+        function = self._functions.registered(job.registration)
+        if not isinstance(function, OwnKeyFunction):
+            return ("ERR", f"ERR registration {job.registration} takes no key events")
+        reply = await function.call(decode_reply(job.arguments[2]))
+        return ("OK",) if reply is None or not job.has_client else ("OVERRIDE", encode_reply(reply))
 
-    async def _on_registered(self, job: Job) -> JobResult:
-        self._runtime.registrar.installed.repair(job.arguments[0].decode())
+    async def _events_were_dropped(self, job: Job) -> JobResult:
+        function = self._functions.registered(job.registration)
+        if isinstance(function, OwnKeyFunction) and function.checks_all:
+            self._functions.check_all()
         return ("OK",)
-
-    async def _command(self, job: Job) -> JobResult:
-        name, *arguments = (argument.decode("utf-8", "replace") for argument in job.arguments)
-        return ("OK", await run_command(self._runtime, name.upper(), arguments))

@@ -1,4 +1,8 @@
-"""Assembles the worker: links, the job loop, models, sessions, then `QA.READY`; it serves until the shard is gone."""
+"""Assembles the worker from its two wings, and serves until the shard is gone.
+
+One wing answers questions: the job loop, own functions and models. The other runs users' scripts. Only this file knows
+both.
+"""
 
 from __future__ import annotations
 
@@ -8,48 +12,33 @@ import logging
 import os
 import signal
 import socket
-from functools import partial
 from typing import Any
 
 from qa_cluster.errors import ClusterError
 from qa_cluster.topology import Topology
 
-from ..calling.coroutines import CoroutineLoop
-from ..calling.threads import FunctionThreads
+from ..functions.own_functions import OwnFunctions
 from ..inference.backends.base import RuntimeLimits
 from ..inference.backends.choose import backend_versions, import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import MAX_DEVICES, Devices
 from ..inference.model_store import ModelStore
 from ..inference.workers.pool import InferenceWorkers, WorkerOptions
-from ..registrations.installed import Installed
-from ..registrations.neighbours import Neighbours
-from ..registrations.on_registered import Beginnings
-from ..registrations.registrar import Registrar
-from ..registrations.session_globals import SharedSessions
-from ..registrations.sessions import SessionRegistry
-from ..registrations.streams import Streams
-from ..registrations.timers import Timers
-from ..runs.distributed import Distributor
-from ..runs.history import ExecutionHistory
-from ..runs.settings import GearsSettings
-from ..scripting.commands import answer_about_executions
-from ..scripting.names import install_modules, script_globals
-from ..scripting.runtime import Runtime, bind
-from ..shard.atomic import AtomicBlock
-from ..shard.executions import IdSource
+from ..scripts.host.atomic import AtomicBlock
+from ..scripts.host.script_host import ScriptHost
+from ..scripts.wing import ScriptsWing, script_host
+from ..shard.commands import ShardCommands
 from ..shard.failures import GearsError
-from ..shard.host import Host, bind_host
+from ..shard.host import Host
 from ..shard.link import AsyncLink, LinkPool
 from ..shard.loop_watch import LoopWatch
 from ..shard.memory import limit_memory
 from ..shard.peers import Peers, read_topology
 from ..shard.shard import ShardInfo, Start
-from ..shard.threads import inherit_contexts
 from .heartbeat import Heartbeat, give_up
 from .job_loop import JobLoop
-from .jobs import Jobs
-from .unheard import report_unheard
+from .jobs import JobTable
+from .model_jobs import add_model_jobs
 
 logger = logging.getLogger(__name__)
 _CLUSTER_UP_SECONDS = 5.0
@@ -88,7 +77,6 @@ class WorkerService:
 
     async def run(self) -> None:
         """Serve until the control socket closes or a link is lost."""
-        report_unheard()
         self._loop.add_reader(self._control, self._control_readable)
         for number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C in a terminal reaches the whole process group, but the server decides when its worker ends
@@ -99,27 +87,31 @@ class WorkerService:
         limit_memory(*_memory(info))
         self._inference = _inference_workers(info)
         host = self._host(links, info)
-        runtime = self._assemble(host)
-        neighbours = Neighbours(host, runtime.peers, runtime.registrar, runtime.streams)
+        peers, models = Peers(host), _models(host, self._inference)
+        commands = ShardCommands(host, peers)
+        functions = OwnFunctions(commands, models)
+        scripts = ScriptsWing(host, peers, commands, models, functions)
+        jobs = JobTable(functions)
+        add_model_jobs(jobs, models)
+        jobs.on_notification("message", lambda job: peers.receive(job.arguments[0].decode(), job.arguments[1]))
+        scripts.add_jobs(jobs)
         host.watch.begin()
-        beat = Heartbeat(self._start, runtime.models, host.threads, host.watch, self._end_threadsafe)
+        beat = Heartbeat(self._start, models, host.threads, host.watch, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
         host.reporting = await AsyncLink.open(self._start, self.end)
-        jobs = JobLoop(Jobs(runtime), host.watch, fetching, host.reporting)
-        jobs.ask()
+        JobLoop(jobs, host.watch, fetching, host.reporting).ask()
         stored = host.execute("AI._MODELSCAN")
         if stored and self._inference is None:
             import_ahead()
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
-        await runtime.models.load_all()
-        # asked for only now, so that the reply includes what other shards have registered here meanwhile
-        runtime.registrar.installed.restore(host.execute("QA.SESSIONS"))
-        runtime.distributor.take_part()
+        await models.load_all()
+        # requested only now, so that the reply includes what other shards have registered here meanwhile
+        scripts.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY", *backend_versions())
         logger.info("worker %d is ready", info.worker)
-        watching = self._loop.create_task(neighbours.watch())
+        watching = self._loop.create_task(scripts.reconcile())
         await self._over
         watching.cancel()
         beat.stop()
@@ -135,63 +127,10 @@ class WorkerService:
                 return
             await asyncio.sleep(0.05)
 
-    def _host(self, links: LinkPool, info: ShardInfo) -> Host:
+    def _host(self, links: LinkPool, info: ShardInfo) -> ScriptHost:
         lease_ms = info.number("qa.atomic-lease-ms", 1000)
         self._atomic = AtomicBlock(self._control, links, lease_ms, self._watch_control_again)
-        coroutines = CoroutineLoop()
-        threads = FunctionThreads(
-            self._loop,
-            info.number("qa.function-threads", 32),
-            info.number("qa.cancel-grace-ms", 2000) / 1000,
-            give_up,
-            prepare=partial(asyncio.set_event_loop, coroutines.loop),
-            ended=self._atomic.abandon,
-        )
-        ids, watch = IdSource(info.shard_id), _watch(self._loop, info)
-        host = Host(self._loop, info, links, self._atomic, ids, watch, threads, coroutines)
-        coroutines.begin()
-        bind_host(host)
-        return host
-
-    def _assemble(self, host: Host) -> Runtime:
-        """Make the worker's parts, each from those below it, and make them available to functions and other shards."""
-        peers = Peers(host)
-        models = _models(host, self._inference)
-        history = ExecutionHistory()
-        settings = GearsSettings(host.execute_own, history)
-        sessions = SessionRegistry()
-        beginnings = Beginnings(host)
-        distributor = Distributor(host, peers, history, settings, SharedSessions(sessions, beginnings))
-        timers = Timers(host)
-        streams = Streams(host, history, distributor, beginnings)
-        installed = Installed(
-            host,
-            sessions=sessions,
-            history=history,
-            streams=streams,
-            timers=timers,
-            beginnings=beginnings,
-            names=script_globals(),
-        )
-        registrar = Registrar(host, peers, installed)
-        runtime = Runtime(
-            host, peers, models, history, settings, distributor, sessions, timers, streams, registrar, beginnings
-        )
-        peers.on("register", registrar.take)
-        peers.on("registered", registrar.confirmed)
-        peers.on("replaced", registrar.replaced)
-        peers.on("worker", distributor.worker)
-        peers.on("run", distributor.join)
-        peers.on("leads", distributor.leads)
-        peers.on("receipt", distributor.receipt)
-        peers.on("records", distributor.packet)
-        peers.on("state", distributor.state)
-        peers.on("abort", distributor.abort)
-        answer_about_executions(runtime)
-        bind(runtime)
-        install_modules()
-        inherit_contexts()
-        return runtime
+        return script_host(info, links, _watch(self._loop, info), self._atomic, give_up)
 
     def _control_readable(self) -> None:
         try:
@@ -226,9 +165,9 @@ class WorkerService:
 
 
 def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
-    grace = info.number("qa.cancel-grace-ms", 2000)
-    limit, longest = info.number("qa.job-timeout-ms", 30000), info.number("qa.script-timeout-ms", 600000)
-    return LoopWatch(loop, (limit + grace) / 1000, (longest + grace) / 1000)
+    return LoopWatch(
+        loop, (info.number("qa.script-timeout-ms", 600000) + info.number("qa.cancel-grace-ms", 2000)) / 1000
+    )
 
 
 def _memory(info: ShardInfo) -> tuple[int, int]:

@@ -120,7 +120,7 @@ def test_wheel_holds_the_tracked_files_and_the_module(wheel: Path) -> None:
 def test_in_the_checkout_python_imports_the_checkout_and_nothing_twice(installed: Installed) -> None:
     code = (
         "import sys, qa_cluster.api.app, qa_cluster.cluster.cli, qa_cluster.models\n"
-        "import qa_cluster.gears.functions.register\n"
+        "import qa_cluster.gears.process.service\n"
         "print(*(m.__file__ for n, m in list(sys.modules.items()) if n.startswith('qa_cluster')), sep='\\n')"
     )
     files = installed.run("python", "-c", code).splitlines()

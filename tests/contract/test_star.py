@@ -18,7 +18,8 @@ from tests.harness.programs import ROOT
 MAX_FILES = 16
 GEARS = "qa_cluster.gears"
 FUNCTIONS = f"{GEARS}.functions"
-API = f"{GEARS}.scripting.api"
+SCRIPTS = f"{GEARS}.scripts"
+COMPOSITION = f"{GEARS}.process.service"
 CLUSTER = "qa_cluster.cluster"
 SERVICE = "qa_cluster.api"
 MODELS = "qa_cluster.models"
@@ -41,13 +42,29 @@ CORE_ROOMS = {
         "clients": ("access", "asking", "huggingface", "security"),
     }.items()
 }
-GEARS_ROOMS = dict(
-    in_order(GEARS, "calling", "shard", "inference", "runs", "registrations", "scripting", "process", "worker")
+_QUESTION_ROOMS = dict(
+    in_order(
+        GEARS,
+        *("shard", "inference"),
+        *("functions.calls", "functions.shard", "functions.readers"),
+        *("functions.answering", "functions.indexing", "functions"),
+        "process",
+    )
 )
-# the public API of the runtime, the only part that the functions of qa-cluster may import
-FUNCTION_ROOMS = {name: below | {API} for name, below in in_order(FUNCTIONS, "state", "shard", "readers")}
-FUNCTION_ROOMS |= dict.fromkeys((f"{FUNCTIONS}.answering", f"{FUNCTIONS}.indexing"), frozenset({*FUNCTION_ROOMS, API}))
-FUNCTION_ROOMS |= {FUNCTIONS: frozenset({*FUNCTION_ROOMS, API})}
+# a document is indexed without any question
+_QUESTION_ROOMS[f"{FUNCTIONS}.indexing"] -= {f"{FUNCTIONS}.answering"}
+_SCRIPT_ROOMS = {
+    name: below | _QUESTION_ROOMS.keys()
+    for name, below in in_order(
+        SCRIPTS, "calling", "host", "torch", "runs", "registrations", "interface", "own_functions", "jobs", "wing"
+    )
+}
+_SCRIPT_ROOMS[f"{SCRIPTS}.calling"] = frozenset()
+_SCRIPT_ROOMS[SCRIPTS] = frozenset()
+# the wing of users' scripts knows that of questions, which does not know it; one file composes both
+GEARS_ROOMS = _QUESTION_ROOMS | _SCRIPT_ROOMS
+GEARS_ROOMS[COMPOSITION] = frozenset(GEARS_ROOMS)
+GEARS_ROOMS[f"{GEARS}.worker"] = frozenset({COMPOSITION, *_QUESTION_ROOMS})
 CLUSTER_ROOMS = dict(
     in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "backup", "evaluation", "commands", "cli")
 )
@@ -108,34 +125,14 @@ def test_no_file_imports_itself_in_a_circle(folder: str) -> None:
     [
         ("qa_cluster", CORE_ROOMS),
         ("gears", GEARS_ROOMS),
-        ("gears", FUNCTION_ROOMS | {API: frozenset()}),
         ("cluster", CLUSTER_ROOMS),
         ("api", API_ROOMS),
         ("models", MODEL_ROOMS),
     ],
-    ids=["core", "gears", "functions", "cluster", "api", "models"],
+    ids=["core", "gears", "cluster", "api", "models"],
 )
 def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     assert wrong_directions(tree_of(folder), rooms) == []
-
-
-def beyond_the_api(tree: Tree) -> list[str]:
-    """Return imports of functions past the public API of the runtime, and imports of functions by the runtime."""
-    found = []
-    for module in tree.sources:
-        of_functions = module.startswith(f"{FUNCTIONS}.")
-        for name in sorted(tree.imports(module)):
-            if (
-                name.startswith(f"{FUNCTIONS}.") != of_functions
-                and name.startswith(f"{GEARS}.")
-                and (not of_functions or not (name == API or name.startswith(f"{API}.")))
-            ):
-                found.append(f"{module} imports {name}")
-    return found
-
-
-def test_functions_use_the_public_api_only_and_the_runtime_knows_no_function() -> None:
-    assert beyond_the_api(tree_of("gears")) == []
 
 
 def folder_of(tree: Tree, module: str) -> str:
@@ -158,7 +155,7 @@ def crowded(tree: Tree) -> dict[str, int]:
     ("folder", "rooms"),
     [
         ("qa_cluster", CORE_ROOMS),
-        ("gears", GEARS_ROOMS | FUNCTION_ROOMS),
+        ("gears", GEARS_ROOMS),
         ("cluster", CLUSTER_ROOMS),
         ("api", API_ROOMS),
         ("models", MODEL_ROOMS),
@@ -173,7 +170,7 @@ def test_every_folder_is_a_room_that_can_be_taken_in_at_a_glance(folder: str, ro
 
 
 def test_a_worker_loads_nothing_that_asks() -> None:
-    worker = "import sys, qa_cluster.gears.process.service, qa_cluster.gears.functions.register; print(*sys.modules)"
+    worker = "import sys, qa_cluster.gears.process.service; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", worker], capture_output=True, text=True, check=True).stdout.split()
     assert "qa_cluster.reading.spans" in loaded
     assert not [name for name in loaded if name.startswith(("qa_cluster.asking", "qa_cluster.evaluation"))]
@@ -202,7 +199,9 @@ def test_a_planted_wrong_direction_is_found(shape: str, line: str, name: str) ->
 
 
 def test_right_directions_are_not_found() -> None:
-    line = "from ..shard import link\nfrom . import commands\nfrom ..scripting.api import execute\nimport asyncio\n"
+    line = (
+        "from ..shard import link\nfrom . import commands\nfrom ..functions.calls import TriggerCall\nimport asyncio\n"
+    )
     assert wrong_directions(Tree({f"{GEARS}.process.jobs": line}), GEARS_ROOMS) == []
 
 
@@ -219,17 +218,25 @@ def test_a_planted_circle_of_files_is_found(shape: str) -> None:
     assert circle(tree) == [f"{GEARS}.shard.{name}" for name in "abca"]
 
 
-@pytest.mark.parametrize("module", ["shard.link", "process.jobs"])
-def test_a_planted_runtime_that_knows_a_function_is_found(module: str) -> None:
-    tree = Tree({f"{GEARS}.{module}": "from ..functions.readers import warming"})
-    assert beyond_the_api(tree) == [f"{GEARS}.{module} imports {FUNCTIONS}.readers.warming"]
+QUESTION_FILES = ("shard.link", "inference.batcher", "functions.answering.answer", "process.job_loop", "process.jobs")
 
 
-def test_a_planted_function_that_reaches_past_the_api_is_found() -> None:
-    line = "from qa_cluster.gears.scripting import api, builder\nfrom qa_cluster.gears.shard.peers import Peers\n"
-    found = beyond_the_api(Tree({f"{FUNCTIONS}.readers.warming": line}))
-    names = ("scripting.builder", "shard.peers.Peers")
-    assert found == [f"{FUNCTIONS}.readers.warming imports {GEARS}.{name}" for name in names]
+@pytest.mark.parametrize("shape", ["{}\n", LATE, FOR_TYPES], ids=["plain", "in a function", "for types"])
+@pytest.mark.parametrize("module", QUESTION_FILES)
+def test_a_planted_passage_into_the_wing_of_scripts_is_found(module: str, shape: str) -> None:
+    tree = Tree({f"{GEARS}.{module}": shape.format(f"from {SCRIPTS}.runs.plan import Step")})
+    assert wrong_directions(tree, GEARS_ROOMS) == [f"{GEARS}.{module} imports {SCRIPTS}.runs.plan.Step"]
+
+
+def test_the_wing_of_scripts_may_know_that_of_questions() -> None:
+    line = "from ...functions.own_functions import OwnFunctions\nfrom ...process.jobs import JobTable\n"
+    assert wrong_directions(Tree({f"{SCRIPTS}.jobs.script_jobs": line}), GEARS_ROOMS) == []
+
+
+def test_indexing_knows_nothing_of_answering() -> None:
+    line = f"from {FUNCTIONS}.answering.answer import SentenceAnswers"
+    found = wrong_directions(Tree({f"{FUNCTIONS}.indexing.sweep": line}), GEARS_ROOMS)
+    assert found == [f"{FUNCTIONS}.indexing.sweep imports {FUNCTIONS}.answering.answer.SentenceAnswers"]
 
 
 def test_a_planted_folder_without_a_room_or_with_too_many_files_is_found() -> None:

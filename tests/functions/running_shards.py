@@ -26,7 +26,7 @@ from tests.harness.programs import ROOT
 from tests.harness.servers import Server
 from tests.harness.workers import FEW_TOKENS, WORKER
 
-REGISTER = "from qa_cluster.gears.functions.register import register_all; register_all()"
+REGISTER = "from qa_cluster.gears.scripts.own_functions import register_all; register_all()"
 PARTITIONS = 12
 SENTENCE_ANSWER_TTL = 7200
 MODEL = ROOT / "models" / "default"

@@ -1,4 +1,4 @@
-"""A traced call of `qa.read` or `qa.rank` tells where its time went; others are asked for nothing and tell nothing."""
+"""A traced call of `qa.read` tells where its time went; others are asked for nothing and tell nothing."""
 
 from __future__ import annotations
 
@@ -72,25 +72,12 @@ def test_calls_that_are_not_traced_are_as_they_were(shards: Shards) -> None:
     names = [sentence_name("plain times", number) for number in range(3)]
     node = shards.node_of("{" + tag("plain times") + "}")
     assert len(shards.on(node, "RG.TRIGGER", "qa.read", "", "Who?", *names)) == 3
-    (reply,) = shards.on(node, "RG.TRIGGER", "qa.rank", 3, "Who discovered radium?")
-    assert "times" not in json.loads(reply)
-
-
-def test_a_traced_ranking_has_its_times(shards: Shards) -> None:
-    (reply,) = shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "Who discovered radium?", "", "default", NAME)
-    ranked = json.loads(reply)
-    times = ShardTimes.parse(ranked.pop("times"), NAME)
-    assert times is not None and times.took > 0
-    (plain,) = shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "Who discovered radium?", "", "default")
-    assert ranked == json.loads(plain)
 
 
 @pytest.mark.hostile
 def test_a_name_instead_of_sentences_is_no_sentence(shards: Shards) -> None:
     with pytest.raises(redis.ResponseError, match="at least one sentence key"):
         shards.on(shards.nodes[0], "RG.TRIGGER", "qa.read", "", "Who?", NAME)
-    with pytest.raises(redis.ResponseError, match=r"qa\.rank takes"):
-        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", 3, "Who?", "", "default", "not a name")
 
 
 def test_the_wait_for_a_worker_that_is_busy_is_counted(shards: Shards) -> None:

@@ -97,24 +97,13 @@ def test_ranking_is_by_the_frequencies_of_the_collection(shards: Shards, client:
     for number in range(8):
         client.put_document(f"outside/{number}", "A wombat digs long burrows, and long tunnels.")
 
-    def ranked(*more: str) -> tuple[list[Any], int, list[int]]:
-        replies = [
-            json.loads(shards.on(node, "RG.TRIGGER", "qa.rank", 100, "long wombat burrows", *more)[0])
-            for node in shards.nodes
-        ]
-        hits = [tuple(hit[:2]) for reply in replies for hit in reply["candidates"]]
-        sums = [sum(column) for column in zip(*(reply["df"] for reply in replies), strict=True)]
-        return hits, sum(reply["sentences"] for reply in replies), sums
-
-    hits, sentences, frequencies = ranked("", books)
-    assert sentences == 16 and sorted(frequencies) == [8, 8, 8]
-    assert len(hits) == 16 and all(key.startswith("books%/f") for key, _ in hits)
-    default, *_ = ranked()
-    assert any(key.startswith("outside/") for key, _ in default)
-    assert not any("%/" in key for key, _ in default)
-    refused = shards.nodes[0].client()
-    with refused, pytest.raises(redis.ResponseError, match="collection must be 1 to 64 characters"):
-        refused.execute_command("RG.TRIGGER", "qa.rank", 8, "wombat", "", "Books")
+    found = shards.rank("long wombat burrows", 100, collection=books)
+    assert found.sentences == 16 and sorted(found.frequencies) == [8, 8, 8]
+    assert len(found.candidates) == 16
+    assert all(hit.sentence.startswith("books%/f") for hit in found.candidates)
+    default = [hit.sentence for hit in shards.rank("long wombat burrows", 100).candidates]
+    assert any(name.startswith("outside/") for name in default)
+    assert not any("%/" in name for name in default)
     client.delete_documents(prefix="outside/")
 
 
@@ -162,7 +151,7 @@ def test_who_may_ask_one_collection_reads_nothing_of_another(
             assert users.refused("asks", wanted, "GET", wanted), wanted
     for key in (keys.paragraphs_key(name_of("moby"), tag("moby")), keys.index_key(tag("moby"), books)):
         assert users.refused("asks", key, "GET", key)
-    assert users.refused("asks", key_of("moby"), "RG.TRIGGER", "qa.rank", 1, QUESTION)
+    assert users.refused("asks", key_of("moby"), "RG.TRIGGER", "qa.models")
     client.delete_document("secret")
 
 

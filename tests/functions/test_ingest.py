@@ -6,9 +6,9 @@ import json
 import signal
 
 import pytest
-import redis
 
 from qa_cluster import keys
+from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.sentences import SPLITTER_VERSION, split_sentences
 from qa_cluster.documents.stored import BLOCK_SENTENCES
 from qa_cluster.ranking.postings import pack_sentences
@@ -100,30 +100,22 @@ def answered_by(shards: Shards, revision: str) -> bool:
     return answer is not None and answer["model"]["revision"] == revision
 
 
-def make_earlier(shards: Shards, name: str, text: str, spans: list[tuple[int, int]], *, splitter: str) -> None:
-    """Give a document the layout of earlier versions: sentences and tokens in keys of their own."""
+def with_other_splitter(shards: Shards, name: str, text: str, spans: list[tuple[int, int]], *, splitter: str) -> None:
+    """Give a document the sentences of another splitter, and its partition another layout."""
     here = tag(name)
     document = keys.document_key(name, here)
+    shards.client.delete(keys.layout_key(here))
+    shards.client.set(keys.offsets_key(name, here), pack_offsets(text, spans))
+    shards.client.hset(document, mapping={"sentences": len(spans), "splitter": splitter})
     packed = pack_sentences([text[a:b] for a, b in spans])
-    shards.client.delete(keys.offsets_key(name, here), keys.layout_key(here))
-    shards.client.hdel(document, "analyzer", "splitter")
-    shards.client.hset(document, mapping={"spans": json.dumps(spans), "sentences": len(spans), "tokenizer": "1-2"})
-    if splitter:
-        shards.client.hset(document, "splitter", splitter)
-    shards.client.hset(keys.sentence_key(name, here), mapping={str(i): text[a:b] for i, (a, b) in enumerate(spans)})
-    node = shards.node_of(document)
-    for i in range(len(spans)):
-        key = f"tokenized:bert:qa:{keys.encode_id(name)}:{{{here}}}:{i}"
-        shards.on(node, "AI.TENSORSET", key, "INT32", 3, 2, "VALUES", *range(6))
-    shards.on(node, "QA.INDEX.PUT", keys.index_key(here), keys.encode_id(name), b"", packed)
+    shards.on(shards.node_of(document), "QA.INDEX.PUT", keys.index_key(here), keys.encode_id(name), b"", packed)
 
 
-@pytest.mark.parametrize("splitter", ["0-older", ""], ids=["older", "before splitters were noted"])
-def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Shards, splitter: str) -> None:
-    name, text, question = f"resplit {splitter}", "Ospreys catch fish. They nest on poles.", "What do ospreys catch?"
+def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Shards) -> None:
+    name, text, question = "resplit", "Ospreys catch fish. They nest on poles.", "What do ospreys catch?"
     shards.put(name, text)
     shards.wait_tokenized(name)
-    make_earlier(shards, name, text, [(0, len(text))], splitter=splitter)
+    with_other_splitter(shards, name, text, [(0, len(text))], splitter="0-older")
     before, ranking = shards.ask(name, 0, question), shards.rank("ospreys poles")
     assert before is not None
     assert (before["sentence"], before["sentence_start"]) == (text, 0)
@@ -144,59 +136,30 @@ def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Sha
     shards.delete(name)
 
 
-def test_a_corpus_of_the_layout_before_is_taken_over_once(shards: Shards) -> None:
+def test_a_partition_of_another_layout_is_reindexed_once(shards: Shards) -> None:
     name, text = "great auk", "Great auks could not fly. They swam."
     here = tag(name)
     shards.put(name, text)
     shards.wait_tokenized(name)
-    make_earlier(shards, name, text, split_sentences(text), splitter=SPLITTER_VERSION)
+    with_other_splitter(shards, name, text, split_sentences(text), splitter="0-older")
     node = shards.node_of(keys.document_key(name, here))
-    shards.client.set(f"tokenized:bert:qa:{name}:{here}:0", "not of our form")
 
     shards.register("UPGRADE")
 
     eventually(lambda: shards.client.exists(keys.layout_key(here)), SECONDS)
     record = shards.record(name)
     assert record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION)
-    assert not shards.client.exists(keys.sentence_key(name, here))
-    assert [key for key in shards.on(node, "KEYS", "tokenized:bert:qa:*{*") if here in str(key)] == []
-    assert shards.client.delete(f"tokenized:bert:qa:{name}:{here}:0") == 1
     assert name in shards.ranked_documents("great auks")
     answer = shards.ask(name, 1, "Who swam?")
     assert answer is not None
     assert (answer["sentence"], answer["sentence_start"]) == ("They swam.", 26)
-    assert "is of an earlier version" in node.log.read_text(errors="replace")
-    taken = node.log.read_text(errors="replace").count("documents are taken over (")
-    assert taken
+    assert "has another layout" in node.log.read_text(errors="replace")
+    reindexed = node.log.read_text(errors="replace").count("documents are reindexed (")
+    assert reindexed
     shards.register("UPGRADE")
     shards.put(name, text + " Nobody sees them.")
     shards.wait_tokenized(name)
-    assert node.log.read_text(errors="replace").count("documents are taken over (") == taken
-    shards.delete(name)
-
-
-def test_a_corpus_of_an_earlier_version_is_indexed_anew_and_its_postings_go(shards: Shards) -> None:
-    name = "dodo"
-    here = tag(name)
-    shards.put(name, "Dodos lived on Mauritius.")
-    shards.wait_tokenized(name)
-    # the state that versions before the module's index left
-    shards.on(shards.node_of(keys.index_key(here)), "QA.INDEX.DEL", keys.index_key(here), name)
-    shards.client.hset(keys.document_key(name, here), mapping={"tokenizer": "another-1-snowball", "number": "7"})
-    shards.client.hdel(keys.document_key(name, here), "analyzer")
-    for number in range(700):
-        shards.client.zadd(f"terms:{{{here}}}:term{number}", {"7.0": 1.0})
-    shards.client.hset(f"docs:{{{here}}}", "7", name)
-    shards.client.hset(f"stats:{{{here}}}", mapping={"next": 7, "sentences": 1, "terms": 3})
-    shards.client.rpush(f"garbage:{{{here}}}", '{"number":3,"sentences":1,"terms":{"dodo":[0]}}')
-    shards.client.delete(keys.layout_key(here))
-
-    shards.register("UPGRADE")
-
-    # An earlier sweep that still runs may do it before this one; without any sweep the document stays unranked.
-    eventually(lambda: name in shards.ranked_documents("dodos"), SECONDS)
-    eventually(lambda: not shards.client.exists(f"stats:{{{here}}}"), SECONDS)
-    assert not shards.client.exists(f"docs:{{{here}}}", f"garbage:{{{here}}}", f"terms:{{{here}}}:term699")
+    assert node.log.read_text(errors="replace").count("documents are reindexed (") == reindexed
     shards.delete(name)
 
 
@@ -275,7 +238,7 @@ def test_pretokenization_in_bulk(shards: Shards) -> None:
     shards.put("bulk", text)
     shards.wait_tokenized("bulk")
     expected = shards.ask("bulk", 500, "Who hunts hares?")
-    script = "from qa_cluster.gears.functions.indexing.pretokenize import run; run(force={})"
+    script = "from qa_cluster.gears.scripts.own_functions import pretokenize; pretokenize(force={})"
     found = []
     for force in (False, False, True):
         results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(force))
@@ -300,12 +263,6 @@ def test_pretokenization_in_bulk(shards: Shards) -> None:
     shards.put("bulk", "Lynxes sleep.")
     assert not shards.client.exists(stored)
     shards.delete("bulk")
-
-
-@pytest.mark.parametrize("arguments", [[], ["8"], ["0", "q"], ["1001", "q"], ["x", "q"], ["-1", "q"]])
-def test_bad_arguments_of_rank_are_refused(shards: Shards, arguments: list[str]) -> None:
-    with pytest.raises(redis.ResponseError, match="count"):
-        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.rank", *arguments)
 
 
 def test_a_question_without_terms_finds_nothing(shards: Shards) -> None:

@@ -1,37 +1,58 @@
-"""Which partitions a look at all documents marks, and what a partition of which a key is of another type keeps back."""
+"""Which partitions an audit scan marks, and what a key of another type holds back."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from qa_cluster import keys
-from qa_cluster.gears.functions import watch
-from qa_cluster.gears.functions.indexing import batches, checkup, marks
+from qa_cluster.gears.functions.indexing import batches
+from qa_cluster.gears.functions.indexing.audit import DocumentAudit
+from qa_cluster.gears.functions.indexing.marks import LAYOUT, PartitionMarks
+from qa_cluster.gears.functions.indexing.postponed import PostponedWork
 from qa_cluster.gears.functions.shard.slots import View
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.functions.watch import ShardWatch
+from qa_cluster.gears.shard.failures import GearsError
 
 TAGS = ("a", "b", "c")
 MARK = "2 alone"
 
 
 class Shard:
-    """The layouts of some partitions, as a server without a cluster has them."""
+    """The layouts of some partitions, as a server without a cluster has them, and an audit of its documents."""
 
     def __init__(self) -> None:
-        self.layouts: dict[str, Any] = {keys.layout_key(tag): dict(marks.LAYOUT) for tag in TAGS}
+        self.context: Any = SimpleNamespace(
+            commands=self, slots=None, partitions=SimpleNamespace(local_tags=self.local_tags, follow=unchanged)
+        )
+        postponed = PostponedWork()
+        self.marks = PartitionMarks(self.context, postponed)
+        indexer: Any = SimpleNamespace()
+        nothing: Any = None
+        self.audit = DocumentAudit(
+            self.context, indexer, marks=self.marks, postponed=postponed, texts=nothing, tokens=nothing
+        )
+        self.indexer = indexer
+        self.layouts: dict[str, Any] = {keys.layout_key(tag): dict(LAYOUT) for tag in TAGS}
+
+    @staticmethod
+    async def local_tags() -> tuple[str, ...]:
+        return TAGS
+
+    @staticmethod
+    def log(*_: object) -> None: ...
 
     def execute(self, *words: str) -> Any:
         if words[:2] == ("CLUSTER", "MYSHARDID"):
-            raise rg.error("ERR This instance has cluster support disabled")
+            raise GearsError("ERR This instance has cluster support disabled")
         if words[0] == "INFO":
             return "qa_text_notes:on"
         name, key, *pair = words
-        if isinstance(self.layouts[key], rg.error):
+        if isinstance(self.layouts[key], GearsError):
             raise self.layouts[key]
         if name == "HSET":
             self.layouts[key].update([pair])
@@ -42,7 +63,7 @@ class Shard:
         for command in commands:
             try:
                 replies.append(self.execute(*command))
-            except rg.error as error:
+            except GearsError as error:
                 assert keep_errors
                 replies.append(error)
         return replies
@@ -51,79 +72,71 @@ class Shard:
         return {tag for tag in TAGS if self.layouts[keys.layout_key(tag)]["layout"] == MARK}
 
 
+async def unchanged(*_: object) -> bool:
+    return False
+
+
 @pytest.fixture
-def shard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shard]:
-    async def local_tags() -> tuple[str, ...]:
-        return TAGS
-
-    made = Shard()
-    monkeypatch.setattr(rg, "execute", made.execute)
-    monkeypatch.setattr(rg, "execute_many", made.execute_many)
-    monkeypatch.setattr(rg, "log", lambda *_: None)
-    monkeypatch.setattr(checkup.partitions, "local_tags", local_tags)
-    state.forget()
-    yield made
-    state.forget()
+def shard() -> Shard:
+    return Shard()
 
 
-def while_looking(monkeypatch: pytest.MonkeyPatch, happens: Any, undone: frozenset[str] = frozenset()) -> None:
-    """What happens while a look at all documents is under way, and where that fails."""
+def while_scanning(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], undone: frozenset[str] = frozenset()
+) -> None:
+    """What happens while an audit scan runs, and where it fails."""
 
-    async def look(_tags: object, *, patient: bool) -> tuple[Counter[str], set[str]]:
+    async def scan(_tags: object, *, patient: bool) -> tuple[Counter[str], set[str]]:
         happens()
         return Counter(), set(undone)
 
-    monkeypatch.setattr(checkup, "look", look)
+    monkeypatch.setattr(shard.audit, "scan", scan)
     # a task of its own would do what is requested
-    monkeypatch.setattr(checkup, "_is_wanted", lambda _checkup: False)
+    monkeypatch.setattr(shard.audit, "_is_requested", lambda: False)
 
 
-async def test_a_look_marks_the_partitions_that_it_has_dealt_with(
-    shard: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    while_looking(monkeypatch, lambda: None, frozenset({"b"}))
-    await checkup._look(None)
+async def test_a_scan_marks_the_partitions_that_it_has_completed(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    while_scanning(shard, monkeypatch, lambda: None, frozenset({"b"}))
+    await shard.audit._audit(None)
     assert shard.marked() == {"a", "c"}
 
 
-async def test_a_look_marks_no_partition_that_needs_another_one(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    while_looking(monkeypatch, lambda: checkup.request({"a"}, {"a"}))
-    await checkup._look(None)
+async def test_a_scan_marks_no_partition_that_needs_another_one(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    while_scanning(shard, monkeypatch, lambda: shard.audit.request({"a"}, {"a"}))
+    await shard.audit._audit(None)
     assert shard.marked() == {"b", "c"}
-    while_looking(monkeypatch, lambda: checkup.request(None, None))
-    shard.layouts[keys.layout_key("b")] = dict(marks.LAYOUT)
-    await checkup._look(["b"])
+    while_scanning(shard, monkeypatch, lambda: shard.audit.request(None, None))
+    shard.layouts[keys.layout_key("b")] = dict(LAYOUT)
+    await shard.audit._audit(["b"])
     assert shard.marked() == {"c"}
 
 
-async def test_a_look_marks_no_partition_that_has_lost_its_mark_meanwhile(
+async def test_a_scan_marks_no_partition_that_has_lost_its_mark_meanwhile(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    while_looking(monkeypatch, lambda: marks.remove_marks(["c"]))
-    await checkup._look(["a", "c"])
+    while_scanning(shard, monkeypatch, lambda: shard.marks.remove_marks(["c"]))
+    await shard.audit._audit(["a", "c"])
     assert shard.marked() == {"a"}
 
 
 async def test_a_layout_of_another_type_keeps_no_other_partition_from_its_mark(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    while_looking(monkeypatch, lambda: None)
-    del shard.layouts[keys.layout_key("a")]
-    wrong = rg.error("WRONGTYPE Operation against a key holding the wrong kind of value")
+    while_scanning(shard, monkeypatch, lambda: None)
+    wrong = GearsError("WRONGTYPE Operation against a key holding the wrong kind of value")
     shard.layouts[keys.layout_key("a")] = wrong
-    await checkup._look(["a", "b"])
+    await shard.audit._audit(["a", "b"])
     assert shard.layouts[keys.layout_key("b")]["layout"] == MARK
-    assert marks.unmarked(TAGS) == ["c"]
+    assert shard.marks.unmarked(TAGS) == ["c"]
 
 
-async def test_texts_that_stay_as_they_are_count_as_refused(monkeypatch: pytest.MonkeyPatch, shard: Shard) -> None:
+async def test_texts_that_stay_as_they_are_count_as_refused(shard: Shard) -> None:
     async def index_all(names: Sequence[batches.Name]) -> list[Any]:
-        text = rg.error("WRONGTYPE")
-        fault = batches._fault("d", text)
-        return [fault, rg.error("ERR the index has no room"), "stored"]
+        fault = batches.fault_of("d", GearsError("WRONGTYPE"))
+        return [fault, GearsError("ERR the index has no room"), "stored"]
 
-    monkeypatch.setattr(batches, "index_all", index_all)
-    counts, undone = await checkup.tried([("d", "a"), ("e", "b"), ("f", "c")])
+    shard.indexer.index_all = index_all
+    counts, undone = await shard.audit.index_all([("d", "a"), ("e", "b"), ("f", "c")])
     assert counts == {"refused": 1, "failed": 1, "stored": 1}
     assert undone == {"b"}
 
@@ -131,18 +144,14 @@ async def test_texts_that_stay_as_they_are_count_as_refused(monkeypatch: pytest.
 async def test_a_partition_loses_its_mark_when_its_slot_is_seen_to_leave(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unchanged(*_: object) -> bool:
-        return False
-
     leaving = View(True, ((0, keys.SLOTS - 1),), frozenset({keys.slot("b")}), frozenset(), ())
-    while_looking(monkeypatch, lambda: None)
-    await checkup._look(None)
-    monkeypatch.setattr(watch.slots, "current", lambda _age: leaving)
-    for place, name in ((watch.loaded, "if_loaded"), (watch.loaded, "changes")):
-        monkeypatch.setattr(place, name, lambda: 0)
-    monkeypatch.setattr(watch.partitions, "follow", unchanged)
-    monkeypatch.setattr(watch.copies, "keep", unchanged)
-    await watch._look()
+    while_scanning(shard, monkeypatch, lambda: None)
+    await shard.audit._audit(None)
+    shard.context.slots = SimpleNamespace(current=lambda _age: leaving)
+    readers: Any = SimpleNamespace(if_loaded=lambda: None, changes=0)
+    copies: Any = SimpleNamespace(keep=unchanged)
+    sweeps: Any = SimpleNamespace(resume=lambda _view: None)
+    await ShardWatch(shard.context, readers, copies, shard.marks, sweeps)._poll()
     assert shard.marked() == {"a", "c"}
-    await checkup._look(None)
+    await shard.audit._audit(None)
     assert shard.marked() == {"a", "c"}

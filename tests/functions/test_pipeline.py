@@ -16,6 +16,8 @@ from qa_cluster import keys, pipeline
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import InputTooLong, InvalidInput, QueueFull
 from qa_cluster.gears.functions.answering import pipeline as on_shard
+from qa_cluster.gears.functions.answering.pipeline import PipelineRequests
+from qa_cluster.gears.functions.calls import TriggerCall
 from qa_cluster.huggingface.pipeline import QuestionAnsweringPipeline
 from tests.harness.polling import eventually
 
@@ -158,6 +160,15 @@ def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized
     assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
 
 
+def requests_read_by(read: Any, monkeypatch: pytest.MonkeyPatch) -> PipelineRequests:
+    """The requests of a shard with the reader `m`, which `read` answers."""
+    readers: Any = SimpleNamespace(named=lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
+    nothing: Any = None
+    requests = PipelineRequests(readers, nothing, nothing)
+    monkeypatch.setattr(requests, "_results", read)
+    return requests
+
+
 async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -167,15 +178,14 @@ async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_
         await free.wait()
         return []
 
-    monkeypatch.setattr(on_shard, "_reader", lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
-    monkeypatch.setattr(on_shard, "_results", read)
+    requests = requests_read_by(read, monkeypatch)
     request = json.dumps({"inputs": {"question": "?", "context": "x"}})
     most = SETTINGS["pipeline_max_requests"].maximum
     assert most is not None
-    waiting = [asyncio.create_task(on_shard.on_pipeline(["qa.pipeline", "", request])) for _ in range(int(most))]
+    waiting = [asyncio.create_task(requests.on_pipeline(TriggerCall(["", request]))) for _ in range(int(most))]
     await asyncio.sleep(0)
     with pytest.raises(QueueFull, match=f"{most} pipeline requests are at this shard"):
-        await on_shard.on_pipeline(["qa.pipeline", "", request])
+        await requests.on_pipeline(TriggerCall(["", request]))
     free.set()
     assert len(await asyncio.gather(*waiting)) == most
 
@@ -188,13 +198,12 @@ async def test_requests_have_so_many_characters_together_and_none_has_more(monke
         await free.wait()
         return []
 
-    monkeypatch.setattr(on_shard, "_reader", lambda model: SimpleNamespace(manifest=SimpleNamespace(name="m")))
-    monkeypatch.setattr(on_shard, "_results", read)
+    requests = requests_read_by(read, monkeypatch)
     monkeypatch.setattr(on_shard, "MAX_CHARS", 100)
 
     def send(size: int) -> asyncio.Task[str]:
         request = {"inputs": {"question": "?", "context": "x" * (size - 1)}}
-        return asyncio.create_task(on_shard.on_pipeline(["qa.pipeline", "", json.dumps(request)]))
+        return asyncio.create_task(requests.on_pipeline(TriggerCall(["", json.dumps(request)])))
 
     waiting = [send(60), send(40)]
     with pytest.raises(QueueFull, match=r"of 100 characters .* with the 2 of this one"):
@@ -208,7 +217,7 @@ async def test_requests_have_so_many_characters_together_and_none_has_more(monke
     with pytest.raises(InputTooLong, match="characters of JSON, the limit is 140"):
         await send(100)
     with pytest.raises(InvalidInput, match="request is not valid UTF-8"):
-        await on_shard.on_pipeline(["qa.pipeline", "", b"{}"])
+        await requests.on_pipeline(TriggerCall(["", b"{}"]))
 
 
 def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from typing import Any
 
-import pytest
-
-from qa_cluster.gears.functions.readers import loaded, warming
+from qa_cluster.gears.functions.readers.warming import Warming
 
 
-async def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only() -> None:
     class Failing:
         tries = 0
 
@@ -23,12 +20,13 @@ async def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_on
     model = Failing()
     manifest = SimpleNamespace(shapes=SimpleNamespace(lengths=(16,), batches=(1,)), window_tokens=48)
     reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", manifest=manifest)
-    monkeypatch.setattr(loaded, "everyone", lambda: [reader])
     logged: list[str] = []
-    monkeypatch.setattr(warming.rg, "log", lambda text, level: logged.append(text))
+    shard: Any = SimpleNamespace(commands=SimpleNamespace(log=lambda text, level: logged.append(text)))
+    readers: Any = SimpleNamespace(everyone=lambda: [reader])
+    warming = Warming(shard, readers)
 
     for _ in range(10):
-        warming.go_on()
+        warming.start_due()
         await asyncio.sleep(0)
     assert model.tries == 1
     assert reader.problem == "Check failed in plugin.cpp:123"

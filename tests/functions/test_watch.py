@@ -1,26 +1,34 @@
-"""What a shard looks at again and again, and in which order."""
+"""What a shard polls again and again, and in which order."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from qa_cluster.gears.functions import watch
+from qa_cluster.gears.functions.watch import ShardWatch
 
 
 class AskedOthers(Exception):
     """The other shards were asked, which may take seconds."""
 
 
-async def test_a_new_worker_takes_up_its_readers_before_it_asks_other_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_worker_loads_its_readers_before_it_asks_other_shards() -> None:
     """A replica that is promoted then, just after its lowest slot has changed, finds no reader under the new tag."""
-    taken: list[bool] = []
+    loaded: list[bool] = []
 
     async def ask() -> bool:
         raise AskedOthers
 
-    monkeypatch.setattr(watch.slots, "current", lambda _age: None)
-    monkeypatch.setattr(watch.loaded, "if_loaded", lambda: taken.append(True))
-    monkeypatch.setattr(watch.partitions, "follow", ask)
+    shard: Any = SimpleNamespace(
+        commands=None,
+        slots=SimpleNamespace(current=lambda _age: None),
+        partitions=SimpleNamespace(follow=ask),
+    )
+    readers: Any = SimpleNamespace(if_loaded=lambda: loaded.append(True))
+    nothing: Any = None
+    watch = ShardWatch(shard, readers, nothing, nothing, nothing)
     with pytest.raises(AskedOthers):
-        await watch._look()
-    assert taken
+        await watch._poll()
+    assert loaded

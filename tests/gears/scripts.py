@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from qa_cluster.gears.registrations.script_source import ScriptRun, script_run
-from qa_cluster.gears.registrations.sessions import ScriptSession
-from qa_cluster.gears.runs.plan import ExecutionPlan
-from qa_cluster.gears.scripting.builder import GearsBuilder
+from qa_cluster.gears.scripts.interface.builder import GearsBuilder
+from qa_cluster.gears.scripts.registrations.script_source import ScriptRun, script_run
+from qa_cluster.gears.scripts.registrations.sessions import ScriptSession
+from qa_cluster.gears.scripts.runs.plan import ExecutionPlan
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from typing import Any, cast
 import hiredis
 import pytest
 
-from qa_cluster.gears.calling.sections import Aborted, CodeSection
-from qa_cluster.gears.shard import atomic
-from qa_cluster.gears.shard.atomic import AtomicBlock, atomic_block
+from qa_cluster.gears.scripts.calling.sections import Aborted, CodeSection
+from qa_cluster.gears.scripts.host import atomic
+from qa_cluster.gears.scripts.host.atomic import AtomicBlock, atomic_block
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.link import BlockingLink
 

@@ -13,7 +13,7 @@ from qa_cluster.gears.inference.client_batches import gather, joint_rows
 from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.inference.served import Batching, Item, ServedModel, TimedOut, within
 from qa_cluster.gears.inference.tensors import Array, to_wire
-from qa_cluster.gears.process.ai_jobs import run_model
+from qa_cluster.gears.process.model_jobs import run_model
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair
 

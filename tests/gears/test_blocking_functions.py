@@ -162,7 +162,7 @@ def test_threads_are_bounded_and_calls_that_wait_are_counted(shard: Server) -> N
 
 
 def test_functions_of_qa_cluster_never_wait_for_those_of_users(shard: Server) -> None:
-    own = "from qa_cluster.gears.functions.register import register_all; register_all()"
+    own = "from qa_cluster.gears.scripts.own_functions import register_all; register_all()"
     assert execute(shard, "RG.PYEXECUTE", own, "ID", "qa-functions") == "OK"
     script = """
 import time

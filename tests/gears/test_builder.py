@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.scripting.builder import GearsBuilder
+from qa_cluster.gears.scripts.interface.builder import GearsBuilder
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.scripts import script
 

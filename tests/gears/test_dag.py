@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qa_cluster.gears.inference.dag import Dag, DagStep
 from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.inference.served import Batching, TimedOut
-from qa_cluster.gears.process.ai_jobs import run_dag
+from qa_cluster.gears.scripts.jobs.graph_jobs import run_dag
+from qa_cluster.gears.scripts.torch.dag import Dag, DagStep
 from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair
 
 
@@ -19,12 +19,15 @@ def states(dag: Dag) -> list[str]:
     return [result.state for result in dag.results]
 
 
+NO_SCRIPTS: Any = None
+
+
 async def test_steps_run_when_their_inputs_are_there(store: ModelStore) -> None:
     await add(store, 1, AddModel())
     a = pair(3)[0]
     # in reverse order: the first step needs the second one's output
     dag = Dag([DagStep(1, [2, 2], [3]), DagStep(1, [0, 1], [2])], {0: a, 1: a})
-    await dag.run(store)
+    await dag.run(store, NO_SCRIPTS)
     assert states(dag) == ["OK", "OK"] and dag.failure is None
     assert dag.slots[3].tolist() == [[4.0, 4.0]] * 3
     assert [result.samples for result in dag.results] == [3, 3]
@@ -36,7 +39,7 @@ async def test_independent_steps_run_at_the_same_time(store: ModelStore) -> None
     slow.gate.clear()
     a = pair(1)[0]
     dag = Dag([DagStep(1, [0, 0], [1]), DagStep(2, [0, 0], [2])], {0: a})
-    run = asyncio.ensure_future(dag.run(store))
+    run = asyncio.ensure_future(dag.run(store, NO_SCRIPTS))
     assert await asyncio.to_thread(quick.entered.wait, 30), "the second step waited for the first"
     assert not run.done()
     slow.gate.set()
@@ -56,7 +59,7 @@ async def test_the_first_failure_stops_what_has_not_begun(store: ModelStore) -> 
         DagStep(1, [3, 3], [5]),  # never gets its inputs
     ]
     dag = Dag(steps, {0: a, 1: bad})
-    run = asyncio.ensure_future(dag.run(store))
+    run = asyncio.ensure_future(dag.run(store, NO_SCRIPTS))
     assert await asyncio.to_thread(slow.entered.wait, 30), "a step that fails first keeps this one from starting"
     other.gate.set()
     while dag.failure is None:
@@ -71,13 +74,13 @@ async def test_a_run_that_has_not_begun_times_out(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
     dag = Dag([DagStep(1, [0, 0], [1], Batching(4, 4, 60_000))], {0: pair(1)[0]})
     with pytest.raises(TimedOut):
-        await dag.run(store, 50)
+        await dag.run(store, NO_SCRIPTS, 50)
     assert not model.shapes
 
 
 async def test_a_cancelled_run_waits_for_the_step_that_runs(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
-    await over_only_when_it_ends(model, Dag([DagStep(1, [0, 0], [1])], {0: pair(1)[0]}).run(store))
+    await over_only_when_it_ends(model, Dag([DagStep(1, [0, 0], [1])], {0: pair(1)[0]}).run(store, NO_SCRIPTS))
 
 
 def model_step(ref: int, inputs: list[int], outputs: list[int]) -> list[Any]:
@@ -90,7 +93,7 @@ async def test_the_job_of_a_dag(store: ModelStore) -> None:
     tensor = [b"FLOAT", 1, 2, np.array([1, 2], "<f4").tobytes()]
     steps = [model_step(1, [0, 0], [1]), model_step(1, [1], [2]), model_step(1, [2, 2], [3])]
     job = [b"", 0, 1, *tensor, 3, *steps[0], *steps[1], *steps[2], 3, 1, 2, 3]
-    reply = await run_dag(store, job)
+    reply = await run_dag(store, NO_SCRIPTS, job)
     assert reply[:3] == ("DAG", 3, "OK")
     assert reply[4:6] == (2, "")
     assert reply[6:10] == ("ERR", 0, 0, "ERR the model has 2 inputs, got 1")
@@ -99,4 +102,4 @@ async def test_the_job_of_a_dag(store: ModelStore) -> None:
     assert reply[14:] == (3, "FLOAT", 1, 2, total, "NA", "NA")
     held = model_step(1, [0, 0], [1])
     held[4:7] = [4, 4, 60_000]
-    assert await run_dag(store, [b"", 50, 1, *tensor, 1, *held, 1, 1]) == ("TIMEDOUT",)
+    assert await run_dag(store, NO_SCRIPTS, [b"", 50, 1, *tensor, 1, *held, 1, 1]) == ("TIMEDOUT",)

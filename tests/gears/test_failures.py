@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import qa_cluster.gears
-from qa_cluster.gears.shard.failures import GearsError, error_line, traceback_text
+from qa_cluster.gears.scripts.host.script_errors import traceback_text
+from qa_cluster.gears.shard.failures import GearsError, error_line
 
 PACKAGE = Path(next(iter(qa_cluster.gears.__path__)))
 
@@ -45,7 +46,9 @@ def test_a_failure_has_two_forms() -> None:
     assert error_line(GearsError("Can not do it")) == "ERR Can not do it"
 
 
-@pytest.mark.parametrize("room", ["shard", "inference", "runs", "registrations", "scripting", "process"])
+@pytest.mark.parametrize(
+    "room", ["shard", "inference", "scripts/runs", "scripts/registrations", "scripts/interface", "process"]
+)
 def test_an_author_sees_no_line_of_the_runtime(room: str) -> None:
     inside = str(PACKAGE / room / "any.py")
     error = failure(inside, "<script s>", inside)
@@ -55,7 +58,7 @@ def test_an_author_sees_no_line_of_the_runtime(room: str) -> None:
 
 
 def test_the_error_of_a_function_in_c_shows_no_line_of_the_runtime_either() -> None:
-    inside = str(PACKAGE / "runs" / "any.py")
+    inside = str(PACKAGE / "scripts" / "runs" / "any.py")
     error = failure(inside)
     error.__traceback__ = error.__traceback__.tb_next if error.__traceback__ else None  # this test's own frame
     assert files_of(error) == []
@@ -63,4 +66,4 @@ def test_the_error_of_a_function_in_c_shows_no_line_of_the_runtime_either() -> N
 
 def test_functions_of_qa_cluster_count_as_an_authors() -> None:
     own = str(PACKAGE / "functions" / "answering" / "any.py")
-    assert own in files_of(failure(str(PACKAGE / "runs" / "any.py"), own))
+    assert own in files_of(failure(str(PACKAGE / "scripts" / "runs" / "any.py"), own))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from qa_cluster.gears.scripting.inside import ANSWERED_INSIDE
+from qa_cluster.gears.scripts.interface.inside import ANSWERED_INSIDE
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.forbidden import WAIT_FOR_WORKER, refuse_forbidden
 from tests.harness.servers import Server, execute

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.calling.queues import TurnQueue
-from qa_cluster.gears.calling.sections import Aborted, CodeSection, shielded
-from qa_cluster.gears.calling.strands import Strand
-from qa_cluster.gears.calling.threads import FunctionThreads, Lane
+from qa_cluster.gears.scripts.calling.queues import TurnQueue
+from qa_cluster.gears.scripts.calling.sections import Aborted, CodeSection, shielded
+from qa_cluster.gears.scripts.calling.strands import Strand
+from qa_cluster.gears.scripts.calling.threads import FunctionThreads, Lane
 
 
 def threads_of(limit: int, gave_up: list[str] | None = None) -> FunctionThreads:

@@ -186,7 +186,7 @@ def test_a_shard_that_lacks_the_registration_ends_the_run_with_an_error(own_clus
     execute(
         second,
         "RG.PYEXECUTE",
-        f"from qa_cluster.gears.scripting.runtime import current_runtime\n"
+        f"from qa_cluster.gears.scripts.interface.runtime import current_runtime\n"
         f"current_runtime().registrar.installed._sessions.remove_registration({entry[1]!r})",
     )
     told = refusal(first, "RG.TRIGGER", "everywhere")

@@ -16,7 +16,7 @@ import hiredis
 import pytest
 
 from qa_cluster.errors import WorkerLost, from_reply
-from qa_cluster.gears.calling.sections import Aborted
+from qa_cluster.gears.scripts.calling.sections import Aborted
 from qa_cluster.gears.shard import link as link_module
 from qa_cluster.gears.shard.failures import GearsError, error_line
 from qa_cluster.gears.shard.link import AsyncLink, BlockingLink, LinkPool, encode

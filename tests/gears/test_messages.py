@@ -9,10 +9,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from qa_cluster.gears.registrations.neighbours import Comparison
-from qa_cluster.gears.registrations.standing import Entry, Standing
-from qa_cluster.gears.registrations.stored_sessions import Change, StoredSession
-from qa_cluster.gears.runs.part import Packet, PartState
+from qa_cluster.gears.scripts.registrations.reconciliation import Comparison
+from qa_cluster.gears.scripts.registrations.registration_digest import Entry, Standing
+from qa_cluster.gears.scripts.registrations.stored_sessions import Change, StoredSession
+from qa_cluster.gears.scripts.runs.part import Packet, PartState
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.messages import Message, MessagePart, decode, encode, encode_part, sent
 from qa_cluster.gears.shard.peers import PeerAnswer

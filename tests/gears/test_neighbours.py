@@ -11,10 +11,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from qa_cluster.gears.registrations import neighbours
-from qa_cluster.gears.registrations.neighbours import Neighbours
-from qa_cluster.gears.registrations.standing import Entry, Standing
-from qa_cluster.gears.registrations.stored_sessions import StoredSession
+from qa_cluster.gears.scripts.registrations import reconciliation
+from qa_cluster.gears.scripts.registrations.reconciliation import Reconciliation
+from qa_cluster.gears.scripts.registrations.registration_digest import Entry, Standing
+from qa_cluster.gears.scripts.registrations.stored_sessions import StoredSession
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.peers import Peers
 
@@ -65,7 +65,7 @@ class Shard:
             shards=[SimpleNamespace(node_id=name) for name in "abc"], ranges_of=lambda _shard: []
         )
         self.peers.topology = lambda: topology  # type: ignore[method-assign,assignment,return-value]
-        self.neighbours = Neighbours(host, self.peers, registrar, streams)
+        self.neighbours = Reconciliation(host, self.peers, registrar, streams)
 
     def standing(self) -> Standing:
         return Standing(tuple(self.entries.values()))
@@ -119,8 +119,8 @@ class Shard:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(neighbours, "SESSION_SECONDS", 0.05)
+    monkeypatch.setattr(reconciliation, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(reconciliation, "SESSION_SECONDS", 0.05)
 
 
 @pytest.fixture

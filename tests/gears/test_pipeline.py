@@ -6,27 +6,52 @@ import asyncio
 import contextlib
 import gc
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from qa_cluster.errors import ClusterError
-from qa_cluster.gears.calling.coroutines import CoroutineLoop
-from qa_cluster.gears.runs import coroutines, pipeline
-from qa_cluster.gears.runs.distributed import Distributor
-from qa_cluster.gears.runs.pipeline import Chain, key_text, run_local
-from qa_cluster.gears.runs.plan import ExecutionPlan, Step, StepKind, split_stages
-from qa_cluster.gears.runs.sources import ShardsIDSource
-from qa_cluster.gears.scripting.builder import GearsBuilder
-from qa_cluster.gears.shard.atomic import guarded
-from qa_cluster.gears.shard.executions import Execution
+from qa_cluster.gears.scripts.calling.coroutines import CoroutineLoop
+from qa_cluster.gears.scripts.host.atomic import guarded
+from qa_cluster.gears.scripts.host.executions import Execution
+from qa_cluster.gears.scripts.interface.builder import GearsBuilder
+from qa_cluster.gears.scripts.runs import coroutines, pipeline
+from qa_cluster.gears.scripts.runs.distributed import Distributor
+from qa_cluster.gears.scripts.runs.pipeline import Chain, key_text, run_local
+from qa_cluster.gears.scripts.runs.plan import ExecutionPlan, Step, StepKind, split_stages
+from qa_cluster.gears.scripts.runs.sources import ShardsIDSource
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.scripts import plan_of
 from tests.harness.polling import eventually_async
 
-NO_BLOCK: Any = SimpleNamespace(entered_here=False)
+NO_BLOCK: Any = SimpleNamespace(entered_here=False, abandon=lambda _: None)
+
+
+class Host:
+    """A host with a loop for coroutines, and none for commands."""
+
+    def __init__(self) -> None:
+        self.coroutines = CoroutineLoop()
+        self.coroutines.begin()
+        self.atomic = NO_BLOCK
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+
+@pytest.fixture(scope="module")
+def one_host() -> Iterator[Host]:
+    host = Host()
+    yield host
+    host.coroutines.loop.call_soon_threadsafe(host.coroutines.loop.stop)
+
+
+@pytest.fixture(autouse=True)
+def bound_host(one_host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coroutines, "current_host", lambda: one_host)
 
 
 async def stream(records: Iterable[Any]) -> AsyncIterator[Any]:
@@ -37,7 +62,7 @@ async def stream(records: Iterable[Any]) -> AsyncIterator[Any]:
 def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], convert: bool = False) -> Execution:
     """Run a pipeline over records like a script's `run()` on a standalone shard."""
     execution = Execution("x", None)
-    asyncio.run(run_local(stream(records), plan_of(describe, convert).steps, execution, NO_BLOCK))
+    asyncio.run(run_local(stream(records), plan_of(describe, convert).steps, execution))
     return execution
 
 
@@ -152,7 +177,7 @@ def test_each_step_is_charged_its_own_time(clock: SimpleNamespace) -> None:
 
     execution = Execution("x", None)
     steps = plan_of(lambda gb: gb.map(works).foreach(fails).filter(bool)).steps
-    asyncio.run(run_local(read(), steps, execution, NO_BLOCK))
+    asyncio.run(run_local(read(), steps, execution))
     assert execution.steps == [("map", "works"), ("foreach", "fails"), ("filter", "bool"), ("collect", "")]
     assert execution.step_seconds == [3, 30, 0, 0]
     assert execution.read_seconds == 300
@@ -166,7 +191,7 @@ def test_a_step_at_which_records_wait_lasts_from_the_first_to_the_last(clock: Si
         return x
 
     execution = Execution("x", None)
-    asyncio.run(run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, execution, NO_BLOCK))
+    asyncio.run(run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, execution))
     assert execution.step_seconds == [2, 0]
 
 
@@ -180,7 +205,7 @@ def test_what_moves_records_is_charged_to_the_boundary(clock: SimpleNamespace) -
         clock.now += 1
         sent.append(record)
 
-    assert Chain(steps[:1], send, execution, NO_BLOCK, moves=True).push(7) is None
+    assert Chain(steps[:1], send, execution, moves=True).push(7) is None
     assert sent == ["7"]
     assert execution.step_seconds == [0, 1]
 
@@ -262,9 +287,7 @@ async def test_what_waits_ends_with_its_run() -> None:
             await asyncio.sleep(0)
             ended.append(x)
 
-    task = asyncio.create_task(
-        run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, Execution("x", None), NO_BLOCK)
-    )
+    task = asyncio.create_task(run_local(stream([1, 2]), plan_of(lambda gb: gb.map(waits)).steps, Execution("x", None)))
     await eventually_async(lambda: len(begun) == 2)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -378,7 +401,7 @@ async def test_bulk_runs_give_others_their_turn(clock: SimpleNamespace) -> None:
             await asyncio.sleep(0)
 
     watcher = asyncio.create_task(other())
-    await run_local(stream(range(9)), plan_of(lambda gb: gb.map(slow)).steps, Execution("x", None), NO_BLOCK)
+    await run_local(stream(range(9)), plan_of(lambda gb: gb.map(slow)).steps, Execution("x", None))
     watcher.cancel()
     assert turns == [3, 6, 9]
 
@@ -399,16 +422,17 @@ def test_stages_end_at_boundaries() -> None:
     ]
 
 
-def test_a_run_that_cannot_ask_the_other_shards_says_why() -> None:
+async def test_a_run_that_cannot_ask_the_other_shards_says_why() -> None:
     def no_slots() -> None:
         raise ClusterError("no shard serves slots")
 
     nothing: Any = SimpleNamespace()
+    host: Any = SimpleNamespace(threads=SimpleNamespace(loop=asyncio.get_running_loop()), background_seconds=0)
     peers: Any = SimpleNamespace(topology=no_slots)
     settings: Any = SimpleNamespace(keep_fresh=lambda: None)
     execution = Execution("x", None)
-    distributor = Distributor(nothing, peers, nothing, settings, nothing)
-    asyncio.run(distributor.run(ExecutionPlan(ShardsIDSource(), (), "async"), execution))
+    distributor = Distributor(host, peers, nothing, settings, nothing)
+    await distributor.run(ExecutionPlan(ShardsIDSource(), (), "async"), execution)
     assert execution.finished
     assert [error for error in execution.errors if "no shard serves slots" in error] == execution.errors != []
     assert execution.failure == "CLUSTER no shard serves slots"

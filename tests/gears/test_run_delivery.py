@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.runs import delivery, invitations, origin
-from qa_cluster.gears.runs.delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
-from qa_cluster.gears.runs.invitations import Invitations, RunRequest
-from qa_cluster.gears.runs.origin import abandoned
-from qa_cluster.gears.runs.part import Packet
+from qa_cluster.gears.scripts.runs import delivery, invitations, origin
+from qa_cluster.gears.scripts.runs.delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
+from qa_cluster.gears.scripts.runs.invitations import Invitations, RunRequest
+from qa_cluster.gears.scripts.runs.origin import abandoned
+from qa_cluster.gears.scripts.runs.part import Packet
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.messages import Message, decode
 from qa_cluster.gears.shard.peers import Peers

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.calling import sections
-from qa_cluster.gears.calling.sections import Aborted, CodeSection, shielded
+from qa_cluster.gears.scripts.calling import sections
+from qa_cluster.gears.scripts.calling.sections import Aborted, CodeSection, shielded
 
 raise_later = ctypes.pythonapi.PyThreadState_SetAsyncExc
 

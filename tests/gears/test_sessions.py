@@ -11,15 +11,21 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.registrations import registrar
-from qa_cluster.gears.registrations.installed import Installed
-from qa_cluster.gears.registrations.on_registered import Beginnings
-from qa_cluster.gears.registrations.registrar import Registrar
-from qa_cluster.gears.registrations.sessions import Registration, ScriptSession, SessionRegistry
-from qa_cluster.gears.registrations.stored_sessions import Change, StoredSession, dump
-from qa_cluster.gears.runs.history import ExecutionHistory
-from qa_cluster.gears.runs.sources import KeysSource
-from qa_cluster.gears.shard.executions import Execution, IdSource
+from qa_cluster.gears.functions.own_functions import OwnTrigger
+from qa_cluster.gears.scripts.host.executions import Execution, IdSource
+from qa_cluster.gears.scripts.registrations import registrar
+from qa_cluster.gears.scripts.registrations.installed import Installed
+from qa_cluster.gears.scripts.registrations.on_registered import OnRegisteredCalls
+from qa_cluster.gears.scripts.registrations.registrar import Registrar
+from qa_cluster.gears.scripts.registrations.sessions import (
+    Registration,
+    ScriptSession,
+    SessionRegistry,
+    own_registration,
+)
+from qa_cluster.gears.scripts.registrations.stored_sessions import Change, StoredSession, dump
+from qa_cluster.gears.scripts.runs.history import ExecutionHistory
+from qa_cluster.gears.scripts.runs.sources import KeysSource
 from qa_cluster.gears.shard.failures import GearsError
 from tests.gears.test_stored_sessions import SHARED, registrations_of
 from tests.harness.polling import eventually_async
@@ -30,13 +36,15 @@ def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peer
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
+    functions: Any = SimpleNamespace(by_name={}, remove=lambda _: None)
     installed = Installed(
         host,
+        functions=functions,
         sessions=registry,
         history=history,
         streams=streams,
         timers=timers,
-        beginnings=Beginnings(host),
+        on_registered=OnRegisteredCalls(host),
         names={},
     )
     return Registrar(host, peers, installed)
@@ -242,6 +250,17 @@ def test_register_command_has_eleven_fields_each() -> None:
     assert command[:6] == ("QA.REGISTER", "s", "d", "src", b"payload", 3)
     assert len(command) == 6 + 3 * 11
     assert command[-11:-4] == ("r-2", "KeysReader", "async", "keys", "k*", "keymiss", "get")
+    assert command[-2:] == ("user", 0)
+
+
+@pytest.mark.parametrize("cost_from", [0, 3])
+def test_an_own_function_says_its_class_and_cost(cost_from: int) -> None:
+    async def called(_: object) -> str:
+        return ""
+
+    made = own_registration("r-3", OwnTrigger("qa.read", "reads", called, cost_from=cost_from))
+    assert (made.own, made.rights, made.steps) == ("qa.read", "owner", ())
+    assert made.arguments(ScriptSession("s", "", ""))[-2:] == ("own", cost_from)
 
 
 def test_registry_replaces_and_removes() -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from qa_cluster.gears.registrations.standing import Entry, Standing
+from qa_cluster.gears.scripts.registrations.registration_digest import Entry, Standing
 
 
 def standing(*rows: str) -> Standing:

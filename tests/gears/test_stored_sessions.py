@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from qa_cluster.gears.registrations import stored_sessions
-from qa_cluster.gears.registrations.sessions import Registration
-from qa_cluster.gears.registrations.stored_sessions import (
+from qa_cluster.gears.scripts.interface.names import script_globals
+from qa_cluster.gears.scripts.registrations import stored_sessions
+from qa_cluster.gears.scripts.registrations.sessions import Registration
+from qa_cluster.gears.scripts.registrations.stored_sessions import (
     FORMAT,
     StoredRegistrations,
     StoredSession,
@@ -21,9 +22,8 @@ from qa_cluster.gears.registrations.stored_sessions import (
     load,
     with_ids,
 )
-from qa_cluster.gears.runs.plan import Step, StepKind
-from qa_cluster.gears.runs.sources import CommandSource, KeysSource, StreamSource
-from qa_cluster.gears.scripting.names import script_globals
+from qa_cluster.gears.scripts.runs.plan import Step, StepKind
+from qa_cluster.gears.scripts.runs.sources import CommandSource, KeysSource, StreamSource
 from qa_cluster.gears.shard.failures import GearsError
 
 
@@ -99,23 +99,23 @@ def test_a_payload_that_names_what_is_gone_is_not_loaded(gone: bytes, caplog: py
 
 
 NAMES = {
-    "registrations.sessions": "Registration",
-    "registrations.stored_sessions": "StoredRegistrations",
-    "runs.futures": "GearsFuture GearsSession create_future get_gears_session run_coroutine set_future_exception "
-    "set_future_results set_gears_session",
-    "runs.plan": "Step StepKind",
-    "runs.sources": "CommandSource KeysSource StreamSource",
-    "scripting": "redis_ai",
-    "scripting.api": "atomic config_get create_keys_only_reader execute execute_later execute_many flat_error "
+    "scripts.registrations.sessions": "Registration",
+    "scripts.registrations.stored_sessions": "StoredRegistrations",
+    "scripts.runs.futures": "GearsFuture GearsSession create_future get_gears_session run_coroutine "
+    "set_future_exception set_future_results set_gears_session",
+    "scripts.runs.plan": "Step StepKind",
+    "scripts.runs.sources": "CommandSource KeysSource StreamSource",
+    "scripts.interface": "redis_ai",
+    "scripts.interface.api": "atomic config_get create_keys_only_reader execute execute_later execute_many flat_error "
     "gears_config_get gears_future hashtag is_async_allow is_in_atomic_block log override_reply register_time_event "
     "shard_reader_callback",
-    "scripting.builder": "GearsBuilder",
-    "scripting.names": "_Loop call_next gears_ctx get_command register_gears_thread",
+    "scripts.interface.builder": "GearsBuilder",
+    "scripts.interface.names": "_Loop call_next gears_ctx get_command register_gears_thread",
     "shard.failures": "GearsError",
 }
 FIELDS = {
     "StoredRegistrations": ["registrations", "requirements"],
-    "Registration": ["id", "source", "steps", "mode", "description", "on_registered", "rights"],
+    "Registration": ["id", "source", "steps", "mode", "description", "on_registered", "rights", "own", "cost_from"],
     "Step": ["kind", "function", "key", "start", "length", "outline"],
     "KeysSource": ["pattern", "no_scan", "read_value", "event_types", "key_types", "commands"],
     "StreamSource": ["stream", "from_id", "batch", "duration_ms", "on_failed", "retry_seconds", "trim"],
@@ -160,4 +160,4 @@ def test_what_payloads_name_belongs_to_their_format() -> None:
         kind.__name__: [field.name for field in dataclasses.fields(kind)]
         for kind in (StoredRegistrations, Registration, Step, KeysSource, StreamSource, CommandSource)
     }
-    assert (FORMAT, found, fields) == (4, NAMES, FIELDS)
+    assert (FORMAT, found, fields) == (5, NAMES, FIELDS)

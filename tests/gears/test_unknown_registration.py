@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from qa_cluster.gears.process.jobs import Job, Jobs
-from qa_cluster.gears.registrations.sessions import SessionRegistry
+from qa_cluster.gears.process.jobs import Job, JobTable
+from qa_cluster.gears.scripts.jobs.script_jobs import ScriptJobs
+from qa_cluster.gears.scripts.registrations.sessions import SessionRegistry
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.routing.shards import _WAIT_AND_RETRY
 
 
 @pytest.mark.parametrize("kind", ["trigger", "event"])
 async def test_it_is_an_error_that_clients_wait_for(kind: str) -> None:
-    runtime: Any = SimpleNamespace(sessions=SessionRegistry(), models=None, registrar=None, peers=None, streams=None)
-    jobs = Jobs(cast(Any, runtime))
+    runtime: Any = SimpleNamespace(sessions=SessionRegistry(), functions=SimpleNamespace(registered=lambda _: None))
+    table = JobTable(runtime.functions)
+    ScriptJobs(runtime).add_to(table)
+    job = Job(1, kind, 1, 1000, 0, [b"00-7", b"", b"", 0])
     with pytest.raises(GearsError, match=r"^TRYAGAIN the registration 00-7 is being replaced or loaded$") as caught:
-        await jobs.handlers[kind](Job(1, kind, 1, 1000, 0, [b"00-7", b"", b"", 0]))
+        await table.handler(job)(job)
     assert str(caught.value).split()[0] in _WAIT_AND_RETRY

@@ -130,7 +130,7 @@ def test_client_killed_while_it_waits(stored: System) -> None:
         host, port = stored.addresses[0]
         for number in range(20):
             waiting = redis.Connection(host=host, port=port)
-            waiting.send_command("RG.TRIGGER", "qa.rank", "8", f"who waits {number}?")
+            waiting.send_command("RG.TRIGGER", "qa.read", "", f"who waits {number}?", "who:{a}:0")
             waiting.disconnect()
         eventually(lambda: stored.info(node)["qa_queued_clients"] == 0)
     finally:

@@ -82,7 +82,7 @@ def test_full_queue_over_resp(service: System) -> None:
     waiting = []
     for number in range(80):  # the worker may have taken some before its stop
         connection = redis.Connection(host=host, port=port)
-        connection.send_command("RG.TRIGGER", "qa.rank", "8", f"full {number}?")
+        connection.send_command("RG.TRIGGER", "qa.read", "", f"full {number}?", "full:{a}:0")
         waiting.append(connection)
         if connection.can_read(timeout=0.05):
             break

@@ -7,7 +7,7 @@ import warnings
 
 import torch
 
-from qa_cluster.gears.inference import torch_operators  # noqa: F401 - torch knows the operators of scripts by it
+from qa_cluster.gears.scripts.torch import torch_operators  # noqa: F401 - torch knows the operators of scripts by it
 
 
 class Add(torch.nn.Module):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from qa_cluster.gears.inference.script_call import TorchScriptCall
 from qa_cluster.gears.inference.tensors import Array
-from qa_cluster.gears.inference.torch_scripts import TorchScript
+from qa_cluster.gears.scripts.torch.script_call import TorchScriptCall
+from qa_cluster.gears.scripts.torch.torch_scripts import TorchScript
 from qa_cluster.gears.shard.failures import GearsError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
@@ -115,7 +115,7 @@ def test_torch_is_there() -> None:
 
 def test_commands_work_in_a_stored_script_only() -> None:
     """A model's file can name the operators of scripts, but a run of it has no user whose rights apply."""
-    from qa_cluster.gears.inference.torch_operators import _execute
+    from qa_cluster.gears.scripts.torch.torch_operators import _execute
 
     with pytest.raises(GearsError, match="by the functions of a stored script only"):
         _execute("GET", "x")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from qa_cluster.documents.stored import DocumentRecord, IndexedText
+from qa_cluster.documents.stored import IndexedText
 from qa_cluster.gears.functions.indexing import batches, parts
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import document_name
 from qa_cluster.scripts.calls import ScriptCall
 
@@ -36,37 +37,40 @@ class Shard:
             self.seen.append(name.removeprefix("QA.INDEX."))
             if name in self.errors:
                 assert not keep_errors
-                raise rg.error(self.errors[name])
+                raise GearsError(self.errors[name])
             replies.append(7)
         return replies
 
     def run_script(self, call: ScriptCall) -> Any:
         self.seen.append(call.script)
         if call.script in self.errors:
-            raise rg.error(self.errors[call.script])
+            raise GearsError(self.errors[call.script])
         return ["stored"]
+
+    def run_scripts(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        return [self.run_script(call) for call in calls]
+
+    def indexed(self, *names: batches.Name) -> dict[batches.Name, Any]:
+        context: Any = SimpleNamespace(commands=self, partitions=None)
+        return batches.Indexer(context)._index_portion(dict.fromkeys(names))
 
 
 @pytest.fixture
 def shard(monkeypatch: pytest.MonkeyPatch) -> Shard:
     made = Shard()
-    monkeypatch.setattr(rg, "execute_many", made.execute_many)
-    monkeypatch.setattr(batches, "run_script", made.run_script)
-    monkeypatch.setattr(batches, "run_scripts", lambda calls: [made.run_script(call) for call in calls])
     monkeypatch.setattr(batches, "analysed", lambda *_: IndexedText("s", "a", 3, b"", b"", PARTS))
     return made
 
 
 def test_each_long_document_is_committed_before_the_next_is_begun(shard: Shard) -> None:
     """An index allows 16 open documents: more at once would discard each other."""
-    records: dict[batches.Name, DocumentRecord | None] = dict.fromkeys(NAMES)
-    assert batches._index_portion(records) == dict.fromkeys(NAMES, "stored")
+    assert shard.indexed(*NAMES) == dict.fromkeys(NAMES, "stored")
     assert shard.seen == ["put_document", "BEGIN", "ADD", "ADD", "index_document"] * 3
 
 
 def test_nothing_stays_open_after_an_error(shard: Shard) -> None:
     shard.errors["index_document"] = "OOM command not allowed"
-    outcomes = batches._index_portion({NAMES[0]: None})
+    outcomes = shard.indexed(NAMES[0])
     assert "OOM" in str(outcomes[NAMES[0]])
     assert shard.seen[-2:] == ["index_document", "ABORT"]
 
@@ -82,9 +86,10 @@ def test_nothing_stays_open_after_an_error(shard: Shard) -> None:
 def test_what_another_writer_has_open_at_the_place_is_not_aborted(shard: Shard, error: str, ours: bool) -> None:
     """A key that is created again reuses its places."""
     shard.errors["QA.INDEX.ADD"] = error
+    as_commands: Any = shard
     if ours:
-        with pytest.raises(rg.error, match="OOM"):
-            parts.send(NAMES[0], PARTS, b"")
+        with pytest.raises(GearsError, match="OOM"):
+            parts.send(as_commands, NAMES[0], PARTS, b"")
     else:
-        assert parts.send(NAMES[0], PARTS, b"") is None
+        assert parts.send(as_commands, NAMES[0], PARTS, b"") is None
     assert shard.seen == ["BEGIN", "ADD", *(["ABORT"] if ours else [])]

@@ -1,1 +1,1 @@
-"""This room answers questions: it ranks sentences and reads them."""
+"""This room answers questions: it reads sentences and given contexts."""

@@ -1,7 +1,7 @@
-"""Checks the arguments of triggers, before anything is made of them.
+"""Checks the arguments of triggers before any work starts.
 
-Whoever may call a trigger chooses its arguments, and what a shard makes of them can be larger by far: 20,000 sentences
-and a question of a megabyte would make 20 GB of keys. So there are limits for both.
+Clients choose the arguments, and a shard may need far more memory than their size: 20,000 sentences with a question of
+one megabyte would need 20 GB of keys. So both have limits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def check_question(value: Any) -> str:
 
 
 def within_limit(value: Any) -> str:
-    """A question that may be empty; InvalidInput if it is no text, InputTooLong if it exceeds the limit."""
+    """A question that may be empty; InvalidInput if it is not text, InputTooLong if it exceeds the limit."""
     if not isinstance(value, str):
         raise InvalidInput("question is not valid UTF-8")
     if len(value) > MAX_QUESTION_CHARS:

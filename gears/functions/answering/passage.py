@@ -1,7 +1,7 @@
-"""Makes the passage of a sentence from the stored sentences and tokens, and has a model read it.
+"""Builds the passage of a sentence from the stored sentences and tokens, and has a model read it.
 
-Two sentences may have the same passage; the model reads it once for both, also if they are asked for one after the
-other, as in waves.
+Two sentences may have the same passage. The model reads it once for both, also if one is requested after the other, as
+in waves.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from contextvars import Context
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -19,10 +18,10 @@ from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.source_map import SourceMap, read_map
 from qa_cluster.documents.stored import BLOCK_SENTENCES, SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
-from qa_cluster.gears.functions.readers import loaded
+from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.readers.reader import Reader
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.inference.served import RunTimes
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
 from qa_cluster.reading.passages import PassageSentence, ReadingPassage, around
 from qa_cluster.reading.prefix import SEPARATOR
@@ -33,10 +32,10 @@ from qa_cluster.reading.windows import Window
 N_BEST = 3
 """Most spans that are kept of a passage."""
 MAX_RECENT = 256
-MAX_MAPS = 256
+MAX_SOURCE_MAPS = 256
 _STEP = 2
 
-# Document, partition, version; where the passage and each of its sentences begin; its text; section; question; reader.
+# Document, partition, version; where the passage and each of its sentences start; its text; section; question; reader.
 # The number of a sentence would not identify the passage: the same version of a document can be split differently.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
@@ -46,7 +45,7 @@ class PassageReading:
     """The best spans of a passage, without overlaps, and the runs of the model, one for each window."""
 
     best: Reading
-    runs: Sequence[rg.RunTimes]
+    runs: Sequence[RunTimes]
 
     @property
     def windows(self) -> int:
@@ -54,34 +53,20 @@ class PassageReading:
         return len(self.runs)
 
 
-@dataclass
-class _Recent:
-    """The readings of passages of several sentences, finished or under way, least recently used first."""
-
-    tasks: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = field(default_factory=OrderedDict)
-
-
-@dataclass
-class _Maps:
-    """The maps of documents by name, partition and version, least recently used first."""
-
-    known: OrderedDict[tuple[str, str, str], SourceMap] = field(default_factory=OrderedDict)
-
-
 def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
-    """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are made anew."""
-    stored = _Stored(record, reader)
+    """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are computed."""
+    stored = _StoredTokens(record, reader)
     own = LocatedSentence(record.index, record.text, record.start)
     (tokens,) = reader.sentences([own.text], stored.among([own]))
     budget = reader.manifest.context_tokens
-    room = budget - len(tokens.ids)
-    sides = (_within(record.left, room), _within(record.right, room))
+    space = budget - len(tokens.ids)
+    sides = (_within(record.left, space), _within(record.right, space))
     parts: tuple[list[PassageSentence], list[PassageSentence]] = ([], [])
-    # The nearest first, as few as may be needed: whether there is room for the next ones, only their tokens tell.
+    # The nearest first, as few as may be needed: only their tokens tell whether the next ones fit.
     while near := [
         each
         for side, made in zip(sides, parts, strict=True)
-        if sum(len(part.tokens.ids) for part in made) <= room
+        if sum(len(part.tokens.ids) for part in made) <= space
         for each in side[len(made) : len(made) + _STEP]
     ]:
         found = reader.sentences([each.text for each in near], stored.among(near))
@@ -90,16 +75,16 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     return around(PassageSentence(own.text, own.start, tokens), *parts, index=own.index, budget=budget)
 
 
-def _within(side: Sequence[LocatedSentence], room: int) -> Sequence[LocatedSentence]:
-    """The neighbours of a side that may fit into so many tokens: a word is one token at least."""
+def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSentence]:
+    """The neighbours of a side that may fit into `space` tokens: a word is one token at least."""
     for count, each in enumerate(side):
-        room -= len(each.text.split())
-        if room < 0:
+        space -= len(each.text.split())
+        if space < 0:
             return side[:count]
     return side
 
 
-class _Stored:
+class _StoredTokens:
     """The stored tokens of a sentence and its neighbours; a block is unpacked when it is first needed."""
 
     def __init__(self, record: SentenceRecord, reader: Reader) -> None:
@@ -108,98 +93,103 @@ class _Stored:
         self._blocks: dict[int, list[TextTokens]] = {}
 
     def among(self, sentences: Sequence[LocatedSentence]) -> Callable[[int], TextTokens | None]:
-        """The tokens of these sentences, by their places in the sequence."""
-        return lambda place: self.of(sentences[place])
+        """The tokens of these sentences, by their positions in the sequence."""
+        return lambda position: self._of(sentences[position])
 
-    def of(self, sentence: LocatedSentence) -> TextTokens | None:
-        """The tokens of a sentence; None where there are none of this tokenizer."""
-        block, place = divmod(sentence.index, BLOCK_SENTENCES)
+    def _of(self, sentence: LocatedSentence) -> TextTokens | None:
+        """The tokens of a sentence; None if this tokenizer has stored none."""
+        block, position = divmod(sentence.index, BLOCK_SENTENCES)
         if block not in self._blocks:
             number = block - self._record.first_block
             blob = self._record.blocks[number] if number < len(self._record.blocks) else b""
             self._blocks[block] = (unpack_tokens(blob, self._fingerprint) or []) if blob else []
-        if place >= len(self._blocks[block]):
+        if position >= len(self._blocks[block]):
             return None
-        tokens = self._blocks[block][place]
-        # Those of a block share its arrays, and would keep them all in memory.
+        tokens = self._blocks[block][position]
+        # The sentences of a block share its arrays, and one sentence would keep all of them in memory.
         return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 
-async def read_passage(
-    sentence: SentenceRef, record: SentenceRecord, passage: ReadingPassage, question: str, reader: Reader
-) -> PassageReading:
-    """Have a passage read, or get the reading that serves it."""
-    section = _section(sentence, record) if reader.manifest.passage_prefix else ""
-    if not passage.breaks:
-        return await _read(passage, question, reader, reader.prefix(record.title, section))
-    place = (sentence.document, sentence.tag, record.version, passage.start, passage.begins)
-    key = (*place, passage.text, section, question, reader.arrival)
-    recent = state.of(_Recent).tasks
-    task = recent.get(key)
-    if task is None:
-        # It has a task of its own, because the first client may go away while others still wait.
-        reading = _read(passage, question, reader, reader.prefix(record.title, section))
-        task = asyncio.get_running_loop().create_task(reading, context=Context())
-        recent[key] = task
-        task.add_done_callback(lambda done: _finished(key, done))
-        if len(recent) > MAX_RECENT:
-            recent.popitem(last=False)
-    else:
-        recent.move_to_end(key)
-    return await asyncio.shield(task)
+class PassageReader:
+    """Reads passages; it remembers the last `MAX_RECENT` readings of passages that have several sentences."""
 
+    def __init__(self, readers: ShardReaders) -> None:
+        self._readers = readers
+        # finished or running, least recently used first
+        self._recent: OrderedDict[_PassageKey, asyncio.Task[PassageReading]] = OrderedDict()
+        # by document, partition and version, least recently used first
+        self._source_maps: OrderedDict[tuple[str, str, str], SourceMap] = OrderedDict()
 
-def _finished(key: _PassageKey, task: asyncio.Task[PassageReading]) -> None:
-    recent = state.of(_Recent).tasks
-    if (task.cancelled() or task.exception() is not None) and recent.get(key) is task:
-        del recent[key]
+    async def read(
+        self, sentence: SentenceRef, record: SentenceRecord, passage: ReadingPassage, question: str, reader: Reader
+    ) -> PassageReading:
+        """Have a passage read, or reuse the reading of the same passage."""
+        section = self._section(sentence, record) if reader.manifest.passage_prefix else ""
+        if not passage.breaks:
+            return await self._read(passage, question, reader, reader.prefix(record.title, section))
+        document = (sentence.document, sentence.tag, record.version, passage.start, passage.begins)
+        key = (*document, passage.text, section, question, reader.arrival)
+        task = self._recent.get(key)
+        if task is None:
+            # It has a task of its own, because the first client may go away while others still wait.
+            reading = self._read(passage, question, reader, reader.prefix(record.title, section))
+            task = asyncio.get_running_loop().create_task(reading)
+            self._recent[key] = task
+            task.add_done_callback(lambda done: self._finished(key, done))
+            if len(self._recent) > MAX_RECENT:
+                self._recent.popitem(last=False)
+        else:
+            self._recent.move_to_end(key)
+        return await asyncio.shield(task)
 
+    def _finished(self, key: _PassageKey, task: asyncio.Task[PassageReading]) -> None:
+        if (task.cancelled() or task.exception() is not None) and self._recent.get(key) is task:
+            del self._recent[key]
 
-def _section(sentence: SentenceRef, record: SentenceRecord) -> str:
-    """The path of headings above a sentence, as `prefix_ids` takes it."""
-    maps = state.of(_Maps).known
-    key = (sentence.document, sentence.tag, record.version)
-    found = maps.get(key)
-    if found is None:
-        try:
-            metadata = orjson.loads(record.metadata or b"{}")
-        except orjson.JSONDecodeError:  # a client may have written anything into the record
-            metadata = {}
-        found = maps[key] = read_map(metadata if isinstance(metadata, dict) else {})
-        if len(maps) > MAX_MAPS:
-            maps.popitem(last=False)
-    else:
-        maps.move_to_end(key)
-    return SEPARATOR.join(found.section_at(record.start))
+    def _section(self, sentence: SentenceRef, record: SentenceRecord) -> str:
+        """The path of headings above a sentence, as `prefix_ids` takes it."""
+        key = (sentence.document, sentence.tag, record.version)
+        found = self._source_maps.get(key)
+        if found is None:
+            try:
+                metadata = orjson.loads(record.metadata or b"{}")
+            except orjson.JSONDecodeError:  # a client may have written anything into the record
+                metadata = {}
+            found = self._source_maps[key] = read_map(metadata if isinstance(metadata, dict) else {})
+            if len(self._source_maps) > MAX_SOURCE_MAPS:
+                self._source_maps.popitem(last=False)
+        else:
+            self._source_maps.move_to_end(key)
+        return SEPARATOR.join(found.section_at(record.start))
 
-
-async def _read(passage: ReadingPassage, question: str, reader: Reader, prefix: Sequence[int]) -> PassageReading:
-    windows = reader.pairs.windows(reader.question(question), passage.tokens, prefix)
-    outputs = await asyncio.gather(*(run_window(reader, window) for window in windows))
-    reading = best_spans(
-        windows,
-        [logits for logits, _ in outputs],
-        passage.tokens,
-        passage.text,
-        max_answer_tokens=reader.manifest.max_answer_tokens,
-        n_best=N_BEST,
-        overlapping=False,
-        breaks=passage.breaks,
-    )
-    return PassageReading(reading, [run for _, run in outputs])
-
-
-async def run_window(reader: Reader, window: Window) -> tuple[tuple[Any, Any], rg.RunTimes]:
-    """The start and end logits of a window, and its run; in the shard's queue it shares batches with others."""
-    arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
-    if reader.model is None:
-        raise ModelError(
-            f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
+    async def _read(
+        self, passage: ReadingPassage, question: str, reader: Reader, prefix: Sequence[int]
+    ) -> PassageReading:
+        windows = reader.pairs.windows(reader.question(question), passage.tokens, prefix)
+        outputs = await asyncio.gather(*(self.run_window(reader, window) for window in windows))
+        reading = best_spans(
+            windows,
+            [logits for logits, _ in outputs],
+            passage.tokens,
+            passage.text,
+            max_answer_tokens=reader.manifest.max_answer_tokens,
+            n_best=N_BEST,
+            overlapping=False,
+            breaks=passage.breaks,
         )
-    try:
-        outputs, times = await reader.model.run_measured([arrays[name] for name in reader.manifest.inputs])
-    except rg.error as error:
-        loaded.forget()
-        raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
-    start, end = (output.reshape(-1) for output in outputs[:2])
-    return (start, end), times
+        return PassageReading(reading, [run for _, run in outputs])
+
+    async def run_window(self, reader: Reader, window: Window) -> tuple[tuple[Any, Any], RunTimes]:
+        """The start and end logits of a window, and its run, which shares a batch with other windows."""
+        arrays = reader.pairs.batch([window], length_step=1)  # the batcher pads
+        if reader.model is None:
+            raise ModelError(
+                f"no model on this shard: only tokenizer and manifest of {reader.manifest.model_id!r} are here"
+            )
+        try:
+            outputs, times = await reader.model.run_measured([arrays[name] for name in reader.manifest.inputs])
+        except GearsError as error:
+            self._readers.forget()
+            raise InferenceFailed(f"model of {reader.manifest.model_id!r} could not be run: {error}") from error
+        start, end = (output.reshape(-1) for output in outputs[:2])
+        return (start, end), times

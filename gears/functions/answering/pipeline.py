@@ -1,23 +1,20 @@
 """Reads contexts that come with the question: the trigger `qa.pipeline`, behind `POST /models/{id}`.
 
-Windows go through the same queue as the sentences of questions, but a portion at a time for all requests together.
+Windows go through the same device queue as the sentences of questions, but all such requests together read one portion
+at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import orjson
 
 from qa_cluster.errors import InputTooLong, InvalidInput, ModelError, NotFound, QueueFull
-from qa_cluster.gears.functions.answering import portions
-from qa_cluster.gears.functions.answering.passage import run_window
-from qa_cluster.gears.functions.readers import loaded
+from qa_cluster.gears.functions.calls import TriggerCall
+from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.readers.reader import Reader
-from qa_cluster.gears.functions.state import state
 from qa_cluster.huggingface.answers import Answer, Answers, Prepared, Preparer
 from qa_cluster.huggingface.inputs import Sample
 from qa_cluster.huggingface.parameters import Parameters
@@ -25,81 +22,96 @@ from qa_cluster.huggingface.request import SHARD_LIMITS, PipelineRequest, parse_
 from qa_cluster.reading.windows import Window
 from qa_cluster.shard_functions import MAX_PIPELINE_REQUESTS, PIPELINE_TRIGGER
 
-# The limit of one request and of all together, in code points, each of which takes about 10 to 60 bytes once prepared.
+from .passage import PassageReader
+from .portions import Portions
+
+# The limit of one request and of all together, in code points. A prepared code point takes about 10 to 60 bytes.
 MAX_CHARS = 16_000_000
-# The same for a request as it comes, in JSON, where a character may be written as six.
+# The limit of a request in JSON, where a character may be written as six.
 MAX_JSON_CHARS = 2 * MAX_CHARS
 # Tokenizing takes about a microsecond per code point: longer texts are tokenized off the event loop.
 LOOP_CHARS = 8192
 
 
-@dataclass
-class _Load:
-    """The load of all requests on this shard."""
+class PipelineRequests:
+    """The pipeline requests on this shard: their number, and their size in code points."""
 
-    requests: int = 0
-    chars: int = 0
+    def __init__(self, readers: ShardReaders, passages: PassageReader, portions: Portions) -> None:
+        self._readers = readers
+        self._passages = passages
+        self._portions = portions
+        self._requests = 0
+        self._chars = 0
 
+    async def on_pipeline(self, call: TriggerCall) -> str:
+        """Trigger ``qa.pipeline model request``: a JSON object with the ``model``'s name and the pairs' ``results``.
 
-async def on_pipeline(arguments: list[Any]) -> str:
-    """Trigger ``qa.pipeline model request``: a JSON object with the ``model``'s name and the ``results`` of all pairs.
-
-    `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in `POST /models/{id}`.
-    """
-    if len(arguments) != 3:
-        raise InvalidInput(f"{PIPELINE_TRIGGER} takes a model (empty: the default one) and a request in JSON")
-    model, text = arguments[1:]
-    if not isinstance(model, str):
-        raise InvalidInput(f"model must be text, got {model!r}"[:200])
-    if not isinstance(text, str):
-        raise InvalidInput("request is not valid UTF-8")
-    if len(text) > MAX_JSON_CHARS:
-        raise InputTooLong(f"request has {len(text)} characters of JSON, the limit is {MAX_JSON_CHARS}: divide it")
-    try:
-        request = parse_request(orjson.loads(text), SHARD_LIMITS)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"request is not JSON: {error}") from error
-    reader = _reader(model)
-    load = state.of(_Load)
-    if load.requests >= MAX_PIPELINE_REQUESTS:
-        raise QueueFull(f"{MAX_PIPELINE_REQUESTS} pipeline requests are at this shard already: try again later")
-    chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
-    if chars > MAX_CHARS:
-        raise InputTooLong(f"inputs have {chars} characters, the limit of a request is {MAX_CHARS}: divide them")
-    if load.chars + chars > MAX_CHARS:
-        raise QueueFull(
-            f"pipeline requests of {load.chars} characters are at this shard already, with the {chars} of this one "
-            f"they would have more than {MAX_CHARS}: try again later"
-        )
-    load.requests += 1
-    load.chars += chars
-    try:
-        results = await _results(reader, request)
-    finally:
-        load.requests -= 1
-        load.chars -= chars
-    return orjson.dumps({"model": reader.manifest.name, "results": results}).decode()
-
-
-def _reader(model: str) -> Reader:
-    try:
-        return loaded.named(model)
-    except ModelError as error:
-        if model:
-            raise NotFound(str(error)) from error
-        raise
-
-
-async def _results(reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
-    """The results of all pairs; all are prepared before any is read, so that a bad one fails before the model runs."""
-    preparer = Preparer(reader.tokenizer, reader.manifest)
-    prepared = []
-    for number, sample in enumerate(request.samples):
+        `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in
+        `POST /models/{id}`.
+        """
+        if len(call.arguments) != 2:
+            raise InvalidInput(f"{PIPELINE_TRIGGER} takes a model (empty: the default one) and a request in JSON")
+        model, text = call.arguments
+        if not isinstance(model, str):
+            raise InvalidInput(f"model must be text, got {model!r}"[:200])
+        if not isinstance(text, str):
+            raise InvalidInput("request is not valid UTF-8")
+        if len(text) > MAX_JSON_CHARS:
+            raise InputTooLong(f"request has {len(text)} characters of JSON, the limit is {MAX_JSON_CHARS}: divide it")
         try:
-            prepared.append(await _prepared(preparer, sample, request.parameters))
-        except (InvalidInput, InputTooLong) as error:
-            raise type(error)(f"inputs/{number}: {error}") from error
-    return [await _read(reader, pair, request.parameters) for pair in prepared]
+            request = parse_request(orjson.loads(text), SHARD_LIMITS)
+        except orjson.JSONDecodeError as error:
+            raise InvalidInput(f"request is not JSON: {error}") from error
+        reader = self._reader(model)
+        if self._requests >= MAX_PIPELINE_REQUESTS:
+            raise QueueFull(f"{MAX_PIPELINE_REQUESTS} pipeline requests are at this shard already: try again later")
+        chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
+        if chars > MAX_CHARS:
+            raise InputTooLong(f"inputs have {chars} characters, the limit of a request is {MAX_CHARS}: divide them")
+        if self._chars + chars > MAX_CHARS:
+            raise QueueFull(
+                f"pipeline requests of {self._chars} characters are at this shard already, with the {chars} of this "
+                f"one they would have more than {MAX_CHARS}: try again later"
+            )
+        self._requests += 1
+        self._chars += chars
+        try:
+            results = await self._results(reader, request)
+        finally:
+            self._requests -= 1
+            self._chars -= chars
+        return orjson.dumps({"model": reader.manifest.name, "results": results}).decode()
+
+    def _reader(self, model: str) -> Reader:
+        try:
+            return self._readers.named(model)
+        except ModelError as error:
+            if model:
+                raise NotFound(str(error)) from error
+            raise
+
+    async def _results(self, reader: Reader, request: PipelineRequest) -> list[Answer | list[Answer]]:
+        """The results of all pairs. All are prepared before the model runs, so that an invalid pair fails early."""
+        preparer = Preparer(reader.tokenizer, reader.manifest)
+        prepared = []
+        for number, sample in enumerate(request.samples):
+            try:
+                prepared.append(await _prepared(preparer, sample, request.parameters))
+            except (InvalidInput, InputTooLong) as error:
+                raise type(error)(f"inputs/{number}: {error}") from error
+        return [await self._read(reader, pair, request.parameters) for pair in prepared]
+
+    async def _read(self, reader: Reader, pair: Prepared, parameters: Parameters) -> Answer | list[Answer]:
+        answers = Answers(pair, parameters)
+        done = 0
+        while done < len(pair.windows):
+            async with self._portions.turn() as portion:
+                part = first_windows(pair.windows[done:], portion.tokens)
+                logits = await asyncio.gather(*(self._passages.run_window(reader, window) for window in part))
+            for window, ((starts, ends), _) in zip(part, logits, strict=True):
+                answers.add(window, starts, ends)
+            done += len(part)
+        return answers.result()
 
 
 async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) -> Prepared:
@@ -109,25 +121,12 @@ async def _prepared(preparer: Preparer, sample: Sample, parameters: Parameters) 
             preparer.prepare, question, context, parameters, max_windows=SHARD_LIMITS.windows
         )
     prepared = preparer.prepare(question, context, parameters, max_windows=SHARD_LIMITS.windows)
-    await asyncio.sleep(0)  # many short texts must not hold the event loop either
+    await asyncio.sleep(0)  # many short texts must not block the event loop either
     return prepared
 
 
-async def _read(reader: Reader, pair: Prepared, parameters: Parameters) -> Answer | list[Answer]:
-    answers = Answers(pair, parameters)
-    done = 0
-    while done < len(pair.windows):
-        async with portions.turn() as portion:
-            part = first_windows(pair.windows[done:], portion.tokens)
-            logits = await asyncio.gather(*(run_window(reader, window) for window in part))
-        for window, ((starts, ends), _) in zip(part, logits, strict=True):
-            answers.add(window, starts, ends)
-        done += len(part)
-    return answers.result()
-
-
 def first_windows(windows: Sequence[Window], most_tokens: int) -> Sequence[Window]:
-    """As many of the first windows as have `most_tokens` together, but one at least."""
+    """The first windows that have `most_tokens` together, but at least one."""
     tokens = 0
     for count, window in enumerate(windows):
         tokens += len(window.input_ids)

@@ -1,12 +1,12 @@
-"""Lets long work pass in portions: a short question that comes meanwhile waits for one of them, not for all.
+"""Divides long work into portions, so that a short question waits for one portion only.
 
-The shard's queue puts users in turn, but what it has handed out is one piece of work: reading 256 sentences, or an
-article. So that is done a portion at a time, all such work together in one lane. A portion is about two batches, or,
-while short questions come, one sentence: a run that has begun cannot be interrupted, and a client that asks one
-question after the other always meets one that has just begun.
+The shard's queue lets users take turns, but a job that it has handed out is one unit: 256 sentences, or an article. So
+the functions read such jobs a portion at a time, and all long work shares one queue. A portion is about two batches.
+While short questions arrive, it is one sentence: a run that has started cannot be interrupted, and a client that asks
+one question after the other always meets a run that has just started.
 
-Where several runs go on at the same time (`qa.inference-workers`, `qa.threads-per-queue`) so many portions do, or the
-others would have nothing to do; one while short questions come.
+Where several runs go on at the same time (`qa.inference-workers`, `qa.threads-per-queue`), as many portions are read at
+once, because the other runs would be idle. While short questions arrive, one portion is read at a time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.reading.plan import WAVES
 
 SHORT_SENTENCES = max(WAVES)
-"""What a question reads at once at most; a request for more is long work."""
+"""The most sentences that a question reads at once; a request for more is long work."""
 SHARED_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """How much is read before others have their turn."""
+    """How much is read in one turn."""
 
     sentences: int
     tokens: int
@@ -38,43 +37,33 @@ ALONE = Portion(32, 1024)
 SHARED = Portion(1, 128)
 
 
-def _runs() -> asyncio.Semaphore:
-    """One for each run that goes on at the same time, as the module counts them for what the worker has ahead."""
-    found = [rg.server_setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
-    threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
-    return asyncio.Semaphore(threads * workers)
+class Portions:
+    """The queue of long work.
 
-
-@dataclass
-class _Lane:
-    """Who holds one of `runs`, and beside short questions `turn`, reads a portion.
-
-    Attributes:
-        short_at: when the last short question came.
+    A reader of a portion holds one of `_runs`. While short questions arrive, it also holds `_turn`.
     """
 
-    runs: asyncio.Semaphore = field(default_factory=_runs)
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    short_at: float = -SHARED_SECONDS
+    def __init__(self, shard: ShardCommands) -> None:
+        # the module counts runs in the same way, for the work that the worker has ahead
+        found = [shard.setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
+        threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
+        self._runs = asyncio.Semaphore(threads * workers)
+        self._turn = asyncio.Lock()
+        self._short_at = -SHARED_SECONDS
 
+    def note_short(self) -> None:
+        """A short question has arrived: portions are small for the next `SHARED_SECONDS`."""
+        self._short_at = time.monotonic()
 
-def note_short() -> None:
-    """A short question has come: from now on, and for a while, portions are small."""
-    state.of(_Lane).short_at = time.monotonic()
+    def _size(self) -> Portion:
+        return SHARED if time.monotonic() - self._short_at < SHARED_SECONDS else ALONE
 
-
-def size() -> Portion:
-    """How large a portion may be now."""
-    return SHARED if time.monotonic() - state.of(_Lane).short_at < SHARED_SECONDS else ALONE
-
-
-@asynccontextmanager
-async def turn() -> AsyncIterator[Portion]:
-    """Wait for a turn, first come, first served, and take a portion."""
-    lane = state.of(_Lane)
-    async with lane.runs:
-        if (portion := size()) is ALONE:
-            yield portion
-            return
-        async with lane.turn:
-            yield size()
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Portion]:
+        """Wait for a turn, first come, first served; the portion says how much to read."""
+        async with self._runs:
+            if (portion := self._size()) is ALONE:
+                yield portion
+                return
+            async with self._turn:
+                yield self._size()

@@ -1,7 +1,7 @@
-"""Tells the caller of a traced `qa.read` or `qa.rank` where its time went on this shard, as the reply's last part.
+"""Reports to the caller of a traced `qa.read` where its time went on this shard, as the reply's last part.
 
-A call is traced if its last argument names the caller's step (`traceparent`); others are not measured. What ran for
-another call that asked for the same sentence counts here as far as this one waited for it.
+A call is traced if its last argument names the caller's step (`traceparent`); other calls are not measured. A run of
+the model for another call that asked for the same sentence counts here for as long as this call waited for it.
 """
 
 from __future__ import annotations
@@ -11,43 +11,45 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.functions.calls import TriggerCall
+from qa_cluster.gears.inference.served import RunTimes
 from qa_cluster.tracing import ShardRun, ShardTimes, is_traceparent
 
 
 class CallTimes:
-    """The times of one call, which begins now."""
+    """The times of one call, which starts now."""
 
-    def __init__(self, traceparent: str) -> None:
+    def __init__(self, traceparent: str, waited_seconds: float) -> None:
         self._traceparent = traceparent
-        self._waited = rg.waited_seconds()
+        self._waited = waited_seconds
         self._begun = time.monotonic()
         self._steps: list[tuple[str, int, int]] = []
-        self._runs: dict[int, rg.RunTimes] = {}
+        self._runs: dict[int, RunTimes] = {}
 
     @classmethod
-    def begin(cls, arguments: Sequence[Any]) -> CallTimes | None:
-        """The times of the call with these arguments; None if the last one is not the name of the caller's step."""
-        return cls(arguments[-1]) if is_traceparent(arguments[-1]) else None
+    def begin(cls, call: TriggerCall) -> CallTimes | None:
+        """The times of a call; None if its last argument is not the name of the caller's step."""
+        last = call.arguments[-1] if call.arguments else ""
+        return cls(last, call.waited_seconds) if is_traceparent(last) else None
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """A part of the call."""
+        """Measure a part of the call."""
         begun = time.monotonic()
         try:
             yield
         finally:
             self._steps.append((name, self._since(begun), self._since(time.monotonic())))
 
-    def add(self, runs: Sequence[rg.RunTimes]) -> None:
-        """Models ran for the call, or had run for an earlier one before it came; several sentences may share a run."""
+    def add(self, runs: Sequence[RunTimes]) -> None:
+        """Add runs of models; several sentences may share a run. Runs that ended before the call are left out."""
         for run in runs:
             if run.batch is not None and run.batch.ended > self._begun:
                 self._runs[id(run)] = run
 
     def report(self) -> dict[str, Any]:
         """The times up to now, as `ShardTimes.parse` reads them."""
-        by_run: dict[int, list[rg.RunTimes]] = {}
+        by_run: dict[int, list[RunTimes]] = {}
         for run in self._runs.values():
             by_run.setdefault(id(run.batch), []).append(run)
         runs = []

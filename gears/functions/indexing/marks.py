@@ -1,124 +1,118 @@
-"""What the documents of a partition are made with, and whether every change of them has been noted since a look at all.
+"""What the documents of a partition are made with, and whether the module has noted every change since a full scan.
 
-The mark stands behind the layout's number, with the id of the shard that has looked: on a shard to which the partition
-comes, and for a worker of an earlier version, the layout is another one. A partition without the mark is looked through
-once. Where the server cannot note (`INFO qa`: `qa_text_notes`), none has it.
+The mark follows the layout's number and is the id of the shard that has scanned the partition. On a shard to which the
+partition migrates, the id differs. A partition without this shard's mark is scanned once. A server that cannot note
+changes (`INFO qa`: `qa_text_notes`) marks no partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from qa_cluster.documents.sentences import SPLITTER_VERSION
-from qa_cluster.gears.functions.indexing import late
-from qa_cluster.gears.functions.shard.calls import is_wrong_type
+from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import View
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.commands import is_wrong_type
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import layout_key, slot
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 
+from .postponed import PostponedWork
+
 LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
-"""What the documents of a partition are made with; one that differs is made anew."""
+"""What the documents of a partition are made with; a document with other values is reindexed."""
 
 
-@dataclass
-class _Looked:
-    """The partitions at which a look is under way that may mark them when it is complete."""
+class PartitionMarks:
+    """The marks of partitions, and the partitions that the running scan may mark when it is complete."""
 
-    tags: set[str] = field(default_factory=set)
+    def __init__(self, shard: ShardContext, postponed: PostponedWork) -> None:
+        self._commands = shard.commands
+        self._postponed = postponed
+        self._scanned: set[str] = set()
+
+    def is_noting(self) -> bool:
+        """Whether the server notes changes of texts: Redis 7.0 cannot."""
+        return "qa_text_notes:on" in str(self._commands.execute("INFO", "qa"))
+
+    def unmarked(self, tags: Iterable[str]) -> list[str]:
+        """The partitions with this layout that this shard has not scanned since it notes their changes."""
+        mark = self._mark()
+        return [tag for tag, made in self._layouts(tags) if has_this_layout(made) and made["layout"] != mark]
+
+    def begin_scan(self, tags: Collection[str]) -> None:
+        """A scan of partitions starts, which is to mark them."""
+        self._scanned = set(tags)
+
+    def give_up(self, tags: Collection[str] | None) -> None:
+        """The running scan marks none of these partitions (None: no partition): they need another scan."""
+        self._scanned = set() if tags is None else self._scanned - set(tags)
+
+    def set_marks(self, tags: Collection[str]) -> list[str]:
+        """Mark the partitions that the running scan may mark, unless their slots are migrating; return their tags."""
+        mark = self._mark()
+        marked = []
+        for tag, made in self._layouts(sorted(self._scanned & set(tags))):
+            if has_this_layout(made) and not self._postponed.has(tag) and self._set(tag, mark):
+                marked.append(tag)
+        return marked
+
+    def remove_marks(self, tags: Collection[str]) -> None:
+        """Have partitions scanned again: while a slot migrates, the module cannot note every change."""
+        self.give_up(tags)
+        for tag, made in self._layouts(tags):
+            if " " in made.get("layout", ""):
+                self._set(tag, LAYOUT["layout"])
+
+    def remove_marks_of_leaving(self, view: View, tags: Iterable[str]) -> None:
+        """Remove the marks of partitions whose slots are leaving; a partition that stays after all is scanned again."""
+        leaving = [tag for tag in tags if slot(tag) in view.leaving]
+        for tag in leaving:
+            self._postponed.add(tag, moved=True)
+        if leaving:
+            self.remove_marks(leaving)
+
+    def log_wrong_type(self, tag: str, error: GearsError) -> None:
+        """Log that a key of a partition has another type, so that the work continues; any other error is raised."""
+        if not is_wrong_type(error):
+            raise error
+        self._commands.log(
+            f"partition {tag}: a key of qa-cluster has a value of another type, remove it: {error}", "warning"
+        )
+
+    def _layouts(self, tags: Iterable[str]) -> list[tuple[str, dict[str, str]]]:
+        chosen = list(tags)
+        replies: list[Any] = self._commands.execute_many(
+            [("HGETALL", layout_key(tag)) for tag in chosen], keep_errors=True
+        )
+        found = []
+        for tag, made in zip(chosen, replies, strict=True):
+            if not isinstance(made, GearsError):
+                found.append((tag, dict(zip(made[::2], made[1::2], strict=True))))
+            elif not self._postponed.if_migrating(tag, made):
+                self.log_wrong_type(tag, made)
+        return found
+
+    def _set(self, tag: str, layout: str) -> bool:
+        try:
+            self._commands.execute("HSET", layout_key(tag), "layout", layout)
+        except GearsError as error:
+            if not self._postponed.if_migrating(tag, error):
+                raise
+            return False
+        return True
+
+    def _mark(self) -> str:
+        try:
+            shard = str(self._commands.execute("CLUSTER", "MYSHARDID"))
+        except GearsError as error:
+            if "cluster support disabled" not in str(error):
+                raise
+            shard = "alone"
+        return f"{LAYOUT['layout']} {shard}"
 
 
-def is_noting() -> bool:
-    """Whether the server notes changes of texts: Redis 7.0 cannot."""
-    return "qa_text_notes:on" in str(rg.execute("INFO", "qa"))
-
-
-def is_of_this_version(made: dict[str, str]) -> bool:
-    """Whether documents were made as this version makes them: by the reply to `HGETALL` of their layout's key."""
+def has_this_layout(made: dict[str, str]) -> bool:
+    """Whether the fields of a partition's layout key say that its documents were made as this version makes them."""
     return {**made, "layout": made.get("layout", "").partition(" ")[0]} == LAYOUT
-
-
-def unmarked(tags: Iterable[str]) -> list[str]:
-    """The partitions that are of this version, and whose changes this shard has not noted since a look at all."""
-    mark = _mark()
-    return [tag for tag, made in _layouts(tags) if is_of_this_version(made) and made["layout"] != mark]
-
-
-def begin_look(tags: Collection[str]) -> None:
-    """A look at all documents of partitions begins, which is to mark them."""
-    state.of(_Looked).tags = set(tags)
-
-
-def give_up(tags: Collection[str] | None) -> None:
-    """The look under way marks none of these partitions (None: none at all): they need another one."""
-    looked = state.of(_Looked)
-    looked.tags = set() if tags is None else looked.tags - set(tags)
-
-
-def set_marks(tags: Collection[str]) -> list[str]:
-    """Mark those partitions that the look under way may mark, unless their slots are moving; return which these are."""
-    mark, looked = _mark(), state.of(_Looked).tags
-    marked = []
-    for tag, made in _layouts(sorted(looked & set(tags))):
-        if is_of_this_version(made) and not late.is_waiting(tag) and _set(tag, mark):
-            marked.append(tag)
-    return marked
-
-
-def remove_marks(tags: Collection[str]) -> None:
-    """Have partitions looked through again: while a slot moves, not every change can be noted."""
-    give_up(tags)
-    for tag, made in _layouts(tags):
-        if " " in made.get("layout", ""):
-            _set(tag, LAYOUT["layout"])
-
-
-def remove_marks_of_leaving(view: View, tags: Iterable[str]) -> None:
-    """Remove the marks of partitions whose slots are leaving; those that stay after all are looked through again."""
-    leaving = [tag for tag in tags if slot(tag) in view.leaving]
-    for tag in leaving:
-        late.add(tag, moved=True)
-    if leaving:
-        remove_marks(leaving)
-
-
-def complain(tag: str, error: rg.error) -> None:
-    """Log that a key of a partition is of another type, so that the others go on; any other error is raised."""
-    if not is_wrong_type(error):
-        raise error
-    rg.log(f"partition {tag}: a key of ours has a value of another type, remove it: {error}", "warning")
-
-
-def _layouts(tags: Iterable[str]) -> list[tuple[str, dict[str, str]]]:
-    chosen = list(tags)
-    replies: list[Any] = rg.execute_many([("HGETALL", layout_key(tag)) for tag in chosen], keep_errors=True)
-    found = []
-    for tag, made in zip(chosen, replies, strict=True):
-        if not isinstance(made, rg.error):
-            found.append((tag, dict(zip(made[::2], made[1::2], strict=True))))
-        elif not late.is_moving(tag, made):
-            complain(tag, made)
-    return found
-
-
-def _set(tag: str, layout: str) -> bool:
-    try:
-        rg.execute("HSET", layout_key(tag), "layout", layout)
-    except rg.error as error:
-        if not late.is_moving(tag, error):
-            raise
-        return False
-    return True
-
-
-def _mark() -> str:
-    try:
-        shard = str(rg.execute("CLUSTER", "MYSHARDID"))
-    except rg.error as error:
-        if "cluster support disabled" not in str(error):
-            raise
-        shard = "alone"
-    return f"{LAYOUT['layout']} {shard}"

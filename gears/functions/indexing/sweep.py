@@ -1,29 +1,25 @@
 """Does the work that events have missed: at start, after a failover or a full queue, when a reader or slot has come.
 
-Documents that have changed are noted as pending until they are indexed, by the client that puts them or by the module:
-a sweep looks at these and at no others, so it is over soon. After it, `checkup` looks at all documents of partitions of
-which not every change was noted, in the background. Only where a partition was made by another splitter, analyzer or
-layout does the sweep itself look at all of its documents, and takes them over. It also removes cached answers that are
-from another reader or from another version of their document, and those whose keys name questions in another way than
-this worker does.
+The client that writes a document, or the module, notes it as pending until it is indexed. A sweep indexes pending
+documents only, so it ends soon. After it, `audit` scans the partitions whose changes were not all noted, in the
+background. If another splitter, analyzer or layout made a partition, the sweep itself scans all its documents and
+reindexes them. A sweep also deletes cached answers:
+
+- from another reader, or from another version of their document;
+- with keys that name questions in another way than this worker does.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from contextvars import Context
-from dataclasses import dataclass, field
 from itertools import islice
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.indexing import answer_names, checkup, earlier, late, marks
-from qa_cluster.gears.functions.indexing.scanning import scan
-from qa_cluster.gears.functions.readers import loaded
-from qa_cluster.gears.functions.shard import naming, partitions, slots
+from qa_cluster.gears.functions.readers.loaded import ShardReaders
+from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import View
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import (
     ANSWER_PREFIX,
     DOCUMENT_PREFIX,
@@ -38,212 +34,221 @@ from qa_cluster.keys import (
 )
 from qa_cluster.reading.readings import is_valid
 
+from .answer_names import ForeignAnswers
+from .audit import DocumentAudit
+from .marks import LAYOUT, PartitionMarks, has_this_layout
+from .postponed import PostponedWork
+from .scanning import scan
+
 SETTLE_SECONDS = 0.05
 PENDING_PER_STEP = 100
 ANSWERS_PER_STEP = 100
 
 
-@dataclass
-class _Sweeping:
-    """The sweep under way, and what the next one must do: partitions (None: all) and a check of the cached answers.
+class Sweeps:
+    """The running sweep, and what the next one must do: partitions (None: all) and a check of the cached answers.
 
-    Of those that have moved, all documents are to be looked at.
+    All documents of partitions that have migrated are to be scanned.
     """
 
-    task: asyncio.Task[None] | None = None
-    tags: set[str] | None = field(default_factory=set)
-    moved: set[str] = field(default_factory=set)
-    answers: bool = False
-    complaint: str = ""
+    def __init__(
+        self,
+        shard: ShardContext,
+        readers: ShardReaders,
+        *,
+        audit: DocumentAudit,
+        marks: PartitionMarks,
+        postponed: PostponedWork,
+        foreign_answers: ForeignAnswers,
+    ) -> None:
+        self._commands = shard.commands
+        self._slots = shard.slots
+        self._partitions = shard.partitions
+        self._names = shard.names
+        self._readers = readers
+        self._audit = audit
+        self._marks = marks
+        self._postponed = postponed
+        self._foreign_answers = foreign_answers
+        self._task: asyncio.Task[None] | None = None
+        self._tags: set[str] | None = set()
+        self._moved: set[str] = set()
+        self._answers = False
+        self._last_error = ""
 
+    def request(self, tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
+        """Request a sweep of the shard, or of some partitions, soon. Requests during a sweep lead to one more sweep.
 
-def request(tags: Collection[str] | None = None, moved: Collection[str] = ()) -> None:
-    """Request a sweep of the shard, or of some partitions, soon. Requests during a sweep lead to one more sweep.
+        The slots of the partitions in `moved` have migrated: not every change was noted meanwhile.
+        """
+        self._moved |= set(moved)
+        if tags is None:
+            self._tags = None
+        elif self._tags is not None:
+            self._tags |= set(tags)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._sweep_until_settled())
 
-    While the slots of those in `moved` were on their way, not every change was noted.
-    """
-    sweeping = state.of(_Sweeping)
-    sweeping.moved |= set(moved)
-    if tags is None:
-        sweeping.tags = None
-    elif sweeping.tags is not None:
-        sweeping.tags |= set(tags)
-    if sweeping.task is None:
-        sweeping.task = asyncio.get_running_loop().create_task(_sweep_until_settled(), context=Context())
+    def request_answers(self) -> None:
+        """Request a check of the cached answers soon: a reader has arrived, gone, or become the default."""
+        self._answers = True
+        self.request(set())
 
+    def resume(self, view: View) -> None:
+        """Sweep the partitions whose postponed work is due, and continue after an error."""
+        due, moved = self._postponed.take_due(view)
+        if due:
+            self.request(due, moved)
+        elif self._task is None and self._is_requested():
+            self.request(set())
 
-def request_answers() -> None:
-    """Request a check of the cached answers soon: a reader has come, gone, or become the default."""
-    state.of(_Sweeping).answers = True
-    request(set())
+    def _is_requested(self) -> bool:
+        return self._tags is None or bool(self._tags) or self._answers
 
-
-def go_on(view: View) -> None:
-    """Sweep the partitions that waited for their slots to settle, and whatever an error has left undone."""
-    waited, moved = late.settled(view)
-    if waited:
-        request(waited, moved)
-    elif state.of(_Sweeping).task is None and _is_wanted():
-        request(set())
-
-
-def _is_wanted() -> bool:
-    sweeping = state.of(_Sweeping)
-    return sweeping.tags is None or bool(sweeping.tags) or sweeping.answers
-
-
-async def _sweep_until_settled() -> None:
-    sweeping = state.of(_Sweeping)
-    try:
-        while _is_wanted():
-            await asyncio.sleep(SETTLE_SECONDS)
-            tags, sweeping.tags, sweeping.answers = sweeping.tags, set(), False
-            moved, sweeping.moved = sweeping.moved, set()
-            try:
-                marks.remove_marks(moved)
-                await sweep(tags)
-                checkup.request(tags, await _unnoted(tags))
-            except BaseException:
-                sweeping.answers = True
-                request(tags, moved)
-                raise
-        sweeping.complaint = ""
-    except Exception as error:  # nothing awaits this task, so its error must be logged here
-        if str(error) != sweeping.complaint:
-            sweeping.complaint = str(error)
-            rg.log(f"sweep failed: {error}", "warning")
-    finally:
-        sweeping.task = None
-
-
-async def sweep(tags: Collection[str] | None = None) -> None:
-    """Check the cached answers, then index what is pending on the shard or in some partitions, and take over others."""
-    view = slots.current(0)
-    if not view.is_primary or not view.ranges:
-        return
-    await _drop_foreign_names(tags)
-    await _drop_invalid_answers(tags)
-    local = await partitions.local_tags() if tags is None else tags
-    for tag in [*local, *(_noted_elsewhere(local) if tags is None else ())]:
-        if slot(tag) in view.leaving | view.coming:
-            late.add(tag, moved=True)
+    async def _sweep_until_settled(self) -> None:
         try:
-            await _index_pending(tag)
-        except rg.error as error:
-            if not late.is_moving(tag, error):
-                marks.complain(tag, error)
-    if tags is None or tags:
-        await _take_over(tags)
+            while self._is_requested():
+                await asyncio.sleep(SETTLE_SECONDS)
+                tags, self._tags, self._answers = self._tags, set(), False
+                moved, self._moved = self._moved, set()
+                try:
+                    self._marks.remove_marks(moved)
+                    await self._sweep(tags)
+                    self._audit.request(tags, await self._unmarked(tags))
+                except BaseException:
+                    self._answers = True
+                    self.request(tags, moved)
+                    raise
+            self._last_error = ""
+        except Exception as error:  # no other code awaits this task, so its error must be logged here
+            if str(error) != self._last_error:
+                self._last_error = str(error)
+                self._commands.log(f"sweep failed: {error}", "warning")
+        finally:
+            self._task = None
 
-
-async def _unnoted(tags: Collection[str] | None) -> Collection[str] | None:
-    """The partitions of a sweep (None: all) of which not every change was noted since all documents were looked at."""
-    if not marks.is_noting():
-        marks.remove_marks(await partitions.local_tags() if tags is None else tags)
-        return tags
-    view, local = slots.current(), await partitions.local_tags()
-    unmarked = marks.unmarked(local if tags is None else [tag for tag in tags if view.has(slot(tag))])
-    if tags is not None or len(unmarked) < len(local):
-        return unmarked
-    # Documents outside of all partitions have no mark: a look at all partitions is one at them, too.
-    return None if local or await partitions.count() or partitions.is_unset() else ()
-
-
-def _noted_elsewhere(local: Collection[str]) -> list[str]:
-    """The tags of notes of documents under tags that are no partition's."""
-    found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(PENDING_PREFIX + "{*}"))
-    return [tag for tag in found if tag not in local]
-
-
-async def _index_pending(tag: str) -> None:
-    """Index the documents of a partition that wait. One that cannot be indexed goes on to wait."""
-    cursor = "0"
-    while True:
-        cursor, found = rg.execute("HSCAN", pending_key(tag), cursor, "COUNT", PENDING_PER_STEP)
-        names = [parse_tagged(f"{DOCUMENT_PREFIX}{name}:{{{tag}}}", DOCUMENT_PREFIX) for name in found[::2] if name]
-        waiting = [name for name in names if name is not None]
-        for first in range(0, len(waiting), PENDING_PER_STEP):
-            await checkup.tried(waiting[first : first + PENDING_PER_STEP])
-        if str(cursor) == "0":
+    async def _sweep(self, tags: Collection[str] | None) -> None:
+        """Check the cached answers, index the pending documents of all partitions or of some, reindex old layouts."""
+        view = self._slots.current(0)
+        if not view.is_primary or not view.ranges:
             return
+        await self._delete_foreign_answers(tags)
+        await self._delete_invalid_answers(tags)
+        local = await self._partitions.local_tags() if tags is None else tags
+        for tag in [*local, *(self._pending_elsewhere(local) if tags is None else ())]:
+            if view.is_migrating(slot(tag)):
+                self._postponed.add(tag, moved=True)
+            try:
+                await self._index_pending(tag)
+            except GearsError as error:
+                if not self._postponed.if_migrating(tag, error):
+                    self._marks.log_wrong_type(tag, error)
+        if tags is None or tags:
+            await self._reindex_old_layouts(tags)
 
+    async def _unmarked(self, tags: Collection[str] | None) -> Collection[str] | None:
+        """The partitions of a sweep (None: all) that need an audit scan, because not every change was noted."""
+        if not self._marks.is_noting():
+            self._marks.remove_marks(await self._partitions.local_tags() if tags is None else tags)
+            return tags
+        view, local = self._slots.current(), await self._partitions.local_tags()
+        unmarked = self._marks.unmarked(local if tags is None else [tag for tag in tags if view.has(slot(tag))])
+        if tags is not None or len(unmarked) < len(local):
+            return unmarked
+        # Documents outside of all partitions have no mark. A scan of all partitions also covers these.
+        return None if local or await self._partitions.count() or self._partitions.is_unset else ()
 
-async def _take_over(tags: Collection[str] | None) -> None:
-    """Make all documents anew, where need be, of partitions that were not made as this version makes them."""
-    view = slots.current()
-    chosen = await partitions.local_tags() if tags is None else [tag for tag in tags if view.has(slot(tag))]
-    others: list[str] = []
-    for tag in chosen:
-        made, holding = rg.execute_many(
-            [("HGETALL", layout_key(tag)), ("EXISTS", index_key(tag), earlier.statistics_key(tag))], keep_errors=True
-        )
-        if isinstance(made, rg.error):
-            if not late.is_moving(tag, made):
-                marks.complain(tag, made)
-        elif not marks.is_of_this_version(dict(zip(made[::2], made[1::2], strict=True))):
-            others.append(tag)
-            if isinstance(holding, int) and holding:
-                rg.log(f"partition {tag} is of an earlier version: its documents are being taken over")
-    if not others:
-        return
-    counts, _ = await checkup.look(others)
-    removed = await earlier.remove(others)
-    for tag in others:
-        if not late.is_waiting(tag):
-            rg.execute("HSET", layout_key(tag), *(part for pair in marks.LAYOUT.items() for part in pair))
-    if counts["stored"] or removed:
-        rg.log(
-            f"partitions {', '.join(others)}: {counts['stored']} documents are taken over"
-            f" ({counts['failed'] + counts['refused']} failed),"
-            f" {removed} keys of the earlier version are removed"
-        )
+    def _pending_elsewhere(self, local: Collection[str]) -> list[str]:
+        """The tags with pending documents that are not a partition's."""
+        found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(self._commands, PENDING_PREFIX + "{*}"))
+        return [tag for tag in found if tag not in local]
 
+    async def _index_pending(self, tag: str) -> None:
+        """Index the pending documents of a partition. A document that cannot be indexed stays pending."""
+        cursor = "0"
+        while True:
+            cursor, found = self._commands.execute("HSCAN", pending_key(tag), cursor, "COUNT", PENDING_PER_STEP)
+            names = [parse_tagged(f"{DOCUMENT_PREFIX}{name}:{{{tag}}}", DOCUMENT_PREFIX) for name in found[::2] if name]
+            pending = [name for name in names if name is not None]
+            for first in range(0, len(pending), PENDING_PER_STEP):
+                await self._audit.index_all(pending[first : first + PENDING_PER_STEP])
+            if str(cursor) == "0":
+                return
 
-async def _drop_foreign_names(tags: Collection[str] | None) -> None:
-    """Drop answers whose names this worker would not give, at its start and in partitions that came from elsewhere."""
-    if dropped := await answer_names.drop_foreign(await partitions.local_tags() if tags is None else tags):
-        rg.log(f"{dropped} cached answers are dropped: their keys name questions in another way (qa.answer-keys)")
-
-
-async def _drop_invalid_answers(tags: Collection[str] | None) -> None:
-    """Remove cached answers that are from another reader or another version of their document: a GET would return them.
-
-    The answers are checked when this worker cannot know that they are valid: at its start, in partitions that came from
-    elsewhere, and when a reader has come, gone, or become the default.
-    """
-    if loaded.if_loaded() is None:
-        return
-    revisions, known = loaded.revisions(), loaded.answered_by()
-    if known == revisions and not tags:
-        return
-    if known != revisions:
-        # After this, all answers by the previous readers have been stored, and no more will be.
-        await rg.commands_sent()
-    pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
-    patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]
-    for each in patterns:
-        keys = iter(scan(each))
-        while some := list(islice(keys, ANSWERS_PER_STEP)):
-            await _drop_invalid(some, revisions)
-    loaded.set_answered_by(revisions)
-
-
-async def _drop_invalid(keys: list[str], revisions: Mapping[str, str]) -> None:
-    for key in keys:
-        try:
-            sentence, name, model = parse_answer_key(key)
-            if not naming.is_ours(name):
-                answer_names.drop(sentence.tag, [key])
-                continue
-            value, version = rg.execute_many(
-                [("GET", key), ("HGET", document_key(sentence.document, sentence.tag), "version")]
+    async def _reindex_old_layouts(self, tags: Collection[str] | None) -> None:
+        """Reindex the documents of partitions that were not made with this version's layout."""
+        view = self._slots.current()
+        chosen = await self._partitions.local_tags() if tags is None else [tag for tag in tags if view.has(slot(tag))]
+        others: list[str] = []
+        for tag in chosen:
+            made, has_index = self._commands.execute_many(
+                [("HGETALL", layout_key(tag)), ("EXISTS", index_key(tag))], keep_errors=True
             )
-            revision = revisions.get(model)
-            if value is not None and (revision is None or not is_valid(value, version or "", revision)):
-                rg.execute("UNLINK", key)
-        except InvalidInput:
-            continue
-        except rg.error as error:
-            if not late.is_moving(sentence.tag, error):
-                raise
-    await asyncio.sleep(0)
+            if isinstance(made, GearsError):
+                if not self._postponed.if_migrating(tag, made):
+                    self._marks.log_wrong_type(tag, made)
+            elif not has_this_layout(dict(zip(made[::2], made[1::2], strict=True))):
+                others.append(tag)
+                if isinstance(has_index, int) and has_index:
+                    self._commands.log(f"partition {tag} has another layout: its documents are being reindexed")
+        if not others:
+            return
+        counts, _ = await self._audit.scan(others)
+        for tag in others:
+            if not self._postponed.has(tag):
+                self._commands.execute("HSET", layout_key(tag), *(part for pair in LAYOUT.items() for part in pair))
+        if counts["stored"]:
+            self._commands.log(
+                f"partitions {', '.join(others)}: {counts['stored']} documents are reindexed"
+                f" ({counts['failed'] + counts['refused']} failed)"
+            )
+
+    async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
+        """Delete answers with names that this worker would not give, at its start and in partitions that came here."""
+        chosen = await self._partitions.local_tags() if tags is None else tags
+        if deleted := await self._foreign_answers.delete(chosen):
+            self._commands.log(
+                f"{deleted} cached answers are deleted: their keys name questions in another way (qa.answer-keys)"
+            )
+
+    async def _delete_invalid_answers(self, tags: Collection[str] | None) -> None:
+        """Delete cached answers from another reader or another version of their document, which a GET would return.
+
+        They are checked when this worker cannot know that they are valid: at its start, in partitions that came from
+        another shard, and when a reader has arrived, gone, or become the default.
+        """
+        if self._readers.if_loaded() is None:
+            return
+        revisions, known = self._readers.revisions(), self._readers.answers_checked_for
+        if known == revisions and not tags:
+            return
+        if known != revisions:
+            # After this, all answers by the previous readers have been stored, and no more will be.
+            await self._commands.commands_sent()
+        pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
+        patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]
+        for each in patterns:
+            keys = iter(scan(self._commands, each))
+            while some := list(islice(keys, ANSWERS_PER_STEP)):
+                await self._delete_invalid(some, revisions)
+        self._readers.answers_checked_for = revisions
+
+    async def _delete_invalid(self, keys: list[str], revisions: Mapping[str, str]) -> None:
+        for key in keys:
+            try:
+                sentence, name, model = parse_answer_key(key)
+                if not self._names.is_ours(name):
+                    self._foreign_answers.delete_named(sentence.tag, [key])
+                    continue
+                value, version = self._commands.execute_many(
+                    [("GET", key), ("HGET", document_key(sentence.document, sentence.tag), "version")]
+                )
+                revision = revisions.get(model)
+                if value is not None and (revision is None or not is_valid(value, version or "", revision)):
+                    self._commands.execute("UNLINK", key)
+            except InvalidInput:
+                continue
+            except GearsError as error:
+                if not self._postponed.if_migrating(sentence.tag, error):
+                    raise
+        await asyncio.sleep(0)

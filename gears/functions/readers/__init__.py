@@ -1,1 +1,1 @@
-"""This room looks after the readers of a shard: their keys, copies and warming."""
+"""This room loads the readers of a shard from keys, keeps copies of them, warms them and reports them."""

@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from qa_cluster.gears.scripting import api as rg
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.prefix import prefix_ids
 from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer, TextTokens
 from qa_cluster.reading.windows import PairEncoder
 
+from .reader_model import ReaderModel
+
 MAX_QUESTIONS = 4096
 MAX_SENTENCES = 8192
-"""Sentences whose tokens a worker remembers for each tokenizer; they take some 1 kB each."""
+"""Sentences whose tokens a worker remembers for each reader; a sentence takes about 1 kB."""
 
 
 class Reader:
-    """A loaded reader. `tag` is the hash tag of its keys, None while this shard's keys do not hold it.
+    """A loaded reader.
 
     Attributes:
+        tag: the hash tag of its keys; None while this shard's keys do not hold it.
         warm: whether every shape of the manifest has been run. If that failed, `problem` says why.
-        gone_since: the time since which its keys have been missing.
-        arrival: its number, from 1, in the order in which readers came to this worker; never used twice.
+        gone_since: when its keys were first missing, by the monotonic clock.
+        arrival: its number, from 1, in the order in which readers arrived at this worker; never used twice.
     """
 
     def __init__(
-        self, tokenizer: ReaderTokenizer, manifest_text: bytes, model: rg.HeldModel | None, tag: str | None
+        self, tokenizer: ReaderTokenizer, manifest_text: bytes, model: ReaderModel | None, tag: str | None
     ) -> None:
         self.tag = tag
         self.tokenizer = tokenizer
@@ -43,7 +45,7 @@ class Reader:
         self._sentences: OrderedDict[str, TextTokens] = OrderedDict()
 
     def question(self, text: str) -> QuestionTokens:
-        """The tokens of a question; those of the last few thousand questions are kept."""
+        """The tokens of a question; the last `MAX_QUESTIONS` questions are remembered."""
         tokens = self._questions.get(text)
         if tokens is None:
             tokens = self.tokenizer.encode_question(text, self.manifest.max_question_tokens)
@@ -55,7 +57,7 @@ class Reader:
         return tokens
 
     def prefix(self, title: str, section: str = "") -> list[int]:
-        """What stands before a passage: title and section path; nothing if the reader was not trained on it."""
+        """The tokens before a passage: title and section path. Empty if the reader was trained without a prefix."""
         if not self.manifest.passage_prefix:
             return []
         return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
@@ -63,9 +65,9 @@ class Reader:
     def sentences(
         self, texts: Sequence[str], stored: Callable[[int], TextTokens | None] = lambda number: None
     ) -> list[TextTokens]:
-        """The tokens of sentences: those of the last few thousand are kept, others are taken from `stored` or made.
+        """The tokens of sentences: remembered ones, else those from `stored`, else computed now.
 
-        `stored` gives the tokens of the sentence with that number in `texts`, None where there are none.
+        `stored` returns the stored tokens of the sentence at a position of `texts`; None if they are missing.
         """
         found = [self._sentences.get(text) for text in texts]
         for number, tokens in enumerate(found):

@@ -1,20 +1,20 @@
-"""Reads the readers in the keys of this shard; it remembers only the models that it saw last.
+"""Reads the readers in the keys of this shard; it remembers only which models it saw last.
 
 The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``, any other in keys with
-``@<name>`` before the brace. Making another one the default renames six keys in one script. All keys must be read
-either before or after that, so the names of the models are read first and last, and must be the same.
+``@<name>`` before the brace. One script renames six keys to make another reader the default. All keys must be read
+either before or after that script. So the names of the models are read first and last, and both must be equal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.gears.functions.shard import slots
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.functions.shard.context import ShardContext
+from qa_cluster.gears.functions.shard.slots import is_redirect
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import manifest_key, model_key, parse_model_key, tokenizer_key
 
 MAX_TRIES = 4
@@ -23,7 +23,13 @@ MAX_TAGS = 64
 
 @dataclass(frozen=True, slots=True)
 class StoredReader:
-    """A reader in keys: `name` is empty for the default one, `mark` is its model's TAG, `ref` None without a model."""
+    """A reader in keys.
+
+    Attributes:
+        name: empty for the default reader.
+        mark: the TAG of its model.
+        ref: the reference of its model; None if the model is missing.
+    """
 
     name: str
     manifest: bytes
@@ -35,46 +41,64 @@ class StoredReader:
         return model_key(tag, self.name)
 
 
-@dataclass
-class _LastSeen:
-    """The models of readers by tag: name and TAG of each."""
+class StoredReaders:
+    """The readers in keys; it remembers name and TAG of the models of each tag."""
 
-    by_tag: dict[str, dict[str, str]] = field(default_factory=dict)
+    def __init__(self, shard: ShardContext) -> None:
+        self._commands = shard.commands
+        self._slots = shard.slots
+        self._seen: dict[str, dict[str, str]] = {}
 
+    def under(self, tag: str) -> list[StoredReader] | None:
+        """The readers under a tag that have manifest and tokenizer; None while the tag's slot is not on this shard.
 
-def readers(tag: str) -> list[StoredReader] | None:
-    """The readers under a tag that have manifest and tokenizer; None while the tag's slot is not here.
+        A named reader is included only with its model; the default reader may lack it.
+        """
+        marks = self._seen.get(tag, {})
+        for _ in range(MAX_TRIES):
+            names = ["", *(name for name in marks if name)]
+            commands: list[tuple[str, ...]] = [("AI._MODELSCAN",)]
+            for name in names:
+                commands += [("GET", manifest_key(tag, name)), ("EXISTS", tokenizer_key(tag, name))]
+            try:
+                replies, refs = self._commands.with_references(
+                    [*commands, ("AI._MODELSCAN",)], [model_key(tag, name) for name in names]
+                )
+            except GearsError as error:
+                if not is_redirect(error):
+                    raise
+                return None
+            before, after = _of_tag(replies[0], tag), _of_tag(replies[-1], tag)
+            if before == after == marks:
+                found = zip(names, replies[1:-1:2], replies[2:-1:2], refs, strict=True)
+                return [
+                    StoredReader(name, as_bytes(manifest), marks.get(name, ""), ref if name in marks else None)
+                    for name, manifest, has_tokenizer, ref in found
+                    if manifest is not None and has_tokenizer and (ref is not None or not name)
+                ]
+            marks = after
+            if len(self._seen) > MAX_TAGS:
+                self._seen.clear()
+            self._seen[tag] = marks
+        return None
 
-    A named one is included only with its model; the default one may lack it.
-    """
-    seen = state.of(_LastSeen).by_tag
-    marks = seen.get(tag, {})
-    for _ in range(MAX_TRIES):
-        names = ["", *(name for name in marks if name)]
-        commands: list[tuple[str, ...]] = [("AI._MODELSCAN",)]
-        for name in names:
-            commands += [("GET", manifest_key(tag, name)), ("EXISTS", tokenizer_key(tag, name))]
+    def tags(self) -> set[str]:
+        """The tags under which there are models of readers on this server."""
+        return {tag for tag, _, _ in _found(self._commands.execute("AI._MODELSCAN"))}
+
+    def tokenizer(self, tag: str, name: str) -> bytes | None:
+        """The tokenizer of a reader; None if it is missing here."""
+        return self.read(tokenizer_key(tag, name))
+
+    def read(self, key: str) -> bytes | None:
+        """The value of a key; None if it is missing or on another shard."""
         try:
-            replies, refs = rg.with_references(
-                [*commands, ("AI._MODELSCAN",)], [model_key(tag, name) for name in names]
-            )
-        except rg.error as error:
-            if not slots.is_redirect(error):
+            (value,) = self._slots.read([("GET", key)])
+        except GearsError as error:
+            if not is_redirect(error):
                 raise
             return None
-        before, after = _of_tag(replies[0], tag), _of_tag(replies[-1], tag)
-        if before == after == marks:
-            found = zip(names, replies[1:-1:2], replies[2:-1:2], refs, strict=True)
-            return [
-                StoredReader(name, as_bytes(manifest), marks.get(name, ""), ref if name in marks else None)
-                for name, manifest, has_tokenizer, ref in found
-                if manifest is not None and has_tokenizer and (ref is not None or not name)
-            ]
-        marks = after
-        if len(seen) > MAX_TAGS:
-            seen.clear()
-        seen[tag] = marks
-    return None
+        return None if value is None else as_bytes(value)
 
 
 def _of_tag(scan: Sequence[Any], tag: str) -> dict[str, str]:
@@ -82,37 +106,16 @@ def _of_tag(scan: Sequence[Any], tag: str) -> dict[str, str]:
     return {name: mark for key_tag, name, mark in _found(scan) if key_tag == tag}
 
 
-def tags() -> set[str]:
-    """The tags under which there are models of readers on this server."""
-    return {tag for tag, _, _ in _found(rg.execute("AI._MODELSCAN"))}
-
-
 def _found(scan: Sequence[Any]) -> list[tuple[str, str, str]]:
     found = []
     for key, mark in scan:
         try:
             parsed = parse_model_key(key) if isinstance(key, str) else None
-        except InvalidInput:  # a user's own model whose name only begins like ours
+        except InvalidInput:  # a user's own model whose name only starts like a reader's
             continue
         if parsed is not None:
             found.append((*parsed, str(mark)))
     return found
-
-
-def tokenizer(tag: str, name: str) -> bytes | None:
-    """The tokenizer of a reader, None if it is not here."""
-    return read(tokenizer_key(tag, name))
-
-
-def read(key: str) -> bytes | None:
-    """The value of a key, None if it is empty or not on this shard."""
-    try:
-        (value,) = slots.read([("GET", key)])
-    except rg.error as error:
-        if not slots.is_redirect(error):
-            raise
-        return None
-    return None if value is None else as_bytes(value)
 
 
 def as_bytes(value: Any) -> bytes:

@@ -5,31 +5,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-
-from qa_cluster.gears.functions.state import state
 
 
-@dataclass
-class _Locks:
-    """Each lock, with the number of tasks that hold it or wait for it."""
+class Locks:
+    """Each lock in use, with the number of tasks that hold it or wait for it. All tasks are on the event loop."""
 
-    by_name: dict[str, tuple[asyncio.Lock, int]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._by_name: dict[str, tuple[asyncio.Lock, int]] = {}
 
-
-@asynccontextmanager
-async def held(name: str) -> AsyncIterator[None]:
-    """Hold the lock of a name. All holders are on the worker's event loop."""
-    locks = state.of(_Locks).by_name
-    lock, users = locks.get(name, (None, 0))
-    lock = lock or asyncio.Lock()
-    locks[name] = (lock, users + 1)
-    try:
-        async with lock:
-            yield
-    finally:
-        lock, users = locks[name]
-        if users == 1:
-            del locks[name]
-        else:
-            locks[name] = (lock, users - 1)
+    @asynccontextmanager
+    async def held(self, name: str) -> AsyncIterator[None]:
+        """Hold the lock of a name."""
+        lock, users = self._by_name.get(name, (None, 0))
+        lock = lock or asyncio.Lock()
+        self._by_name[name] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._by_name[name]
+            if users == 1:
+                del self._by_name[name]
+            else:
+                self._by_name[name] = (lock, users - 1)

@@ -1,16 +1,15 @@
 """How the keys of cached answers name their questions: by the text, or by a digest (`qa.answer-keys`).
 
-A digest is keyed with what the servers of the cluster share, so nobody who reads names of keys, but has not that key,
-can try out questions. A worker knows setting and key from its start on; another worker with others begins by dropping
-the answers whose names it would not give (`is_ours`): no client would ever get them.
+The digest is keyed with a secret of the cluster's servers. A client that can list keys but lacks the secret cannot test
+guessed questions against the names. A worker knows setting and secret from its start. A worker whose setting or secret
+differs from its predecessor's first deletes the answers with other names (`is_ours`), because no client can reach them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.keys import digest_name, parse_digest_name
 from qa_cluster.shard_functions import ANSWER_KEYS_SETTING, DIGEST
 
@@ -18,33 +17,28 @@ _DIGEST_BYTES = 16
 _MARK_BYTES = 4
 
 
-@dataclass
-class _Naming:
-    """Whether names are digests, and what they have in common; None: not known yet."""
+class AnswerNames:
+    """The names that this worker gives to questions in the keys of answers."""
 
-    mark: str | None = None
+    def __init__(self, shard: ShardCommands) -> None:
+        self._shard = shard
 
+    @cached_property
+    def _mark(self) -> str:
+        """The part that all digests with this secret share; empty if names are texts."""
+        by_digest = self._shard.setting(ANSWER_KEYS_SETTING) == DIGEST
+        return self._shard.keyed_digest("the names of answers", _MARK_BYTES) if by_digest else ""
 
-def _mark() -> str:
-    """What the digests of this key have in common; empty if names are texts."""
-    naming = state.of(_Naming)
-    if naming.mark is None:
-        by_digest = rg.server_setting(ANSWER_KEYS_SETTING) == DIGEST
-        naming.mark = rg.keyed_digest("the names of answers", _MARK_BYTES) if by_digest else ""
-    return naming.mark
+    def name_of(self, question: str) -> str:
+        """The name of a question in the keys of its answers."""
+        if not self._mark:
+            return question
+        return digest_name(self._mark, self._shard.keyed_digest(f"question {question}", _DIGEST_BYTES))
 
+    def is_ours(self, name: str) -> bool:
+        """Whether this worker would use a name of this kind."""
+        return (parse_digest_name(name) or "") == self._mark
 
-def name_of(question: str) -> str:
-    """The question as the name of its answers has it."""
-    mark = _mark()
-    return digest_name(mark, rg.keyed_digest(f"question {question}", _DIGEST_BYTES)) if mark else question
-
-
-def is_ours(name: str) -> bool:
-    """Whether this worker would give an answer this name, the part of the key that stands for the question."""
-    return (parse_digest_name(name) or "") == _mark()
-
-
-def is_digest(name: str) -> bool:
-    """Whether a client that asks by this name has read it in a list of keys: it is no question."""
-    return bool(_mark()) and parse_digest_name(name) is not None
+    def is_digest(self, name: str) -> bool:
+        """Whether the name is a digest. A client that asks with a digest has read it in a list of keys."""
+        return bool(self._mark) and parse_digest_name(name) is not None

@@ -1,6 +1,6 @@
-"""Finds what this shard serves: whether it is a primary, which slots it has, and which slots are moving.
+"""Finds what this shard serves: whether it is a primary, which slots it has, and which slots are migrating.
 
-All of it is read from one reply, to `CLUSTER NODES`. A replica's slots are those of its primary.
+One reply, to `CLUSTER NODES`, has all of these facts. A replica's slots are those of its primary.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qa_cluster.gears.functions.state import state
-from qa_cluster.gears.scripting import api as rg
+from qa_cluster.gears.shard.commands import ShardCommands
+from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import SLOTS, slot
 
@@ -23,7 +23,13 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster as this server sees it."""
+    """The cluster as this server sees it.
+
+    Attributes:
+        leaving: slots of this shard that are migrating to another shard.
+        coming: slots that are migrating to this shard.
+        others: the other primaries with slots, by node id.
+    """
 
     is_primary: bool
     ranges: Ranges
@@ -40,58 +46,59 @@ class View:
         """Whether the shard has this slot."""
         return _within(slot, self.ranges)
 
+    def is_migrating(self, slot: int) -> bool:
+        """Whether this slot is migrating to or from this shard."""
+        return slot in self.leaving or slot in self.coming
+
     def owner(self, slot: int) -> str | None:
-        """The id of the other primary that has a slot, None if there is none."""
+        """The id of the other primary that has a slot; None if no other primary has it."""
         return next((node for node, ranges in self.others if _within(slot, ranges)), None)
 
 
 _ALONE = View(True, ((0, SLOTS - 1),), frozenset(), frozenset(), ())
 
 
-@dataclass
-class _LastView:
-    at: float = -MAX_AGE_SECONDS
-    view: View = _ALONE
+class Slots:
+    """The last view of the cluster."""
 
+    def __init__(self, shard: ShardCommands) -> None:
+        self._shard = shard
+        self._read_at = -MAX_AGE_SECONDS
+        self._view = _ALONE
 
-def current(max_age_seconds: float = MAX_AGE_SECONDS) -> View:
-    """The current view, at most `max_age_seconds` old."""
-    now = time.monotonic()
-    last = state.of(_LastView)
-    if now - last.at >= max_age_seconds:
-        last.view, last.at = _read(), now
-    return last.view
+    def current(self, max_age_seconds: float = MAX_AGE_SECONDS) -> View:
+        """The current view, at most `max_age_seconds` old."""
+        now = time.monotonic()
+        if now - self._read_at >= max_age_seconds:
+            self._view, self._read_at = self._read(), now
+        return self._view
 
+    def forget(self) -> None:
+        """Read the view again at its next use, because the server refused a command by its slot."""
+        self._read_at = -MAX_AGE_SECONDS
 
-def forget() -> None:
-    """Read the view again at its next use: the server refused a command because of its slot."""
-    state.of(_LastView).at = -MAX_AGE_SECONDS
+    def is_leaving(self, tag: str) -> bool:
+        """Whether this is no longer the shard's own tag, or its slot is migrating to another shard."""
+        view = self.current(0)
+        return view.tag != tag or slot(tag) in view.leaving
+
+    def read(self, commands: Sequence[Sequence[object]]) -> list[Any]:
+        """Run commands that only read; this also works on a replica."""
+        return self._shard.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
+
+    def _read(self) -> View:
+        try:
+            return parse(str(self._shard.execute("CLUSTER", "NODES")))
+        except GearsError as error:
+            if "cluster support disabled" not in str(error):
+                raise
+        role = str(self._shard.execute("INFO", "replication"))
+        return _ALONE if "role:master" in role else View(False, _ALONE.ranges, frozenset(), frozenset(), ())
 
 
 def is_redirect(error: BaseException) -> bool:
-    """Whether a command failed because its slot is on another shard, or is moving."""
-    return isinstance(error, rg.error) and any(word in str(error) for word in _REDIRECTS)
-
-
-def is_leaving(tag: str) -> bool:
-    """Whether this is no longer the shard's own tag, or its slot is leaving."""
-    view = current(0)
-    return view.tag != tag or slot(tag) in view.leaving
-
-
-def read(commands: Sequence[Sequence[object]]) -> list[Any]:
-    """Run commands that only read; this also works on a replica."""
-    return rg.execute_many([("READONLY",), *commands, ("READWRITE",)])[1:-1]
-
-
-def _read() -> View:
-    try:
-        return parse(str(rg.execute("CLUSTER", "NODES")))
-    except rg.error as error:
-        if "cluster support disabled" not in str(error):
-            raise
-    role = str(rg.execute("INFO", "replication"))
-    return _ALONE if "role:master" in role else View(False, _ALONE.ranges, frozenset(), frozenset(), ())
+    """Whether a command failed because its slot is on another shard, or is migrating."""
+    return isinstance(error, GearsError) and any(word in str(error) for word in _REDIRECTS)
 
 
 def parse(nodes: str) -> View:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ from qa_cluster.documents.source_map import write_map
 from qa_cluster.documents.stored import SentenceRecord
 from qa_cluster.errors import InferenceFailed, ModelError
 from qa_cluster.gears.functions.answering import passage as reading
-from qa_cluster.gears.functions.state import state
 from qa_cluster.gears.inference.served import RunTimes
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import SentenceRef
@@ -60,12 +59,11 @@ class CountingReader:
         return [row, row], RunTimes(0.0, None)
 
 
-@pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
-    """Forgets the passages of other tests."""
-    state.forget()
-    yield
-    state.forget()
+@pytest.fixture
+def passages() -> reading.PassageReader:
+    """A reader of passages that remembers none."""
+    readers: Any = SimpleNamespace(forget=lambda: None)
+    return reading.PassageReader(readers)
 
 
 def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> ReadingPassage:
@@ -78,64 +76,66 @@ def passage_for(index: int, texts: tuple[str, ...] = TEXTS) -> ReadingPassage:
 
 
 async def read(
-    reader: CountingReader, index: int = 0, question: str = "who", record: SentenceRecord = RECORD, texts: Any = TEXTS
+    passages: reading.PassageReader, reader: CountingReader, index: int = 0, *, texts: Any = TEXTS, **changed: Any
 ) -> Any:
-    sentence = SentenceRef("d", "t", index)
+    """The reading of a sentence, with the question `who` and `RECORD` unless others are given."""
+    asked = {"question": "who", "record": RECORD} | changed
     as_reader: Any = reader
-    return await reading.read_passage(sentence, record, passage_for(index, texts), question, as_reader)
+    passage, sentence = passage_for(index, texts), SentenceRef("d", "t", index)
+    return await passages.read(sentence, asked["record"], passage, asked["question"], as_reader)
 
 
-async def test_one_run_for_all_sentences_of_a_passage(manifest: Manifest) -> None:
+async def test_one_run_for_all_sentences_of_a_passage(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
-    at_once = await asyncio.gather(*(read(reader, index) for index in (0, 1, 2)))
-    later = await read(reader, 1)
+    at_once = await asyncio.gather(*(read(passages, reader, index) for index in (0, 1, 2)))
+    later = await read(passages, reader, 1)
     assert reader.runs == 1
     assert all(found == later for found in at_once)
     assert (later.best.spans[0].end, later.windows) == (len(" ".join(TEXTS)), 1)
 
 
-async def test_what_differs_is_read_anew(manifest: Manifest) -> None:
+async def test_what_differs_is_read_anew(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader, other = CountingReader(manifest), CountingReader(manifest, arrival=2)
-    await read(reader)
-    await read(reader, question="what")
-    await read(reader, record=replace(RECORD, version="w"))
-    await read(other)
+    await read(passages, reader)
+    await read(passages, reader, question="what")
+    await read(passages, reader, record=replace(RECORD, version="w"))
+    await read(passages, other)
     assert (reader.runs, other.runs) == (3, 1)
-    await read(reader, texts=TEXTS[:1])  # alone: no other sentence has this passage
-    await read(reader, texts=TEXTS[:1])
+    await read(passages, reader, texts=TEXTS[:1])  # alone: no other sentence has this passage
+    await read(passages, reader, texts=TEXTS[:1])
     assert reader.runs == 5
-    assert len(state.of(reading._Recent).tasks) == 4
+    assert len(passages._recent) == 4
 
 
-async def test_sentences_of_another_splitter_are_read_anew(manifest: Manifest) -> None:
+async def test_sentences_of_another_splitter_are_read_anew(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     for texts in (TEXTS, ("The cat sat. Who", "is it?", "The dog."), ("The cat sat.", "Who is it?", "A dog.")):
-        await read(reader, texts=texts)
+        await read(passages, reader, texts=texts)
     assert reader.runs == 3
 
 
-async def test_a_failure_is_told_to_all_and_not_kept(manifest: Manifest) -> None:
+async def test_a_failure_is_told_to_all_and_not_kept(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     reader.error = GearsError("ERR no memory")
-    failed = await asyncio.gather(*(read(reader, index) for index in (0, 1)), return_exceptions=True)
+    failed = await asyncio.gather(*(read(passages, reader, index) for index in (0, 1)), return_exceptions=True)
     assert [type(error) for error in failed] == [InferenceFailed] * 2
     assert "no memory" in str(failed[0])
     reader.error = None
-    assert (await read(reader)).best.spans
+    assert (await read(passages, reader)).best.spans
     assert reader.runs == 2
 
 
-async def test_without_a_model_it_says_so(manifest: Manifest) -> None:
+async def test_without_a_model_it_says_so(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     reader.model = None
     with pytest.raises(ModelError, match="no model on this shard"):
-        await read(reader)
+        await read(passages, reader)
 
 
-async def test_who_goes_away_takes_nothing_from_the_others(manifest: Manifest) -> None:
+async def test_who_goes_away_takes_nothing_from_the_others(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     reader.go_on.clear()
-    first, second = asyncio.create_task(read(reader, 0)), asyncio.create_task(read(reader, 1))
+    first, second = asyncio.create_task(read(passages, reader, 0)), asyncio.create_task(read(passages, reader, 1))
     while not reader.runs:
         await asyncio.sleep(0)
     first.cancel()
@@ -145,34 +145,38 @@ async def test_who_goes_away_takes_nothing_from_the_others(manifest: Manifest) -
     assert reader.runs == 1
 
 
-async def test_only_so_many_are_kept(manifest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_are_kept(
+    passages: reading.PassageReader, manifest: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "MAX_RECENT", 3)
 
     reader = CountingReader(manifest)
     for question in ("who", "what", "is", "it", "who"):
-        await read(reader, question=question)
-    assert (reader.runs, len(state.of(reading._Recent).tasks)) == (5, 3)
+        await read(passages, reader, question=question)
+    assert (reader.runs, len(passages._recent)) == (5, 3)
 
 
-async def test_long_passages_are_read_in_windows(manifest: Manifest) -> None:
+async def test_long_passages_are_read_in_windows(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader = CountingReader(manifest)
     reader.pairs = PairEncoder(manifest, window_tokens=70, doc_stride=2)
     passage = passage_for(0, ("the cat sat " * 60,))
     assert len(passage.tokens.ids) == 180
     as_reader: Any = reader
-    found = await reading.read_passage(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
+    found = await passages.read(SentenceRef("d", "t", 0), RECORD, passage, "who is it", as_reader)
     assert found.windows == reader.runs == 3
     assert len(found.best.spans) == reading.N_BEST
 
 
-async def test_the_title_stands_before_passages_for_readers_that_know_titles(manifest: Manifest) -> None:
+async def test_the_title_stands_before_passages_for_readers_that_know_titles(
+    passages: reading.PassageReader, manifest: Manifest
+) -> None:
     """Before those of several sentences and of one alike."""
     titled = replace(RECORD, title="the cat")
     without = CountingReader(replace(manifest, passage_prefix=False))
     with_it = CountingReader(replace(manifest, passage_prefix=True), 2)
     for reader in (without, with_it):
-        await read(reader, record=titled)
-        await read(reader, record=titled, texts=("The dog.",))
+        await read(passages, reader, record=titled)
+        await read(passages, reader, record=titled, texts=("The dog.",))
     prefix = small_tokenizer().encode_text("the cat |").ids.tolist()
     assert len(without.read) == len(with_it.read) == 2
     for plain, found in zip(without.read, with_it.read, strict=True):
@@ -180,7 +184,9 @@ async def test_the_title_stands_before_passages_for_readers_that_know_titles(man
         assert found[:place] + found[place + len(prefix) :] == plain
 
 
-async def test_the_section_of_the_sentence_stands_after_the_title(manifest: Manifest) -> None:
+async def test_the_section_of_the_sentence_stands_after_the_title(
+    passages: reading.PassageReader, manifest: Manifest
+) -> None:
     sections = [(0, ["the mat"]), (TEXTS[0].index("sat"), ["the mat", "the dog"])]
     metadata = json.dumps({"_source": write_map("a.rst", "rst", 1, sections)})
     record = replace(RECORD, title="the cat", metadata=metadata)
@@ -188,7 +194,7 @@ async def test_the_section_of_the_sentence_stands_after_the_title(manifest: Mani
     for texts in (TEXTS, ("The dog.",)):  # of several sentences, and of one
         reader = CountingReader(replace(manifest, passage_prefix=True), arrival=len(texts))
         for each in (record, later, record):
-            await read(reader, record=each, texts=texts)
+            await read(passages, reader, record=each, texts=texts)
         expected = [
             small_tokenizer().encode_text(f"the cat > the mat{path} |").ids.tolist() for path in ("", " > the dog")
         ]
@@ -197,8 +203,10 @@ async def test_the_section_of_the_sentence_stands_after_the_title(manifest: Mani
 
 
 @pytest.mark.parametrize("metadata", ["", "{", "[]", '{"_source": 3}', '{"_source": {"sections": [[0, 9, "x"]]}}'])
-async def test_a_map_that_cannot_be_read_gives_no_section(manifest: Manifest, metadata: str) -> None:
+async def test_a_map_that_cannot_be_read_gives_no_section(
+    passages: reading.PassageReader, manifest: Manifest, metadata: str
+) -> None:
     reader = CountingReader(replace(manifest, passage_prefix=True))
-    await read(reader, record=replace(RECORD, title="the cat", metadata=metadata), texts=("The dog.",))
+    await read(passages, reader, record=replace(RECORD, title="the cat", metadata=metadata), texts=("The dog.",))
     prefix = small_tokenizer().encode_text("the cat |").ids.tolist()
     assert any(reader.read[0][at : at + len(prefix)] == prefix for at in range(len(reader.read[0])))

@@ -1,0 +1,20 @@
+"""What a job passes to an own function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerCall:
+    """One call of a trigger.
+
+    Attributes:
+        arguments: the arguments after the trigger's name: str, or bytearray if one is not UTF-8.
+        waited_seconds: how long the call waited in the shard's queue and for the worker's event loop.
+    """
+
+    arguments: Sequence[Any]
+    waited_seconds: float = 0.0

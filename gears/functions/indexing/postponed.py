@@ -1,0 +1,65 @@
+"""Postpones work on partitions whose slots are migrating, until the slot is stable and on this shard.
+
+A partition is complete before and after its migration. During the migration each shard has only a part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from qa_cluster.gears.functions.shard.slots import View, is_redirect
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.keys import slot
+
+_T = TypeVar("_T")
+
+
+class PostponedWork:
+    """The tags of partitions with postponed work, and those that have migrated meanwhile.
+
+    The module could not note every change of a partition while its slot migrated.
+    """
+
+    def __init__(self) -> None:
+        self._tags: set[str] = set()
+        self._moved: set[str] = set()
+
+    def add(self, tag: str, *, moved: bool = False) -> None:
+        """Do work on this partition when its slot is stable; `moved`: its slot is or was migrating."""
+        self._tags.add(tag)
+        if moved:
+            self._moved.add(tag)
+
+    def has(self, tag: str) -> bool:
+        """Whether work on this partition is postponed."""
+        return tag in self._tags
+
+    def take_due(self, view: View) -> tuple[set[str], set[str]]:
+        """The partitions on this shard whose work is due, and those of them that have migrated.
+
+        Partitions that are now stable on another shard are forgotten.
+        """
+        stable = {tag for tag in self._tags if not view.is_migrating(slot(tag))}
+        moved = stable & self._moved
+        self._tags -= stable
+        self._moved -= stable
+        here = {tag for tag in stable if view.is_primary and view.has(slot(tag))}
+        return here, here & moved
+
+    def if_migrating(self, tag: str, error: BaseException) -> bool:
+        """Postpone work that failed because its slot is migrating; return False for any other error."""
+        if not is_redirect(error):
+            return False
+        # In a cluster that is down, texts expire and are evicted, which the module notes; nothing else changes them.
+        self.add(tag, moved="CLUSTERDOWN" not in str(error))
+        return True
+
+    async def unless_migrating(self, tag: str, work: Awaitable[_T]) -> _T | str:
+        """Do the work of an event; ``moving`` if it is postponed because the partition's slot is migrating."""
+        try:
+            return await work
+        except GearsError as error:
+            if not self.if_migrating(tag, error):
+                raise
+            return "moving"

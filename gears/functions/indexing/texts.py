@@ -1,0 +1,120 @@
+"""Has documents indexed when their text is written or removed, and forwards texts without a tag to their partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from qa_cluster.documents.stored import check_document_id
+from qa_cluster.errors import ClusterError, InvalidInput, QAError
+from qa_cluster.gears.functions.shard.context import ShardContext
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of, slot
+
+from .batches import Indexer
+from .postponed import PostponedWork
+
+WRITE_REQUEST = "qa.text"
+READ_REQUEST = "qa.untagged"
+ANSWER_SECONDS = 5.0
+MAX_ATTEMPTS = 5
+MAX_FORWARDING = 16
+# How long an event waits for its document. The document stays pending after that, and the next event may come.
+EVENT_SECONDS = 5.0
+
+
+class TextEvents:
+    """Handles the events of texts. At most `MAX_FORWARDING` texts are forwarded at once."""
+
+    def __init__(self, shard: ShardContext, indexer: Indexer, postponed: PostponedWork) -> None:
+        self._commands = shard.commands
+        self._slots = shard.slots
+        self._locks = shard.locks
+        self._partitions = shard.partitions
+        self._indexer = indexer
+        self._postponed = postponed
+        self._forwarding = asyncio.Semaphore(MAX_FORWARDING)
+        shard.commands.answer(WRITE_REQUEST, lambda _, body: self._write(*body))
+        shard.commands.answer(READ_REQUEST, lambda _, key: self._read_here(key))
+
+    async def on_text(self, key: Any) -> None:
+        """Handle a text that was written or removed, under a document's key or under a key without a tag."""
+        if not isinstance(key, str) or len(key) == len(PARAGRAPHS_PREFIX):
+            return
+        found = parse_tagged(key, PARAGRAPHS_PREFIX)
+        if found is None:
+            await self.forward(key)
+        else:
+            await self._postponed.unless_migrating(found[1], self._index(*found))
+
+    async def _index(self, document_id: str, tag: str) -> None:
+        """Index a changed document. Too many pending documents postpone it; a long queue leaves it pending."""
+        if self._indexer.is_full():
+            self._postponed.add(tag)
+            return
+        future = self._indexer.start(document_id, tag)
+        done, _ = await asyncio.wait({future}, timeout=EVENT_SECONDS)
+        if not done:
+            future.add_done_callback(lambda done_later: self._log_failure(tag, done_later))
+            return
+        future.result()
+
+    def _log_failure(self, tag: str, future: asyncio.Future[str]) -> None:
+        error = future.exception()
+        if error is not None and not self._postponed.if_migrating(tag, error):
+            self._commands.log(f"index: {error}", "warning")
+
+    async def forward(self, key: str, *, only_new: bool = False) -> None:
+        """Write the text under a key without a tag, or its removal, to the partition that its document belongs to.
+
+        With `only_new`, an existing document stays as it is, because nothing shows which of the two texts is newer.
+        """
+        problem: Exception = ClusterError("the slot of the key has no owner")
+        # one text of a key at a time: an older text must not arrive after a newer one
+        async with self._forwarding, self._locks.held(f"forward:{key}"):
+            for _ in range(MAX_ATTEMPTS):
+                try:
+                    await self._forward(key, only_new)
+                    return
+                except (QAError, GearsError) as error:
+                    problem = error
+                    self._slots.forget()
+        raise InvalidInput(f"key {key[:100]!r} could not be forwarded to its partition: {problem}")
+
+    async def _forward(self, key: str, only_new: bool) -> None:
+        text = await self._read_untagged(key)
+        if text is not None and not isinstance(text, str):
+            raise InvalidInput(f"text under {key[:100]!r} is not valid UTF-8: no question is answered from it")
+        document_id = check_document_id(key[len(PARAGRAPHS_PREFIX) :])
+        known = await self._partitions.count()
+        if known is None:
+            raise InvalidInput(f"key {key[:100]!r} has no partition: set the number of partitions first")
+        tag = partition_of(document_id, known)
+        body = (paragraphs_key(document_id, tag), text, only_new)
+        owner = self._slots.current().owner(slot(tag))
+        if owner is None:
+            self._write(*body)
+        else:
+            # sent once: a repeated message could overwrite a newer text, and the next attempt reads the text again
+            await self._commands.ask(owner, WRITE_REQUEST, body, ANSWER_SECONDS, ANSWER_SECONDS)
+
+    async def _read_untagged(self, key: str) -> Any:
+        """The text under a key without a tag, on this shard or on the shard to which its slot has migrated."""
+        owner = self._slots.current().owner(slot(key))
+        if owner is None:
+            return self._read_here(key)
+        return await self._commands.ask(owner, READ_REQUEST, key, ANSWER_SECONDS)
+
+    def _read_here(self, key: str) -> Any:
+        text = self._commands.execute("GET", key)
+        return bytes(text) if isinstance(text, bytearray) else text
+
+    def _write(self, key: str, text: str | None, only_new: bool) -> None:
+        """Write or remove the text of a document; the event of this change does the rest."""
+        if only_new:
+            if text is not None:
+                self._commands.execute("SET", key, text, "NX")
+        elif text is None:
+            self._commands.execute("DEL", key)
+        elif self._commands.execute("GET", key) != text:
+            self._commands.execute("SET", key, text)

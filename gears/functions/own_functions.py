@@ -1,0 +1,159 @@
+"""The table of qa-cluster's own functions, and which of them the shard has registered.
+
+A registration in the module names a function of this table. A job of that registration awaits the function, on the
+worker's event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from qa_cluster.gears.inference.model_store import ModelStore
+from qa_cluster.gears.shard.commands import ShardCommands
+from qa_cluster.shard_functions import (
+    ANSWER_KEYS,
+    LOOSE_SENTENCE_KEYS,
+    MODELS_TRIGGER,
+    PARTITIONS_TRIGGER,
+    PIPELINE_TRIGGER,
+    READ_TRIGGER,
+    READER_KEYS,
+    READER_TRIGGER,
+    SENTENCES_TRIGGER,
+    TEXT_KEYS,
+)
+
+from .answering.answer import SentenceAnswers
+from .answering.passage import PassageReader
+from .answering.pipeline import PipelineRequests
+from .answering.portions import Portions
+from .answering.sentences import on_sentences
+from .calls import TriggerCall
+from .indexing.answer_names import ForeignAnswers
+from .indexing.audit import DocumentAudit
+from .indexing.batches import Indexer
+from .indexing.marks import PartitionMarks
+from .indexing.postponed import PostponedWork
+from .indexing.pretokenize import Pretokenization
+from .indexing.sweep import Sweeps
+from .indexing.texts import TextEvents
+from .indexing.tokenize import SentenceTokens
+from .readers.copies import ReaderCopies
+from .readers.loaded import ShardReaders
+from .readers.report import ReaderReports
+from .readers.stored import StoredReaders
+from .shard.context import ShardContext
+from .watch import ShardWatch
+
+TriggerFunction = Callable[[TriggerCall], Awaitable[str | list[str]]]
+KeyFunction = Callable[[Any], Awaitable[bytes | str | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTrigger:
+    """A function that clients call by `RG.TRIGGER`; a list that it returns is the reply, other values are its item.
+
+    Attributes:
+        cost_from: the index of the first argument that counts as one unit of cost, the trigger's own name being 0.
+            0: no argument counts.
+    """
+
+    name: str
+    description: str
+    call: TriggerFunction
+    cost_from: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnKeyFunction:
+    """A function for events of keys that match `name`; with `commands`, its result replaces their reply.
+
+    Attributes:
+        checks_all: whether events that were dropped are made good by a check of the whole shard.
+    """
+
+    name: str
+    description: str
+    call: KeyFunction
+    events: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    checks_all: bool = False
+
+
+OwnFunction = OwnTrigger | OwnKeyFunction
+
+
+class OwnFunctions:
+    """The functions by name, and by the ids of the registrations that name them.
+
+    Attributes:
+        pretokenization: the part of own functions that a script starts.
+    """
+
+    def __init__(self, commands: ShardCommands, models: ModelStore) -> None:
+        shard = ShardContext.of(commands)
+        stored = StoredReaders(shard)
+        readers = ShardReaders(shard, stored, models)
+        passages, portions = PassageReader(readers), Portions(commands)
+        answers = SentenceAnswers(shard, readers, passages, portions)
+        pipelines = PipelineRequests(readers, passages, portions)
+        reports = ReaderReports(readers)
+        postponed, indexer = PostponedWork(), Indexer(shard)
+        marks = PartitionMarks(shard, postponed)
+        texts = TextEvents(shard, indexer, postponed)
+        tokens = SentenceTokens(shard, readers, postponed)
+        audit = DocumentAudit(shard, indexer, marks=marks, postponed=postponed, texts=texts, tokens=tokens)
+        foreign = ForeignAnswers(shard, postponed)
+        sweeps = Sweeps(shard, readers, audit=audit, marks=marks, postponed=postponed, foreign_answers=foreign)
+        watch = ShardWatch(shard, readers, ReaderCopies(shard, stored, readers, models), marks, sweeps)
+        self.pretokenization = Pretokenization(shard, readers, indexer, tokens)
+        self._check_all = watch.check_all
+
+        async def on_partitions(_call: TriggerCall) -> str:
+            """The number of partitions, 0 if unknown, for clients while the key's shard is down."""
+            return str(await shard.partitions.count() or 0)
+
+        functions: tuple[OwnFunction, ...] = (
+            OwnKeyFunction(TEXT_KEYS, "index documents", texts.on_text, checks_all=True),
+            OwnKeyFunction(
+                LOOSE_SENTENCE_KEYS,
+                "delete answers of sentences without a document",
+                tokens.on_sentences,
+                checks_all=True,
+            ),
+            OwnKeyFunction(READER_KEYS, "load a new reader", watch.on_reader_file, checks_all=True),
+            OwnKeyFunction(
+                ANSWER_KEYS,
+                "read a sentence when its answer is missing",
+                answers.on_missing_answer,
+                events=("keymiss",),
+                commands=("get",),
+            ),
+            OwnTrigger(READ_TRIGGER, "read sentences", answers.on_read, cost_from=3),
+            OwnTrigger(READER_TRIGGER, "show the default reader", reports.on_reader),
+            OwnTrigger(PIPELINE_TRIGGER, "read given contexts", pipelines.on_pipeline),
+            OwnTrigger(SENTENCES_TRIGGER, "show the sentences of a document", partial(on_sentences, commands)),
+            OwnTrigger(MODELS_TRIGGER, "list the readers", reports.on_models),
+            OwnTrigger(PARTITIONS_TRIGGER, "report the number of partitions", on_partitions),
+        )
+        self.by_name: Mapping[str, OwnFunction] = {function.name: function for function in functions}
+        self._registered: dict[str, OwnFunction] = {}
+
+    def registered(self, registration_id: str) -> OwnFunction | None:
+        """The own function of a registration; None for a user's registration and an unknown one."""
+        return self._registered.get(registration_id)
+
+    def add(self, registration_id: str, name: str) -> None:
+        """Use the function of this name for jobs of a registration."""
+        self._registered[registration_id] = self.by_name[name]
+
+    def remove(self, registration_id: str) -> None:
+        """Forget a registration."""
+        self._registered.pop(registration_id, None)
+
+    def check_all(self) -> None:
+        """Check the whole shard: the functions have been registered, or events may have been missed."""
+        self._check_all()

@@ -1,0 +1,79 @@
+"""The model of a reader: it can be run until the reader releases it, even if its key is gone.
+
+A model's key may leave the shard with its slot. The worker's compiled model is still valid, so the reader keeps using
+it while a copy of the key is created. A model can also be compiled here before the shard has a slot for its key.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from qa_cluster.errors import ModelError
+from qa_cluster.gears.inference.model_store import ModelStore
+from qa_cluster.gears.inference.served import RunTimes, ServedModel
+from qa_cluster.gears.inference.tensors import Array
+
+_WITHOUT_KEY = itertools.count(-1, -1)  # references of models without a key; the module's own are positive
+
+
+class ReaderModel:
+    """The model with a reference (`QA.MODELREF`), or one without a key."""
+
+    def __init__(self, models: ModelStore, ref: int) -> None:
+        self.ref = ref
+        self._models = models
+        self._served: ServedModel | None = None
+
+    @classmethod
+    async def compiled(cls, models: ModelStore, blob: bytes) -> ReaderModel:
+        """Compile an ONNX file that is in no key of this shard."""
+        model = cls(models, next(_WITHOUT_KEY))
+        model._served = await models.compile(model.ref, "ONNX", "CPU", blob)
+        return model
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the model is in a key of this shard."""
+        return self.ref >= 0
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it is already compiled."""
+        return self._served is not None or self._models.ready(self.ref) is not None
+
+    async def load(self) -> ServedModel:
+        """The compiled model; it is compiled now unless it already is."""
+        if self._served is None:
+            self._served = self._models.ready(self.ref) or await self._models.get(self.ref)
+        return self._served
+
+    async def warm(self, shapes: Sequence[tuple[int, int]]) -> None:
+        """Compile it and run it once in each shape, rows x tokens, between the other work of its device.
+
+        It raises ModelError for a model that is not a token model.
+        """
+        model = await self.load()
+        if not model.is_token_model:
+            ports = (*model.compiled.inputs, *model.compiled.outputs)
+            found = ", ".join(f"{port.name} {port.dtype} {list(port.shape or ())}" for port in ports)
+            raise ModelError(
+                "the model cannot read batches of any size and length, export it with free dimensions: its inputs must "
+                f"be integers, and all its inputs and outputs [any, any], it has {found}".replace("None", "any")
+            )
+        await self._models.warm(model, shapes)
+
+    def same_as(self, ref: int) -> None:
+        """Use `ref` from now on, a key's reference to the same bytes, without compiling them again."""
+        self.release()
+        self.ref = ref
+
+    def release(self) -> None:
+        """Stop using it; a model without a key is dropped."""
+        if not self.has_key:
+            self._models.drop(self.ref)
+
+    async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
+        """Run the model in its device's queue; return the outputs, and how long they waited and were computed."""
+        served = await self.load()
+        return await self._models.devices.of(served.device).run_measured(served, inputs)

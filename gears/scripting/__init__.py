@@ -1,1 +1,0 @@
-"""What scripts use: the builder, the API, `redisAI`, and the one place where all of these find the worker's parts."""

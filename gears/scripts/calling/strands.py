@@ -1,0 +1,262 @@
+"""Strands: event loops without a thread. One runs the functions of one execution, each turn on a thread of a lane.
+
+A strand has a thread only while one of its callbacks runs; an execution whose record waits occupies none. Its callbacks
+run one after the other, so the code of a run needs no locks. It has what tasks, futures and timers need and nothing
+else: sockets and processes belong to the loop of the coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from .sections import Aborted, CodeSection
+from .threads import AGAIN_SECONDS, Call, FunctionThreads, Lane, TooManyCalls
+
+logger = logging.getLogger(__name__)
+MAX_TURN_SECONDS = 0.05
+
+
+class Strand(asyncio.AbstractEventLoop):
+    """The loop of one execution. `run` belongs to the worker's event loop, all else to any thread."""
+
+    def __init__(self, threads: FunctionThreads, lane: Lane, owner: str) -> None:
+        self._threads = threads
+        self._home = threads.loop
+        self._lane = lane
+        self._owner = owner
+        self._ready: deque[asyncio.Handle] = deque()
+        self._lock = threading.Lock()
+        self._scheduled = False
+        self._call: Call | None = None
+        self._work: Coroutine[Any, Any, Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._outcome: asyncio.Future[tuple[Any, BaseException | None]] | None = None
+        self._over: asyncio.Future[None] = self._home.create_future()
+
+    @classmethod
+    def of(cls, threads: FunctionThreads, lane: Lane, owner: str) -> Strand:
+        """A strand on the threads of a lane. (For type checkers the class is abstract: its own methods create it.)"""
+        return cls(threads, lane, owner)
+
+    # ---- For the worker's event loop ----
+
+    async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Do the work on threads, in the caller's context; if the caller is cancelled, the work is ended."""
+        try:
+            self._threads.check_room(self._lane)
+        except TooManyCalls:
+            work.close()
+            raise
+        self._work = work
+        self._outcome = self._home.create_future()
+        self.call_soon_threadsafe(self._begin, work, context=contextvars.copy_context())
+        try:
+            value, error = await self._outcome
+        except asyncio.CancelledError:
+            self._end(0.0)
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has a thread or waits for one."""
+        return self._scheduled
+
+    async def over(self) -> None:
+        """Return when the work has ended on its threads, too; after an abortion, that may be later."""
+        if self._outcome is not None:
+            await asyncio.shield(self._over)
+
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
+        self._task = self.create_task(_kept(work))
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        result = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+        self._home.call_soon_threadsafe(self._finish, result)
+
+    def _finish(self, result: tuple[Any, BaseException | None]) -> None:
+        if self._outcome is not None and not self._outcome.done():
+            self._outcome.set_result(result)
+        if not self._over.done():
+            self._over.set_result(None)
+        if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
+            self._work.close()  # ended before its first step: Python would warn that nobody has awaited it
+        # the history keeps executions, which must not keep alive what their functions worked on
+        self._work = self._task = self._call = None
+
+    def _end(self, waited: float) -> None:
+        """Interrupt what runs, and cancel the task where it waits, again and again until it has ended."""
+        if self._over.done():
+            return
+        call = self._call
+        if self._task is None and call is not None and self._threads.withdraw(call):
+            self._ready.clear()  # it has not begun
+            if self._work is not None:
+                self._work.close()
+            self._finish((None, asyncio.CancelledError()))
+            return
+        if call is not None:
+            self._threads.interrupt(call, waited)
+        self.call_soon_threadsafe(self._cancel)
+        self._home.call_later(AGAIN_SECONDS, self._end, waited + AGAIN_SECONDS)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    # ---- The turns ----
+
+    def _schedule(self) -> None:
+        """Ask for a thread; on the worker's event loop."""
+        self._call = self._threads.submit(self._lane, self._owner, self._turn)
+
+    def _turn(self, section: CodeSection) -> None:
+        """Run what is ready, on a function thread."""
+        asyncio._set_running_loop(self)
+        try:
+            self._run_ready(section)
+        finally:
+            asyncio._set_running_loop(None)
+
+    def _run_ready(self, section: CodeSection) -> None:
+        until = time.monotonic() + MAX_TURN_SECONDS
+        while True:
+            with self._lock:
+                if not self._ready:
+                    self._scheduled = False
+                    return
+                if time.monotonic() > until or section.interrupted:
+                    break
+                handle = self._ready.popleft()
+            try:
+                if not handle.cancelled():
+                    section.run(handle._context.run, handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except Aborted:
+                # it came when a task's turn had not begun or was over already: the task may wait for ever, so the
+                # work is given up; what else it has begun is cancelled
+                self._cancel()
+                self._home.call_soon_threadsafe(self._finish, (None, asyncio.CancelledError()))
+            except BaseException as error:  # of a task or callback that a function has made
+                logger.error("a function raised %s: ignored", type(error).__name__)
+            del handle
+        self._home.call_soon_threadsafe(self._schedule)
+
+    def _add(self, handle: asyncio.Handle) -> None:
+        with self._lock:
+            self._ready.append(handle)
+            if self._scheduled:
+                return
+            self._scheduled = True
+        if threading.current_thread() is threading.main_thread():
+            self._schedule()
+        else:
+            self._home.call_soon_threadsafe(self._schedule)
+
+    # ---- What asyncio's tasks and futures use ----
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback soon."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._add(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback after `delay` seconds."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback at a time of `time()`."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+
+        def due() -> None:
+            if not handle.cancelled():
+                self._add(handle)
+
+        self._home.call_soon_threadsafe(lambda: self._home.call_later(max(0.0, when - self.time()), due))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """asyncio's notice that a timer was cancelled: `due` looks."""
+
+    def time(self) -> float:
+        """The clock of `call_at`."""
+        return time.monotonic()
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this strand."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, context: contextvars.Context | None = None
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine on this strand."""
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Call a function on a thread of the pool of the worker's event loop."""
+        outcome: asyncio.Future[Any] = self.create_future()
+
+        def submit() -> None:
+            work = self._home.run_in_executor(executor, func, *args)
+            asyncio.ensure_future(work).add_done_callback(copy)
+
+        def copy(done: asyncio.Future[Any]) -> None:
+            self.call_soon_threadsafe(copied, done)
+
+        def copied(done: asyncio.Future[Any]) -> None:
+            if outcome.done():
+                return
+            if done.cancelled():
+                outcome.cancel()
+            elif (error := done.exception()) is not None:
+                outcome.set_exception(error)
+            else:
+                outcome.set_result(done.result())
+
+        self._home.call_soon_threadsafe(submit)
+        return outcome
+
+    def get_debug(self) -> bool:
+        """Never."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether a thread works for it."""
+        return self._scheduled
+
+    def is_closed(self) -> bool:
+        """Never."""
+        return False
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Report what a task of a function left behind as the worker's event loop does."""
+        self._home.call_exception_handler(context)
+
+
+async def _kept(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+    """The result and the error: a task would raise SystemExit through its loop."""
+    try:
+        return await work, None
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return None, error

@@ -1,0 +1,256 @@
+"""Atomic blocks: for a short lease the server serves this worker only.
+
+`QA.ATOMIC` is sent on the thread's link; from ``+GO`` on, commands and replies go over the control socket, until
+``END``. A block belongs to the thread that has entered it, and other threads wait for its end. A function that blocks
+inside it loses it when its lease ends: then the next thread may take its place. A coroutine must not wait inside a
+block, which `guarded` enforces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import select
+import socket
+import threading
+import time
+import types
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+import hiredis
+
+from ...shard.failures import GearsError
+from ...shard.link import Argument, BlockingLink, LinkPool, Reply, encode, raise_on_error
+from ..calling.sections import CodeSection, current_section, shielded
+
+logger = logging.getLogger(__name__)
+_MARGIN_SECONDS = 5.0
+_END_SECONDS = 0.5
+
+
+class AtomicEntry:
+    """One `with atomic():` of a function: the section whose code it is in, and the link that waits for its end."""
+
+    __slots__ = ("link", "section")
+
+    def __init__(self) -> None:
+        self.section = current_section()
+        self.link: BlockingLink | None = None
+
+
+class _Here(threading.local):
+    entry: AtomicEntry | None = None
+
+
+class AtomicBlock:
+    """The worker's atomic block: at most one at a time.
+
+    `ended` is called after each, by the thread that leaves it: until then nobody else reads the control socket.
+    """
+
+    def __init__(
+        self, control: socket.socket, links: LinkPool, lease_ms: int, ended: Callable[[], None] = lambda: None
+    ) -> None:
+        self._control = control
+        self._links = links
+        self._lease_ms = lease_ms
+        self._ended = ended
+        self._turn = threading.Condition()
+        self._holder: int | None = None
+        self._since = 0.0
+        self._granted = False
+        self._here = _Here()
+        self._reader = hiredis.Reader()
+
+    @property
+    def active(self) -> bool:
+        """Whether some thread uses the control socket."""
+        return self._holder is not None
+
+    def begin(self, entry: AtomicEntry) -> None:
+        """Wait until the server serves this worker only; `leave` ends the block.
+
+        Raises:
+            GearsError: the thread is inside a block, or the server grants none.
+        """
+        if self.entered_here:
+            raise GearsError("Already inside an atomic block")
+        with shielded():
+            self._take_turn()
+            try:
+                entry.link = self._begin()
+            except BaseException:
+                self._give_turn()
+                raise
+            self._since, self._granted = time.monotonic(), True
+            self._here.entry = entry
+
+    def _take_turn(self) -> None:
+        """Wait until no other thread has the block, or its lease has ended."""
+        with self._turn:
+            while self._holder is not None and (left := self._over_at() - time.monotonic()) > 0:
+                self._turn.wait(left)
+            self._holder, self._since, self._granted = threading.get_ident(), time.monotonic(), False
+
+    def _over_at(self) -> float:
+        return self._since + self._lease_ms / 1000 + (_END_SECONDS if self._granted else _MARGIN_SECONDS)
+
+    def drain(self) -> None:
+        """Drop what the control socket holds, unless a block reads it: answers that came after the end of theirs."""
+        with self._turn:
+            if self._holder is None:
+                self._control.recv(1 << 16, socket.MSG_DONTWAIT)
+
+    def _give_turn(self) -> None:
+        with self._turn:
+            if self._holder != threading.get_ident():
+                return
+            self._holder, self._granted = None, False
+            self._turn.notify()
+        self._ended()
+
+    def _begin(self) -> BlockingLink:
+        link = self._links.link()
+        link.owed = True  # until the block ends: a finalizer that runs a command before it is known gets another link
+        try:
+            link.send("QA.ATOMIC", self._lease_ms)
+            self._await_grant(link)
+        except BaseException:  # its reply is still to come, and must not be read as that of another command
+            link.close()
+            raise
+        return link
+
+    def _await_grant(self, link: BlockingLink) -> None:
+        watched: list[socket.socket | BlockingLink] = [self._control, link]
+        readable, _, _ = select.select(watched, [], [], self._lease_ms / 1000 + _MARGIN_SECONDS)
+        if self._control not in readable:
+            if link in readable:
+                raise_on_error(link.read())
+            raise GearsError("ERR the server did not grant an atomic block")
+        self._reader = hiredis.Reader()
+        while self._read() != b"GO":
+            # what comes before answers a command or the END of the last block, after its lease had ended
+            continue
+
+    @property
+    def entered_here(self) -> bool:
+        """Whether the calling thread is inside the block. Other threads' commands wait, on their own links."""
+        return self._here.entry is not None
+
+    def execute(self, *arguments: Argument) -> Reply:
+        """Run a command inside the block."""
+        return raise_on_error(self.execute_many([arguments])[0])
+
+    def execute_many(self, commands: list[tuple[Argument, ...]]) -> list[Reply]:
+        """Run commands inside the block; errors stay in the list as objects."""
+        replies = []
+        for command in commands:
+            if self._holder != threading.get_ident():
+                raise GearsError(f"ERR atomic block exceeded its lease of {self._lease_ms} ms")
+            with shielded():
+                self._control.sendall(encode(command))
+                replies.append(self._read())
+        return replies
+
+    def leave(self, entry: AtomicEntry) -> None:
+        """End the block that began with this entry, unless it has ended; also in a function that was interrupted.
+
+        Raises:
+            Aborted: the function was interrupted; the block has ended all the same.
+            GearsError: the lease had already ended.
+        """
+        with shielded(late=True):
+            if self._here.entry is entry:  # a finalizer may come late, when the thread is in the next block
+                self._end(entry)
+
+    def abandon(self, section: CodeSection) -> None:
+        """End the block that the code of `section` has left open, on its thread, when that code is over.
+
+        The exception of an interruption may have come just before the code could `leave` it.
+        """
+        entry = self._here.entry
+        if entry is not None and entry.section is section:
+            try:
+                self._end(entry)
+            except (GearsError, OSError) as error:  # its lease has ended, for one
+                logger.warning("the atomic block of a function that has ended: %s", error)
+
+    def _end(self, entry: AtomicEntry) -> None:
+        link = entry.link
+        try:
+            if link is None:
+                return
+            if self._holder == threading.get_ident() and not self._lease_ended(link):
+                self._control.sendall(encode(("END",)))
+            reply = link.read()
+            link.owed = False
+            raise_on_error(reply)
+        finally:
+            self._here.entry = None
+            self._give_turn()
+
+    @staticmethod
+    def _lease_ended(link: BlockingLink) -> bool:
+        """Whether the module has ended the block by itself: then the reply to `QA.ATOMIC` is there."""
+        return bool(select.select([link], [], [], 0)[0])
+
+    def _read(self) -> Reply:
+        reply = self._reader.gets()
+        while reply is False:
+            ready, _, _ = select.select([self._control], [], [], self._lease_ms / 1000 + _MARGIN_SECONDS)
+            data = self._control.recv(1 << 16) if ready else b""
+            if not data:
+                raise GearsError("ERR the server gave no reply inside the atomic block")
+            self._reader.feed(data)
+            reply = self._reader.gets()
+        return reply
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+@types.coroutine
+def guarded(
+    coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: CodeSection | None = None
+) -> Generator[Any, Any, Any]:
+    """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead.
+
+    Its code runs in `section`, if one is given, and has no block open when it is over.
+    """
+    run = section.run if section is not None else _call
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            try:
+                awaited = run(coroutine.send, value) if error is None else run(coroutine.throw, error)
+            except BaseException:
+                if section is not None:
+                    block.abandon(section)
+                raise
+        except StopIteration as stop:
+            return stop.value
+        value = error = None
+        if block.entered_here:
+            error = GearsError("await is not allow inside atomic block")
+            if isinstance(awaited, asyncio.Future):
+                awaited.cancel()
+            continue
+        try:
+            value = yield awaited
+        except BaseException as thrown:  # also a cancellation: the coroutine decides what to do
+            error = thrown
+
+
+@contextlib.contextmanager
+def atomic_block(block: AtomicBlock) -> Generator[None]:
+    """The context manager of a function's `with atomic():`."""
+    entry = AtomicEntry()
+    try:
+        block.begin(entry)
+        yield
+    finally:
+        block.leave(entry)

@@ -1,0 +1,264 @@
+"""Executions: the runs of pipelines, with their ids, states and results.
+
+The execution that a function belongs to is in the context variable `current`. It has the rights of the function's
+commands, and what the job needs from the function: the reply that replaces that of a hooked command.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Sequence
+from contextvars import ContextVar
+from typing import Any, Protocol, TypeVar
+
+from ...shard import replies
+from ...shard.failures import GearsError, error_line
+from ..calling.strands import Strand
+from ..calling.threads import Lane
+from .script_errors import error_text
+
+T = TypeVar("T")
+MAX_ERRORS = 1000
+MISSING = "execution plan does not exist"
+ABORTED = "execution was aborted"
+# the value of `Execution.step_future` while no step runs
+OUTSIDE = object()
+
+
+class Owner(Protocol):
+    """The session of a script, to which an execution belongs; this room needs only its id."""
+
+    id: str
+
+
+class Execution:
+    """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own.
+
+    Its functions run on threads of the `lane`; the functions of one `owner` take turns.
+    """
+
+    __slots__ = (
+        "_holds",
+        "_lock",
+        "_waiters",
+        "abort_reason",
+        "aborted",
+        "beats",
+        "can_override",
+        "errors",
+        "finished_at",
+        "first_failure",
+        "id",
+        "lane",
+        "overriding",
+        "owner",
+        "read_seconds",
+        "registered",
+        "results",
+        "session",
+        "shards_completed",
+        "shards_received",
+        "started_at",
+        "status",
+        "step_future",
+        "step_seconds",
+        "steps",
+        "strand",
+        "task",
+        "user",
+    )
+
+    def __init__(
+        self,
+        execution_id: str,
+        session: Owner | None,
+        *,
+        registered: bool = False,
+        can_override: bool = False,
+        user: str = "",
+        lane: Lane = Lane.RUNS,
+        owner: str = "",
+    ) -> None:
+        self.id = execution_id
+        self.session = session
+        self.registered = registered
+        self.can_override = can_override
+        self.user = user
+        self.lane = lane
+        self.owner = owner or execution_id
+        self.strand: Strand | None = None
+        self.status = "created"
+        self.started_at = time.perf_counter()
+        self.finished_at: float | None = None
+        self.results: list[Any] = []
+        self.errors: list[str] = []
+        self.first_failure: str | None = None
+        self.overriding: bytes | None = None
+        # (kind, name of the function) of each step: the history must not keep functions alive
+        self.steps: Sequence[tuple[str, str]] = ()
+        self.step_seconds: list[float] = []
+        self.read_seconds = 0.0
+        self.shards_received = 0
+        self.shards_completed = 0
+        self.aborted = False
+        self.abort_reason = ABORTED
+        # how often a function has reported that it still works on its record
+        self.beats = 0
+        self.task: asyncio.Task[Any] | None = None
+        # the future that the running step has made, or None if it has not; OUTSIDE between steps
+        self.step_future: object = OUTSIDE
+        self._holds = 0
+        self._lock = threading.Lock()
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def begin(self, steps: Sequence[tuple[str, str]]) -> None:
+        """Note that the run starts, with these steps: (kind, name of the function)."""
+        self.steps = steps
+        self.step_seconds = [0.0] * len(steps)
+        self.status = "running"
+
+    def fail(self, error: BaseException) -> None:
+        """Keep the error of a record or of the source."""
+        if self.first_failure is None:
+            self.first_failure = error_line(error)
+        self.add_error(error_text(error))
+
+    @property
+    def failure(self) -> str | None:
+        """The first error as one line, or None."""
+        if self.first_failure is not None or not self.errors:
+            return self.first_failure
+        return f"ERR {self.errors[0]}"
+
+    def add_error(self, text: str) -> None:
+        """Keep an error; only the first `MAX_ERRORS` are kept."""
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(text)
+
+    def override(self, value: object) -> None:
+        """Set the reply that replaces that of the hooked command."""
+        if not self.can_override:
+            raise GearsError("Can not get command ctx")
+        if self.overriding is not None:
+            raise GearsError("Can only override reply once")
+        self.overriding = replies.encode_reply(value)
+
+    def abort(self, reason: str = ABORTED) -> None:
+        """Stop the run if it has not finished; it then ends as aborted, with the reason as its error."""
+        if self.task is not None and not self.finished and not self.aborted:
+            self.aborted = True
+            self.abort_reason = reason
+            self.task.cancel()
+
+    def finish(self, status: str = "done") -> None:
+        """Note that the run has ended, and wake all that wait for it."""
+        self.status = status
+        self.finished_at = time.perf_counter()
+        self.task = None
+        self._wake()
+
+    def hold(self) -> None:
+        """Note that something outside the steps still works for this execution: a coroutine or a kept session."""
+        with self._lock:
+            self._holds += 1
+
+    def release(self) -> None:
+        """End one `hold`; on the worker's event loop only."""
+        with self._lock:
+            self._holds -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its steps have ended."""
+        return self.finished_at is not None
+
+    @property
+    def duration_ms(self) -> int:
+        """The time from start to end, or until now."""
+        return round(((self.finished_at or time.perf_counter()) - self.started_at) * 1000)
+
+    async def wait(self) -> None:
+        """Return when its steps have ended."""
+        while not self.finished:
+            await self._change()
+
+    async def over(self) -> None:
+        """Return when no thread works for it any more: after an abortion, that may be later than its end."""
+        if self.strand is not None:
+            await self.strand.over()
+
+    async def released(self) -> None:
+        """Return when nothing holds it any more."""
+        while self._holds > 0:
+            await self._change()
+
+    async def _change(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+
+current: ContextVar[Execution | None] = ContextVar("current_execution", default=None)
+
+
+async def as_worker(work: Awaitable[T]) -> T:
+    """Do work of the worker itself, which a function has requested: it belongs to no execution and has no user."""
+    token = current.set(None)
+    try:
+        return await work
+    finally:
+        current.reset(token)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+class IdSource:
+    """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
+
+    It begins at the time in microseconds, so that a new worker does not use ids that other shards and clients still
+    know from the one before, and grows by one. For a registration it first catches up with the time: ids of
+    registrations tell shards which of two versions of a session is the newer one.
+    """
+
+    def __init__(self, shard_id: str) -> None:
+        self._shard_id = shard_id
+        self._last = _now_us()
+        self._last_session = 0
+        self._lock = threading.Lock()
+
+    def next(self) -> str:
+        """A new id."""
+        return self._after(0)
+
+    def next_dated(self) -> str:
+        """A new id that is greater than those that other shards have given before (by their clocks)."""
+        return self._after(_now_us() - 1)
+
+    def next_session(self) -> str:
+        """A new id of a session; it has no place in the sequence of the others."""
+        with self._lock:
+            self._last_session = max(self._last_session + 1, _now_us())
+            return f"{self._shard_id}-s{self._last_session}"
+
+    def _after(self, least: int) -> str:
+        with self._lock:
+            self._last = max(self._last, least) + 1
+            return f"{self._shard_id}-{self._last}"
+
+    def skip_past(self, used: str) -> None:
+        """Never return `used` or an earlier id of this shard again."""
+        shard_id, _, number = used.rpartition("-")
+        if shard_id == self._shard_id and number.isdigit():
+            with self._lock:
+                self._last = max(self._last, int(number))

@@ -1,0 +1,36 @@
+"""The error of a record or script in the forms that clients of RedisGears read.
+
+The failure of a script is reported as the list of its traceback's lines (`traceback_text`).
+"""
+
+from __future__ import annotations
+
+import traceback
+
+from ...shard.failures import MAX_ERROR_TEXT, GearsError, shown_frames
+
+
+class FlatError(GearsError):
+    """An error of a function that is shown as its text only (`flat_error`)."""
+
+
+class ErrorStyle:
+    """Whether errors of records show their tracebacks: `PythonAttemptTraceback`."""
+
+    tracebacks = True
+
+
+def traceback_text(error: BaseException) -> str:
+    """The traceback as the repr of a list of lines, as clients of RedisGears read it back."""
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(shown_frames(error))]
+    lines += traceback.format_exception_only(type(error), error)
+    return repr(lines)[:MAX_ERROR_TEXT]
+
+
+def error_text(error: BaseException) -> str:
+    """The error of a record, as the results of a run show it."""
+    if isinstance(error, FlatError):
+        return str(error)[:MAX_ERROR_TEXT]
+    if ErrorStyle.tracebacks:
+        return traceback_text(error)
+    return f"Error type: {type(error)}, Value: {error}"[:MAX_ERROR_TEXT]

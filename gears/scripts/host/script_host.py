@@ -1,0 +1,129 @@
+"""The shard as functions of users see it: the caller's rights, atomic blocks, and the threads of functions.
+
+Functions reach the host through module-level calls, and a worker process serves one shard. So the host is also bound
+once at the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from ...shard.failures import GearsError
+from ...shard.forbidden import is_internal
+from ...shard.host import Host
+from ...shard.link import Argument, LinkPool, Reply
+from ...shard.loop_watch import LoopWatch
+from ...shard.shard import ShardInfo
+from ..calling.coroutines import CoroutineLoop
+from ..calling.threads import FunctionThreads
+from .atomic import AtomicBlock
+from .executions import IdSource, current
+
+# a caller may use the internal command only if its rights allow the public one
+_PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
+
+
+class ScriptHost(Host):
+    """The worker's host, with what functions of users need."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        info: ShardInfo,
+        links: LinkPool,
+        watch: LoopWatch,
+        *,
+        atomic: AtomicBlock,
+        threads: FunctionThreads,
+        coroutines: CoroutineLoop,
+    ) -> None:
+        super().__init__(loop, info, links, watch)
+        self.atomic = atomic
+        self.threads = threads
+        self.coroutines = coroutines
+        self.ids = IdSource(info.shard_id)
+
+    @property
+    def job_seconds(self) -> float:
+        """The time limit of a trigger that has no limit of its own."""
+        return self.info.number("qa.job-timeout-ms", 30000) / 1000
+
+    @property
+    def background_seconds(self) -> float:
+        """The time limit of work without a waiting client; 0: no limit."""
+        return self.info.number("qa.background-timeout-ms", 0) / 1000
+
+    def on_loop(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of the worker on its event loop, in the caller's context, and wait for the result."""
+        if threading.current_thread() is threading.main_thread():
+            return function(*arguments)
+        outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+        def call() -> None:
+            try:
+                outcome.set_result(function(*arguments))
+            except BaseException as error:
+                outcome.set_exception(error)
+
+        self.loop.call_soon_threadsafe(call)
+        return outcome.result()
+
+    def await_on_loop(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+        """Do work on the worker's event loop; the future can be awaited in the caller's coroutines."""
+        if threading.current_thread() is threading.main_thread():
+            return asyncio.ensure_future(work)
+        outcome = asyncio.run_coroutine_threadsafe(work, self.loop)
+        return asyncio.wrap_future(outcome, loop=self.coroutines.loop)
+
+    def execute(self, *arguments: Argument) -> Reply:
+        """Run a command with the rights of the current execution, and wait for the raw reply."""
+        return self.execute_own(*self._with_rights(arguments))
+
+    def execute_own(self, *arguments: Argument) -> Reply:
+        """Run a command with the worker's own rights, even in a function: for facts that the worker itself needs."""
+        if self.atomic.entered_here:
+            return self.atomic.execute(*arguments)
+        return super().execute_own(*arguments)
+
+    def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
+        """Run commands in one round trip; errors stay in the list as objects."""
+        packed = [self._with_rights(command) for command in commands]
+        if self.atomic.entered_here:
+            return self.atomic.execute_many(packed)
+        return super().execute_many(packed)
+
+    def execute_later(self, failed: Callable[[str], None], *arguments: Argument) -> None:
+        """As in `Host`; inside an atomic block it waits for the reply and raises an error."""
+        if self.atomic.entered_here:
+            self.execute(*arguments)
+        else:
+            super().execute_later(failed, *self._with_rights(arguments))
+
+    def _with_rights(self, arguments: tuple[Argument, ...]) -> tuple[Argument, ...]:
+        """The command with the rights of the current execution's user; internal commands keep the worker's."""
+        execution = current.get()
+        if execution is None or not execution.user:
+            return arguments
+        name, user = str(arguments[0]).upper(), execution.user.encode("utf-8", "surrogateescape")
+        if name in _PUBLIC_FORMS:
+            self.execute_own("QA.AS", user, _PUBLIC_FORMS[name], *arguments[1:], "META")
+        return arguments if is_internal(name) else ("QA.AS", user, *arguments)
+
+
+_bound: list[ScriptHost] = []
+
+
+def bind_host(host: ScriptHost) -> None:
+    """Make `current_host` return this host."""
+    _bound[:] = [host]
+
+
+def current_host() -> ScriptHost:
+    """The host of this process."""
+    if not _bound:
+        raise GearsError("ERR the gears interface works inside a shard worker only")
+    return _bound[0]

@@ -1,0 +1,170 @@
+"""The functions that scripts call: scripts import this module as `redisgears` or `rg`, and have its names as globals.
+
+Both spellings of RedisGears 1.2 exist, snake case (globals) and camel case (module). Everything works in functions,
+coroutines and `onRegistered` callbacks of a shard worker, and only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from ...shard.commands import ShardCommands
+from ...shard.failures import GearsError
+from ..host.atomic import atomic_block
+from ..host.executions import current
+from ..host.script_errors import FlatError
+from ..host.script_host import current_host
+from ..registrations.script_source import running_script
+from ..registrations.sessions import session_of
+from ..registrations.timers import check_timer
+from ..runs.futures import GearsFuture
+from ..runs.key_values import SCAN_COUNT
+from ..runs.sources import KeysOnlySource
+from .inside import ANSWERED_INSIDE, answer_inside
+from .runtime import current_runtime
+
+error = GearsError
+
+
+def _text(value: object) -> str:
+    return bytes(value).decode("utf-8", "replace") if isinstance(value, (bytes, bytearray, memoryview)) else str(value)
+
+
+def execute(command: str, *args: object) -> Any:
+    """Run a command on this shard. Replies are str (bytearray if not UTF-8), int, list or None.
+
+    The command has the worker's rights or, if the function is registered that way, those of the client that triggered
+    it. A key of another shard is an error: ``Operation not permitted``.
+
+    >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
+    'The first sentence.'
+    """
+    name = command.upper() if isinstance(command, str) else ""
+    if name in ANSWERED_INSIDE:
+        return answer_inside(name, [_text(value) for value in args])
+    return current_runtime().commands.execute(command, *args)
+
+
+def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
+    """Run several commands in one round trip; the first error is raised after all have run.
+
+    With `keep_errors`, no error is raised: an `error` takes the place of its command's reply.
+
+    >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
+    ['1', ['field', 'value']]
+    """
+    return current_runtime().commands.execute_many(commands, keep_errors=keep_errors)
+
+
+def execute_later(command: str, *args: object) -> None:
+    """Run a command on this shard without waiting for it; an error reply is only logged.
+
+    It runs before the client of the current job gets its answer.
+    """
+    current_runtime().commands.execute_later(command, *args)
+
+
+def log(message: object, level: str = "notice") -> None:
+    """Write a line to the server's log."""
+    ShardCommands.log(message, level)
+
+
+def hashtag() -> str:
+    """A constant string that hashes to the lowest slot of this shard.
+
+    Outside a cluster it is ``06S`` (slot 0).
+    """
+    return current_runtime().commands.hashtag()
+
+
+def override_reply(value: object) -> None:
+    """Answer the client whose command started this execution with `value` instead of the command's own reply."""
+    execution = current.get()
+    if execution is None:
+        raise GearsError("Can not get command ctx")
+    execution.override(value)
+
+
+def atomic() -> AbstractContextManager[None]:
+    """Make the server serve only this function until the block ends, for `qa.atomic-lease-ms` at most.
+
+    >>> with atomic():  # doctest: +SKIP
+    ...     execute("SET", "a", int(execute("GET", "a")) + 1)
+    """
+    return atomic_block(current_host().atomic)
+
+
+def is_in_atomic_block() -> bool:
+    """Whether the caller is inside `atomic()`."""
+    return current_host().atomic.entered_here
+
+
+def is_async_allow() -> bool:
+    """Whether steps may return coroutines and futures: always true in a worker."""
+    return True
+
+
+def gears_config_get(key: str, default: Any = None) -> Any:
+    """A setting of the module (`RG.CONFIGSET`), or `default`."""
+    value = config_get(key)
+    return default if value is None else value
+
+
+def config_get(key: str) -> str | None:
+    """A setting of the module (`RG.CONFIGSET`), or None."""
+    return current_runtime().commands.config_get(key)
+
+
+def flat_error(message: object) -> GearsError:
+    """An error that is shown as its text only, without a traceback."""
+    return FlatError(str(message))
+
+
+def register_time_event(seconds: float, f: Callable[[], Any], key: object = None) -> bool:
+    """Call `f` every `seconds` until the session is unregistered or replaced; return True.
+
+    The timer belongs to this worker: if a script starts it, it is on one shard and ends with the worker. To have it on
+    every shard, also after a restart, start it in `onRegistered`.
+    """
+    if key is not None:
+        raise GearsError(
+            "registerTE with a key is left out: start the timer in onRegistered, and keep its state in a key"
+        )
+    check_timer(seconds, f)
+    script = running_script()
+    if script is not None:
+        script.timers.append((seconds, f))
+        return True
+    execution = current.get()
+    session = session_of(execution)
+    if execution is None or session is None:
+        raise GearsError("registerTE can only be called by a script or a function of a session")
+    current_host().on_loop(current_runtime().timers.start, session, seconds, f, execution.id, execution.user)
+    return True
+
+
+def create_keys_only_reader(
+    pattern: str = "*",
+    count: int = SCAN_COUNT,
+    noScan: bool = False,
+    patternGenerator: Callable[[], tuple[str, bool]] | None = None,
+) -> Callable[[], AsyncIterator[Any]]:
+    """A generator function for a `PythonReader` that yields the names of the shard's keys."""
+
+    def read() -> AsyncIterator[Any]:
+        return KeysOnlySource(pattern, count, noScan, patternGenerator).records(current_host())
+
+    return read
+
+
+def shard_reader_callback() -> Iterator[str]:
+    """A generator function for a `PythonReader` that yields the shard's id."""
+    info = current_host().info
+    yield info.shard_id if info.cluster else "1"
+
+
+def gears_future() -> GearsFuture:
+    """An object that suspends the step that returns it."""
+    return GearsFuture()

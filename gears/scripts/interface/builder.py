@@ -1,0 +1,278 @@
+"""`GearsBuilder`: scripts describe a pipeline step by step, then run or register it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Self
+
+from ...shard.failures import GearsError
+from ..calling.threads import Lane
+from ..host.executions import Execution, current
+from ..registrations.script_source import running_script
+from ..registrations.sessions import MODES, RIGHTS, Registration, session_of
+from ..runs.plan import ExecutionPlan, Step, StepKind
+from .runtime import Runtime, current_runtime
+from .source_options import SOURCE_NAMES, checked_function, registered_source, run_source
+
+NO_SYNC = (
+    "mode 'sync' is left out: use mode='async_local', with commands=['get'] and eventTypes=['keymiss'] where a client "
+    "waits for the function"
+)
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int):
+        raise GearsError("argument must be a number")
+    return value
+
+
+def _identity(value: Any) -> Any:
+    return value
+
+
+def _append(records: list[Any] | None, record: Any) -> list[Any]:
+    records = records if records is not None else []
+    records.append(record)
+    return records
+
+
+def _add_to_set(records: set[Any], record: Any) -> set[Any]:
+    records.add(record)
+    return records
+
+
+def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, whose calls with too few or too many arguments fail with the words of RedisGears."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def checked(*arguments: Any, **named: Any) -> Any:
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as error:
+            told = f"wrong number of args: wrong number of arguments for {method.__name__}: {error}"
+            raise GearsError(told) from None
+        return method(*arguments, **named)
+
+    return checked
+
+
+def _with_checked_arity(builder: type[GearsBuilder]) -> type[GearsBuilder]:
+    for name, method in list(vars(builder).items()):
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
+            setattr(builder, name, _checks_arity(method))
+    return builder
+
+
+@_with_checked_arity
+class GearsBuilder:
+    """A pipeline under construction; every operation returns the builder itself.
+
+    >>> GearsBuilder("KeysReader").map(lambda record: record["key"]).run("sentence:*")  # doctest: +SKIP
+    """
+
+    def __init__(self, reader: str = "KeysReader", defaultArg: Any = "*", desc: str | None = None) -> None:
+        if reader not in SOURCE_NAMES:
+            raise GearsError(f"reader does not exists: {reader!r}")
+        self._source_name = reader
+        self._default = defaultArg
+        self._description = desc or ""
+        self._steps: list[Step] = []
+
+    def _add(self, kind: StepKind, function: Any = None, **options: Any) -> Self:
+        self._steps.append(Step(kind, checked_function(function) if function is not None else None, **options))
+        return self
+
+    def map(self, f: Callable[[Any], Any]) -> Self:
+        """Replace each record by `f(record)`."""
+        return self._add(StepKind.MAP, checked_function(f))
+
+    def filter(self, f: Callable[[Any], Any]) -> Self:
+        """Keep the records for which `f(record)` is true."""
+        return self._add(StepKind.FILTER, checked_function(f))
+
+    def flatmap(self, f: Callable[[Any], Any]) -> Self:
+        """Replace each record by the items of the list `f(record)`."""
+        return self._add(StepKind.FLATMAP, checked_function(f))
+
+    def foreach(self, f: Callable[[Any], Any]) -> Self:
+        """Call `f(record)` and keep the record."""
+        return self._add(StepKind.FOREACH, checked_function(f))
+
+    def accumulate(self, f: Callable[[Any, Any], Any]) -> Self:
+        """Reduce each shard's records to one: `f(accumulator, record)`; the first accumulator is None."""
+        return self._add(StepKind.ACCUMULATE, checked_function(f))
+
+    def limit(self, length: int, start: int = 0) -> Self:
+        """Keep `length` records after the first `start`, over all shards."""
+        length, start = _number(length), _number(start)
+        self._add(StepKind.LIMIT, length=start + length)
+        self.collect()
+        return self._add(StepKind.LIMIT, start=start, length=length)
+
+    def collect(self) -> Self:
+        """Move all records to the shard where the run started."""
+        return self._add(StepKind.COLLECT)
+
+    def repartition(self, f: Callable[[Any], Any]) -> Self:
+        """Move each record to the shard that owns the slot of the key `f(record)`."""
+        return self._add(StepKind.REPARTITION, key=checked_function(f))
+
+    def localgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
+        """Reduce the records of each key on each shard: `reducer(key, accumulator, record)`."""
+        return self._add(StepKind.GROUP, checked_function(reducer), key=checked_function(extractor))
+
+    def groupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, Any, Any], Any]) -> Self:
+        """Reduce the records of each key over all shards."""
+        return self.repartition(extractor).localgroupby(extractor, reducer)
+
+    def batchgroupby(self, extractor: Callable[[Any], Any], reducer: Callable[[Any, list[Any]], Any]) -> Self:
+        """Reduce the list of all records of each key: `reducer(key, records)`."""
+        reducer = checked_function(reducer)
+        if asyncio.iscoroutinefunction(reducer):
+            raise GearsError("coroutine are not allow on reduce")
+
+        def reduce(group: dict[str, Any]) -> dict[str, Any]:
+            value = reducer(group["key"], group["value"])
+            if asyncio.iscoroutine(value):
+                value.close()
+                raise GearsError("coroutine are not allow on reduce")
+            return {"key": group["key"], "value": value}
+
+        return self.groupby(extractor, lambda _key, records, record: _append(records, record)).map(reduce)
+
+    def aggregate(self, zero: Any, seqOp: Callable[[Any, Any], Any], combOp: Callable[[Any, Any], Any]) -> Self:
+        """Reduce on each shard with `seqOp(accumulator, record)`, then over the shards with `combOp`."""
+        seq, comb = checked_function(seqOp), checked_function(combOp)
+        self.accumulate(lambda acc, record: seq(acc or copy.deepcopy(zero), record))
+        self.collect()
+        return self.accumulate(lambda acc, record: comb(acc or copy.deepcopy(zero), record))
+
+    def aggregateby(
+        self,
+        extractor: Callable[[Any], Any],
+        zero: Any,
+        seqOp: Callable[[Any, Any, Any], Any],
+        combOp: Callable[[Any, Any, Any], Any],
+    ) -> Self:
+        """Like `aggregate` for the records of each key; both functions get the key first."""
+        seq, comb = checked_function(seqOp), checked_function(combOp)
+        self.localgroupby(extractor, lambda key, acc, record: seq(key, acc or copy.deepcopy(zero), record))
+        return self.groupby(
+            lambda group: group["key"], lambda key, acc, group: comb(key, acc or copy.deepcopy(zero), group["value"])
+        )
+
+    def count(self) -> Self:
+        """Replace all records by their number."""
+        return self.aggregate(0, lambda acc, _record: acc + 1, lambda acc, part: acc + part)
+
+    def countby(self, extractor: Callable[[Any], Any] = _identity) -> Self:
+        """Replace the records of each key by their number."""
+        return self.aggregateby(extractor, 0, lambda _key, acc, _record: acc + 1, lambda _key, acc, part: acc + part)
+
+    def sort(self, reverse: bool = True) -> Self:
+        """Sort all records, on the shard where the run started.
+
+        As in RedisGears, the order is ascending unless `reverse` is False.
+        """
+        self.aggregate([], _append, lambda acc, part: acc + part)
+        return self.flatmap(lambda records: sorted(records, reverse=not reverse))
+
+    def distinct(self) -> Self:
+        """Keep each distinct record once."""
+        self.aggregate(set(), _add_to_set, lambda acc, part: acc | part)
+        return self.flatmap(list)
+
+    def avg(self, extractor: Callable[[Any], Any] = _identity) -> Self:
+        """Replace all records by the mean of `extractor(record)`."""
+        value = checked_function(extractor)
+        self.aggregate(
+            (0, 0),
+            lambda acc, record: (acc[0] + value(record), acc[1] + 1),
+            lambda acc, part: (acc[0] + part[0], acc[1] + part[1]),
+        )
+        return self.map(lambda total: total[0] / total[1])
+
+    def run(
+        self,
+        arg: Any = None,
+        convertToStr: bool = True,
+        collect: bool = True,
+        mode: str = "async",
+        **options: Any,
+    ) -> asyncio.Future[list[list[Any]]] | None:
+        """Run the pipeline: a script's after its end, a function's at once, returning a future of [results, errors]."""
+        if mode not in ("async", "async_local"):
+            raise GearsError(f"unknown mode of run: {mode!r}, must be async or async_local")
+        source = run_source(self._source_name, self._default if arg is None else arg, options)
+        plan = ExecutionPlan(source, self._finished_steps(convertToStr, collect), mode, self._description)
+        script = running_script()
+        if script is not None:
+            if not script.restoring:
+                script.request_run(plan)
+            return None
+        caller = current.get()
+        runtime = current_runtime()
+        user = caller.user if caller is not None else ""
+        if asyncio._get_running_loop() is None:
+            raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
+        lane = caller.lane if caller is not None else Lane.BACKGROUND
+        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user, lane=lane)
+        return runtime.host.await_on_loop(_results(runtime, plan, execution))
+
+    def register(
+        self,
+        arg: Any = None,
+        convertToStr: bool = True,
+        collect: bool = True,
+        mode: str = "async",
+        onRegistered: Callable[[], Any] | None = None,
+        **options: Any,
+    ) -> str:
+        """Run the pipeline whenever the reader's event happens; return the registration's id.
+
+        Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or those
+        of the worker with ``rights="owner"``. All other functions have the worker's rights.
+        """
+        if mode == "sync":
+            raise GearsError(NO_SYNC)
+        if mode not in MODES:
+            raise GearsError(f"unknown mode of register: {mode!r}, must be one of {', '.join(MODES)}")
+        if options.get("rights", "caller") not in RIGHTS:
+            raise GearsError(f"unknown rights: {options['rights']!r}, must be one of {', '.join(RIGHTS)}")
+        if onRegistered is not None:
+            checked_function(onRegistered)
+        source = registered_source(self._source_name, self._default if arg is None else arg, options)
+        runtime = current_runtime()
+        steps = self._finished_steps(convertToStr, collect and mode == "async")
+        rights = options.get("rights", "caller") if self._source_name == "CommandReader" else "owner"
+        registration = Registration(
+            runtime.host.ids.next_dated(), source, steps, mode, self._description, onRegistered, rights
+        )
+        script = running_script()
+        if script is not None:
+            script.session.registrations[registration.id] = registration
+            return registration.id
+        session = session_of(current.get())
+        if session is None:
+            raise GearsError("register can only be called by a script or a function of a session")
+        runtime.host.on_loop(runtime.registrar.extend, session, registration)
+        return registration.id
+
+    def _finished_steps(self, convert: bool, collect: bool) -> tuple[Step, ...]:
+        steps = list(self._steps)
+        if convert:
+            steps.append(Step(StepKind.MAP, str))
+        if collect:
+            steps.append(Step(StepKind.COLLECT))
+        return tuple(steps)
+
+
+async def _results(runtime: Runtime, plan: ExecutionPlan, execution: Execution) -> list[list[Any]]:
+    runtime.history.add(execution)
+    await runtime.distributor.start(plan, execution)
+    return [execution.results, execution.errors]

@@ -1,0 +1,184 @@
+"""Answers the `RG.*` commands about executions and sessions, whose state is in the worker.
+
+Each shard that takes part in an execution knows its own part only: `RG.GETEXECUTION`, `RG.DROPEXECUTION` and
+`RG.ABORTEXECUTION` therefore go to all shards, over the bus.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from qa_cluster.errors import ClusterError
+
+from ...shard import replies
+from ...shard.failures import GearsError
+from ...shard.peers import RESEND_SOON_SECONDS
+from ..host.executions import MISSING, Execution
+from ..registrations.session_dump import SessionDump
+from ..runs.history import MISSING_EXECUTION
+from .runtime import Runtime
+
+logger = logging.getLogger(__name__)
+ASK_SECONDS = 2.0
+PLAN, DROP, ABORT = "execution plan?", "drop execution", "abort execution"
+_ORDERS = {"RG.DROPEXECUTION": DROP, "RG.ABORTEXECUTION": ABORT}
+
+
+async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    """Carry out a `command` job; return the reply."""
+    handler = _COMMANDS.get(name)
+    if handler is None:
+        raise GearsError(f"ERR the worker does not know the command {name}")
+    return await handler(runtime, name, arguments)
+
+
+async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    """Carry out a command without waiting for other shards: these only get the order to drop or abort their part."""
+    execution_id = _argument(name, arguments) if name in _ORDERS else ""
+    if name == "RG.GETEXECUTION" and len(arguments) == 1:
+        arguments = [*arguments, "SHARD"]
+    if name not in _ORDERS:
+        return await run_command(runtime, name, arguments)
+    kind = _ORDERS[name]
+    known = _carry_out(runtime, kind, execution_id)
+    for node in _others(runtime):
+        runtime.peers.send(node, kind, execution_id)
+    # another shard may know it: this one cannot wait to hear of that
+    if not known and not _others(runtime):
+        raise GearsError(f"ERR {MISSING_EXECUTION}")
+    return replies.OK
+
+
+def answer_about_executions(runtime: Runtime) -> None:
+    """Set the handlers that answer the other shards' workers."""
+    runtime.peers.on(PLAN, lambda _, execution_id: _own_plan(runtime, execution_id))
+    runtime.peers.on(DROP, lambda _, execution_id: _carry_out(runtime, DROP, execution_id))
+    runtime.peers.on(ABORT, lambda _, execution_id: _carry_out(runtime, ABORT, execution_id))
+
+
+def _carry_out(runtime: Runtime, kind: str, execution_id: str) -> bool:
+    history = runtime.history
+    return history.drop(execution_id) if kind == DROP else history.abort(execution_id)
+
+
+def _argument(name: str, arguments: list[str]) -> str:
+    if not arguments:
+        raise GearsError(f"ERR wrong number of arguments for '{name.lower()}' command")
+    return arguments[0]
+
+
+def _execution(runtime: Runtime, name: str, arguments: list[str]) -> Execution:
+    execution = runtime.history.get(_argument(name, arguments))
+    if execution is None:
+        raise GearsError(f"ERR {MISSING}")
+    return execution
+
+
+async def _get_results(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    execution = _execution(runtime, name, arguments)
+    if name == "RG.GETRESULTSBLOCKING":
+        await execution.wait()
+    if not execution.finished:
+        raise GearsError("ERR execution is still running")
+    return replies.encode_results(execution.results, execution.errors)
+
+
+def _own_plan(runtime: Runtime, execution_id: str) -> list[Any] | None:
+    """This shard's part of an execution as `RG.GETEXECUTION` shows it; None when this shard does not know it."""
+    execution = runtime.history.get(execution_id)
+    if execution is None:
+        return None
+    steps = [
+        ["type", kind, "duration", round(seconds * 1000), "name", function, "arg", ""]
+        for (kind, function), seconds in zip(execution.steps, execution.step_seconds, strict=True)
+    ]
+    return [
+        *("status", execution.status),
+        *("shards_received", execution.shards_received),
+        *("shards_completed", execution.shards_completed),
+        *("results", len(execution.results)),
+        *("errors", list(execution.errors)),
+        *("total_duration", execution.duration_ms),
+        *("read_duration", round(execution.read_seconds * 1000)),
+        *("steps", steps),
+    ]
+
+
+async def _get_execution(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    execution_id = _argument(name, arguments)
+    where = arguments[1].upper() if len(arguments) > 1 else "CLUSTER"
+    if where not in ("SHARD", "CLUSTER") or len(arguments) > 2:
+        raise GearsError(f"ERR unknown argument of RG.GETEXECUTION: {arguments[-1]}, expected SHARD or CLUSTER")
+    plans = {runtime.host.info.shard_id: _own_plan(runtime, execution_id)}
+    if where == "CLUSTER":
+        plans.update(await _ask_others(runtime, PLAN, execution_id))
+    known = {shard_id: plan for shard_id, plan in plans.items() if plan is not None}
+    if not known:
+        raise GearsError(f"ERR {MISSING}")
+    return replies.encode_data([["shard_id", shard_id, "execution_plan", plan] for shard_id, plan in known.items()])
+
+
+def _others(runtime: Runtime) -> list[str]:
+    try:
+        return runtime.peers.others()
+    except ClusterError as error:  # a cluster without slots yet
+        logger.info("the other shards cannot be asked about an execution: %s", error)
+        return []
+
+
+async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
+    """The answers of the other shards; a refusal is raised, and a shard that does not answer is left out."""
+    nodes = _others(runtime)
+    answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
+    for node in nodes:
+        if node not in answers:
+            logger.warning("shard %s did not answer within %g s about execution %s", node, ASK_SECONDS, execution_id)
+    for answer in answers.values():
+        if answer.refusal is not None:
+            raise GearsError(answer.refusal)
+    return {node: answer.value for node, answer in answers.items()}
+
+
+async def _dump_executions(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    return replies.encode_data(
+        [
+            ["executionId", execution.id, "status", execution.status, "registered", int(execution.registered)]
+            for execution in runtime.history.all()
+        ]
+    )
+
+
+async def _order(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    execution_id, kind = _argument(name, arguments), _ORDERS[name]
+    known = _carry_out(runtime, kind, execution_id)
+    answers = await _ask_others(runtime, kind, execution_id)
+    # a shard that gets the request twice answers the second time that it does not know the execution
+    if not known and not any(answers.values()):
+        raise GearsError(f"ERR {MISSING_EXECUTION}")
+    return replies.OK
+
+
+async def _dump_sessions(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    return replies.encode_data(_sessions(runtime).dump(arguments))
+
+
+async def _dump_requirements(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
+    return replies.encode_data(_sessions(runtime).requirements())
+
+
+def _sessions(runtime: Runtime) -> SessionDump:
+    return SessionDump(runtime.host, runtime.sessions, runtime.history, runtime.timers)
+
+
+_COMMANDS: dict[str, Callable[[Runtime, str, list[str]], Awaitable[bytes]]] = {
+    "RG.GETRESULTS": _get_results,
+    "RG.GETRESULTSBLOCKING": _get_results,
+    "RG.GETEXECUTION": _get_execution,
+    "RG.DUMPEXECUTIONS": _dump_executions,
+    "RG.DROPEXECUTION": _order,
+    "RG.ABORTEXECUTION": _order,
+    "RG.PYDUMPSESSIONS": _dump_sessions,
+    "RG.PYDUMPREQS": _dump_requirements,
+}

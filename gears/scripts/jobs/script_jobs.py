@@ -1,0 +1,149 @@
+"""The jobs of users' scripts and functions, as handlers in the worker's table of jobs."""
+
+from __future__ import annotations
+
+from ...process.jobs import Capacity, Job, JobResult, JobTable
+from ...shard import replies
+from ...shard.failures import GearsError
+from ...shard.replies import decode_reply
+from ..calling.threads import Lane
+from ..host.executions import Execution
+from ..interface.commands import run_command
+from ..interface.runtime import Runtime
+from ..registrations.sessions import Registration, ScriptSession
+from ..runs.plan import ExecutionPlan
+from ..runs.sources import CommandSource, KeysSource, OneRecord
+from . import graph_jobs
+from .in_order import InOrder
+from .pyexecute import ScriptFailed, ScriptRequest, run_script
+
+
+class ScriptJobs:
+    """The handlers."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._in_order = InOrder()
+
+    def add_to(self, table: JobTable) -> None:
+        """Add the handlers to the table."""
+        runtime = self._runtime
+        table.add("script", self._script, lambda _: Capacity.FUNCTIONS)
+        table.add("trigger", self._trigger, self._capacity)
+        table.add("event", self._event, self._capacity)
+        table.add("onregistered", self._on_registered)
+        table.add("command", self._command)
+        table.add("script.load", lambda job: graph_jobs.load_script(runtime.torch_scripts, job.arguments))
+        table.add("dag.run", lambda job: graph_jobs.run_dag(runtime.models, runtime.torch_scripts, job.arguments))
+        table.on_notification("model.drop", lambda job: self._drop_script(int(job.arguments[0])))
+        table.on_notification("unregister", lambda job: runtime.registrar.installed.unregister(job.registration))
+        table.on_notification("stream", lambda job: runtime.streams.notice(job.registration, job.arguments[1]))
+        table.on_notification(
+            "pause", lambda job: runtime.streams.pause(job.registration, job.arguments[1] in (1, b"1"))
+        )
+        table.on_notification("promoted", lambda _: runtime.registrar.installed.promoted())
+
+    def _drop_script(self, ref: int) -> None:
+        self._runtime.torch_scripts.drop(ref)
+        self._runtime.model_keys.drop(ref)
+
+    def _capacity(self, job: Job) -> Capacity:
+        try:
+            self._runtime.sessions.registration(job.registration)
+        except GearsError:  # the job ends at once
+            return Capacity.OWN
+        return Capacity.FUNCTIONS if job.has_client else Capacity.BACKGROUND
+
+    async def _script(self, job: Job) -> JobResult:
+        try:
+            return ("OK", await run_script(self._runtime, ScriptRequest.parse(job.arguments)))
+        except ScriptFailed as error:
+            return ("ERR", str(error))
+
+    def _registration(self, job: Job) -> tuple[ScriptSession, Registration]:
+        try:
+            return self._runtime.sessions.registration(job.registration)
+        except GearsError as error:
+            # The module had it when the job came: a newer version has just replaced it, or this worker is new.
+            raise GearsError(f"TRYAGAIN the registration {job.registration} is being replaced or loaded") from error
+
+    async def _run(
+        self,
+        registration: Registration,
+        plan: ExecutionPlan,
+        execution: Execution,
+        records: OneRecord | None = None,
+    ) -> None:
+        await self._runtime.on_registered.returned(registration.id)
+        self._runtime.history.add_registered(registration.id, execution)
+        await self._runtime.distributor.run(plan, execution, records, registration.id)
+
+    async def _trigger(self, job: Job) -> JobResult:
+        session, registration = self._registration(job)
+        if registration.own:
+            return _missing_function(registration)
+        caller = job.arguments[1].decode("utf-8", "surrogateescape")
+        user = caller if registration.rights == "caller" else ""
+        execution = Execution(
+            self._runtime.host.ids.next(),
+            session,
+            registered=True,
+            user=user,
+            lane=Lane.CLIENTS,
+            owner=registration.id,
+        )
+        plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
+        run = self._run(registration, plan, execution)
+        if isinstance(registration.source, CommandSource) and registration.source.inorder:
+            await self._in_order.run(registration.id, execution, run)
+        else:
+            await run
+        if execution.failure is not None:
+            return ("ERR", execution.failure)
+        return ("OK", replies.encode_reply(execution.results))
+
+    async def _event(self, job: Job) -> JobResult:
+        session, registration = self._registration(job)
+        if registration.own:
+            return _missing_function(registration)
+        _, event, key, has_client = job.arguments
+        if not isinstance(registration.source, KeysSource):
+            return ("ERR", f"ERR registration {registration.id} takes no key events")
+        record = registration.source.event_record(self._runtime.host, key, event.decode())
+        if record is None:
+            return ("SKIP",)
+        awaited = has_client in (1, b"1")
+        execution = Execution(
+            self._runtime.host.ids.next(),
+            session,
+            registered=True,
+            can_override=awaited,
+            lane=Lane.CLIENTS if awaited else Lane.BACKGROUND,
+            owner=registration.id,
+        )
+        run = self._run(registration, registration.plan(), execution, OneRecord(record))
+        if awaited:
+            await run
+        else:
+            await self._in_order.run((registration.id, key), execution, run)
+        if execution.can_override:
+            # coroutines of the execution may still answer the client
+            await execution.released()
+        if execution.overriding is not None:
+            return ("OVERRIDE", execution.overriding)
+        if execution.failure is not None:
+            return ("ERR", execution.failure)
+        return ("OK",)
+
+    async def _on_registered(self, job: Job) -> JobResult:
+        self._runtime.registrar.installed.repair(job.registration)
+        return ("OK",)
+
+    async def _command(self, job: Job) -> JobResult:
+        name, *arguments = (argument.decode("utf-8", "replace") for argument in job.arguments)
+        return ("OK", await run_command(self._runtime, name.upper(), arguments))
+
+
+def _missing_function(registration: Registration) -> JobResult:
+    """The result for a stored registration of an own function that this version of qa-cluster does not have."""
+    return ("ERR", f"ERR this version of qa-cluster has no function {registration.own}: run `qa-cluster up`")

@@ -1,0 +1,58 @@
+"""What scripts may start of qa-cluster's own functions: their registration, and pre-tokenization on all shards."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from ..shard.failures import GearsError
+from .host.executions import as_worker
+from .interface.builder import GearsBuilder
+from .interface.runtime import current_runtime
+from .registrations.script_source import running_script
+from .registrations.sessions import own_registration
+
+
+def register_all() -> None:
+    """Register every own function on every shard; the script of the session `qa-functions` only calls this.
+
+    Registering again, with ``UPGRADE``, replaces the registrations and changes nothing else.
+    """
+    script, runtime = running_script(), current_runtime()
+    if script is None:
+        raise GearsError("register_all can only be called by a script")
+    for function in runtime.functions.by_name.values():
+        registration = own_registration(runtime.host.ids.next_dated(), function)
+        script.session.registrations[registration.id] = registration
+
+
+def pretokenize(*, force: bool = False, collection: str = "") -> None:
+    """Pre-tokenize on all shards; the result of each is a JSON object with its final progress.
+
+    Without `force`, documents that the current reader's tokenizer has already tokenized are skipped. With a
+    `collection`, other collections are left out.
+    """
+    _on_all_shards(partial(_run, force=force, collection=collection))
+
+
+def start_pretokenizing(*, force: bool = False, collection: str = "") -> None:
+    """The same in the background: it returns at once, and `progress:{h}` shows the progress."""
+    _on_all_shards(partial(_start, force=force, collection=collection))
+
+
+def _on_all_shards(function: Callable[[str], Awaitable[str]]) -> None:
+    GearsBuilder("ShardsIDReader").map(function).run(convertToStr=False)
+
+
+async def _run(shard_id: str, *, force: bool, collection: str) -> str:
+    runtime = current_runtime()
+    work = runtime.functions.pretokenization.run(shard_id, force=force, collection=collection)
+    done: str = await runtime.host.await_on_loop(as_worker(work))
+    return done
+
+
+async def _start(shard_id: str, *, force: bool, collection: str) -> str:
+    runtime = current_runtime()
+    work = runtime.functions.pretokenization.start(shard_id, force=force, collection=collection)
+    started: str = await runtime.host.await_on_loop(as_worker(work))
+    return started

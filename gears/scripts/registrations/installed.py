@@ -1,0 +1,231 @@
+"""The registrations of this shard: in its module, and in its worker with the functions.
+
+When a new version of a session replaces an old one, the old one is kept until the new one is used. If the new version
+is withdrawn, the old one is restored with the globals of its functions. `onRegistered` runs on every shard, also after
+a restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...functions.own_functions import OwnFunctions
+from ...shard.failures import GearsError, error_line
+from ..host.script_host import ScriptHost
+from ..runs.history import ExecutionHistory
+from .on_registered import OnRegisteredCalls
+from .script_source import forget_source
+from .sessions import Registration, ScriptSession, SessionRegistry
+from .stored_sessions import Change, StoredSession, with_ids
+from .streams import Streams
+from .timers import Timers
+
+logger = logging.getLogger(__name__)
+
+
+class Installed:
+    """Installs and removes sessions; a script source that is run again gets `names` as its globals."""
+
+    def __init__(
+        self,
+        host: ScriptHost,
+        *,
+        functions: OwnFunctions,
+        sessions: SessionRegistry,
+        history: ExecutionHistory,
+        streams: Streams,
+        timers: Timers,
+        on_registered: OnRegisteredCalls,
+        names: Mapping[str, Any],
+    ) -> None:
+        self._host = host
+        self._functions = functions
+        self._sessions = sessions
+        self._history = history
+        self._streams = streams
+        self._timers = timers
+        self._on_registered = on_registered
+        self._names = names
+        self._payloads: dict[str, StoredSession] = {}
+        # by session, the version before the one that is being published
+        self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
+
+    def session(self, session_id: str) -> ScriptSession | None:
+        """A session with its functions."""
+        return self._sessions.get(session_id)
+
+    def stored(self, session_id: str) -> StoredSession | None:
+        """A session in the form in which other shards get it."""
+        return self._payloads.get(session_id)
+
+    def install(self, change: Change, live: ScriptSession | None = None) -> list[str]:
+        """Carry out a change and return the ids of the registrations that it drops.
+
+        `live` is the session itself if its script has just run on this shard.
+        """
+        removed: list[str] = []
+        if change.removed is not None:
+            self._host.execute("QA.REGISTER", change.removed, "", "", "", 0)
+            self._keep_previous(change.removed)
+            self._payloads.pop(change.removed, None)
+            removed += self._sessions.remove(change.removed)
+        if change.stored is not None:
+            self._register(change.stored, removed, live)
+        for registration_id in removed:
+            self._forget(registration_id)
+        return removed
+
+    def _register(self, stored: StoredSession, removed: list[str], live: ScriptSession | None) -> None:
+        # restored even if `live` is given, as a check: the stored session must be loadable after a restart
+        restored = stored.restore(self._names)
+        known = self._known_as(stored)
+        session = known or live or restored
+        while not self._is_registered(session, stored):
+            gone = {name.decode() for name in self._host.execute("QA.UNREGISTERED", *session.registrations)}
+            left = {name: registration for name, registration in session.registrations.items() if name not in gone}
+            if not left:
+                return  # this version has no registration left; the session under its name here is another version
+            session = replace(session, registrations=left)
+            stored = stored.only(session)
+        if known is None:
+            self._keep_previous(stored.id)
+        if session.registrations:
+            self._payloads[stored.id] = stored
+            removed += self._adopt(session)
+        else:
+            self._payloads.pop(stored.id, None)
+            removed += self._sessions.remove(stored.id)
+        for registration in session.registrations.values() if known is not None else ():
+            self._streams.start(session, registration)
+
+    def _adopt(self, session: ScriptSession) -> list[str]:
+        """Use a session for jobs; return the ids of the registrations that are gone."""
+        for registration in session.registrations.values():
+            if registration.own in self._functions.by_name:
+                self._functions.add(registration.id, registration.own)
+            elif registration.own:
+                logger.error("this version has no function %s: run `qa-cluster up`", registration.own)
+        return self._sessions.adopt(session)
+
+    def _forget(self, registration_id: str) -> None:
+        """Keep nothing of a registration that is gone."""
+        self._functions.remove(registration_id)
+        self._history.forget_registration(registration_id)
+        self._streams.stop(registration_id)
+
+    def _is_registered(self, session: ScriptSession, stored: StoredSession) -> bool:
+        """Register the session in the module; return False if some of its registrations were unregistered meanwhile."""
+        try:
+            self._host.execute(*session.register_command(stored.payload))
+        except GearsError as error:
+            if not str(error).startswith("UNREGISTERED"):
+                raise
+            return False
+        return True
+
+    def is_known(self, stored: StoredSession) -> bool:
+        """Whether it is the version of its session that is in use, or the one before that."""
+        return self._known_as(stored) is not None
+
+    def _known_as(self, stored: StoredSession) -> ScriptSession | None:
+        """The session with its functions' state, if `stored` is the version in use or the one before that."""
+        before = self._previous.get(stored.id)
+        if before is not None and before[0] == stored:
+            return before[1]
+        return self._sessions.get(stored.id) if self._payloads.get(stored.id) == stored else None
+
+    def _keep_previous(self, session_id: str) -> None:
+        stored, session = self._payloads.get(session_id), self._sessions.get(session_id)
+        if stored is not None and session is not None:
+            self._previous[session_id] = (stored, session)
+
+    def adopt(self, stored: StoredSession, orders: Mapping[str, int]) -> None:
+        """Install and use a session that this shard has missed; pause it if the sender's `orders` say so.
+
+        The registrations that it replaces are not unregistered permanently: only their publisher may decide that.
+        """
+        if self._payloads.get(stored.id) == stored:
+            return
+        self.install(Change(stored))
+        self.order(orders)
+        self.use(stored.id)
+
+    def bury(self, registration_ids: list[str]) -> None:
+        """Unregister permanently on this shard, including registrations that have not arrived yet."""
+        if registration_ids:
+            self._host.execute("QA.UNREGISTER", *registration_ids)
+
+    def order(self, orders: Mapping[str, int]) -> None:
+        """Pause or resume registrations by orders given on another shard; later orders given here prevail."""
+        if orders:
+            self._host.execute("QA.PAUSE", *(word for order in orders.items() for word in order))
+
+    def restore(self, entries: Iterable[list[bytes]]) -> None:
+        """Restore, at start, the sessions that the module has stored."""
+        for session_id, description, source, payload, *ids in entries:
+            stored = StoredSession(session_id.decode(), description.decode(), source.decode(), payload)
+            registered = [known.decode() for known in ids]
+            for taken in (*registered, stored.id):
+                self._host.ids.skip_past(taken)  # also the ids of a session that cannot be restored
+            try:
+                session = with_ids(stored.restore(self._names), registered)
+                stored = stored.only(session)
+            except BaseException as error:  # one broken script must not keep the worker from starting
+                logger.error("session %s could not be restored: %s", stored.id, error_line(error))
+                continue
+            self._payloads[stored.id] = stored
+            self._adopt(session)
+            self.use(session.id)
+
+    def unregister(self, registration_id: str) -> None:
+        """Remove a registration that the module has dropped, so that no later step restores it."""
+        session = self._sessions.remove_registration(registration_id)
+        self._forget(registration_id)
+        if session is None:
+            return
+        if not session.registrations:
+            forget_source(session.id)
+            self._timers.stop_session(session.id)
+            self._payloads.pop(session.id, None)
+        elif (stored := self._payloads.get(session.id)) is not None:
+            # other shards get this form; the functions in use here keep the globals that they have changed
+            self._payloads[session.id] = stored.only(session)
+
+    def repair(self, registration_id: str) -> None:
+        """Read streams and run `onRegistered` again, because events of the registration were dropped."""
+        session, registration = self._sessions.registration(registration_id)
+        self._activate(session, registration)
+
+    def promoted(self) -> None:
+        """Do what a primary does at its start: this shard has become one."""
+        self._streams.promoted()
+        for session in self._sessions.all():
+            self.use(session.id)
+
+    def use(self, session_id: str) -> None:
+        """Start to use an installed session: read streams, run `onRegistered`, check the shard for own functions."""
+        self._previous.clear()
+        self._timers.stop_dead()
+        session = self._sessions.get(session_id)
+        registrations = list(session.registrations.values()) if session else []
+        for registration in registrations:
+            self._activate(session, registration)
+        if any(registration.own for registration in registrations):
+            self._functions.check_all()
+
+    def _activate(self, session: ScriptSession | None, registration: Registration) -> None:
+        if session is not None:
+            self._streams.start(session, registration)
+        if registration.on_registered is None:
+            return
+        # when it runs again, the timers that it started before would otherwise run in parallel with the new ones
+        self._timers.stop_owned(registration.id)
+        self._on_registered.call(session, registration)
+
+    async def begun(self, session: ScriptSession) -> None:
+        """Return when each plain `onRegistered` of a session has returned on this shard."""
+        for registration_id in list(session.registrations):
+            await self._on_registered.returned(registration_id)

@@ -1,0 +1,78 @@
+"""Calls `onRegistered`, a script's function that runs when a registration becomes active on a shard.
+
+It runs on a thread; failures are logged. The functions of a registration start when its `onRegistered` has returned. If
+it is a coroutine function, its coroutine continues in the background.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from typing import Any
+
+from ...shard.failures import error_line
+from ..calling.strands import Strand
+from ..calling.threads import Lane, TooManyCalls
+from ..host.executions import Execution, current
+from ..host.script_host import ScriptHost
+from ..runs.coroutines import settled
+from .sessions import Registration, ScriptSession
+
+logger = logging.getLogger(__name__)
+
+
+class OnRegisteredCalls:
+    """The calls of `onRegistered` on this shard."""
+
+    def __init__(self, host: ScriptHost) -> None:
+        self._host = host
+        self._tasks: set[asyncio.Task[None]] = set()
+        # by registration; its functions wait for this future
+        self._returned: dict[str, asyncio.Future[None]] = {}
+
+    def call(self, session: ScriptSession | None, registration: Registration) -> None:
+        """Call the function of a registration, if it has one."""
+        function = registration.on_registered
+        if function is None:
+            return
+        execution = Execution(registration.id, session, lane=Lane.BACKGROUND, owner=registration.id)
+        token = current.set(execution)
+        try:
+            returned = self._returned[registration.id] = self._host.loop.create_future()
+            strand = execution.strand = Strand.of(self._host.threads, execution.lane, execution.owner)
+            work = _logged(registration.id, strand.run(self._on_strand(function, registration.id, returned)))
+            task = asyncio.get_running_loop().create_task(work)  # it copies the context with this execution
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(lambda _: self._note_returned(registration.id, returned))
+        finally:
+            current.reset(token)
+
+    async def _on_strand(self, function: Any, registration_id: str, returned: asyncio.Future[None]) -> None:
+        outcome = function()
+        self._host.loop.call_soon_threadsafe(self._note_returned, registration_id, returned)
+        if inspect.iscoroutine(outcome):
+            await settled(outcome)
+
+    def _note_returned(self, registration_id: str, returned: asyncio.Future[None]) -> None:
+        if not returned.done():
+            returned.set_result(None)
+        if self._returned.get(registration_id) is returned:
+            del self._returned[registration_id]
+
+    async def returned(self, registration_id: str) -> None:
+        """Return when the registration's functions may start."""
+        while (returned := self._returned.get(registration_id)) is not None:
+            await asyncio.shield(returned)
+
+
+async def _logged(registration_id: str, work: Any) -> None:
+    try:
+        await work
+    except asyncio.CancelledError:
+        raise
+    except TooManyCalls as error:
+        logger.error("onRegistered of %s was not called: %s", registration_id, error)
+    except BaseException as error:  # also SystemExit: a function must not end the worker
+        logger.error("onRegistered of %s failed: %s", registration_id, error_line(error))

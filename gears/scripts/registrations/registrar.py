@@ -1,0 +1,189 @@
+"""Registers sessions: their registrations go to this shard's module and to all other shards, or nowhere.
+
+This shard takes a new version of a session first (and validates it), then all others do. If one refuses it or does not
+answer, all get the old version back; that message is repeated until they confirm it, for at most `UNDO_SECONDS`. Only
+when all have taken the new version is the session used (`Installed.use`).
+
+Registrations that have been replaced, or withdrawn with a version that was refused, are unregistered in the module of
+every shard that can be reached: a shard that has missed this cannot bring them back (`neighbours`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+from ...shard.failures import GearsError, error_line
+from ...shard.peers import Peers
+from ..host.script_host import ScriptHost
+from .installed import Installed
+from .sessions import Registration, ScriptSession
+from .stored_sessions import Change, StoredSession, dump
+
+logger = logging.getLogger(__name__)
+ACKNOWLEDGE_SECONDS = 10.0
+BEGIN_SECONDS = 10.0
+UNDO_SECONDS = 30.0  # longer than the module lets a worker hang
+# after this time a shard uses a session even if it was not notified that all other shards have it
+CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
+
+
+class Registrar:
+    """Installs sessions on this shard and sends them to the others."""
+
+    def __init__(self, host: ScriptHost, peers: Peers, installed: Installed) -> None:
+        self.installed = installed
+        self._host = host
+        self._peers = peers
+        self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
+        self._background: set[asyncio.Task[None]] = set()
+        self._publishing = asyncio.Lock()
+        self._numbers = itertools.count(time.time_ns())  # above the numbers of this worker's predecessor
+        self._taken: dict[str, int] = {}
+        self._undoing: asyncio.Task[None] | None = None
+
+    def messages(self) -> dict[str, Callable[[str, Any], Any]]:
+        """The handlers of messages from other shards, by kind."""
+        return {"register": self.take, "registered": self.confirmed, "replaced": self.replaced}
+
+    @property
+    def settling(self) -> bool:
+        """Whether a session is being published, by this shard or by another: meanwhile the shards differ."""
+        return self._publishing.locked() or bool(self._unconfirmed)
+
+    async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
+        """Register a session on all shards; if that fails, it is undone and GearsError says why.
+
+        It returns when each plain `onRegistered` has returned on this shard, or after `BEGIN_SECONDS`.
+        """
+        async with self._publishing:
+            await self._publish(session, replaced)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BEGIN_SECONDS):
+                await self.installed.begun(session)
+
+    async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
+        if self._undoing is not None:  # its repeated messages would otherwise arrive after the new version
+            await asyncio.wait({self._undoing})
+        payload = dump(session.registrations.values(), session.requirements)
+        stored = StoredSession(session.id, session.description, session.script_source, payload)
+        before, known = self.installed.stored(session.id), self.installed.session(session.id)
+        fresh = tuple(name for name in session.registrations if known is None or name not in known.registrations)
+        undo = [Change(before, None if before is not None else session.id, undone=fresh)]
+        if replaced is not None and replaced != session.id:
+            undo.append(Change(self.installed.stored(replaced), undone=fresh))
+        change = Change(stored, replaced if replaced != session.id else None, next(self._numbers))
+        others = self._peers.others()
+        try:
+            replaced_ids = self.installed.install(change, session)
+        except BaseException:  # no other shard has got it
+            self._put_back(undo)
+            raise
+        try:
+            await self._peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
+        except BaseException:
+            self._put_back(undo)
+            self._bury_or_log(list(fresh))
+            self._undoing = self._spawn(self._undo_elsewhere(undo, others))
+            raise
+        self.installed.use(session.id)
+        for node in others:
+            self._peers.send(node, "registered", session.id)
+            if replaced_ids:
+                self._peers.send(node, "replaced", replaced_ids)
+        self._bury_or_log(replaced_ids)
+
+    def _put_back(self, steps: list[Change]) -> None:
+        for step in steps:
+            try:
+                if self._is_due(step):
+                    self.installed.install(step)
+            except GearsError as error:
+                logger.error("an earlier version of a session could not be put back: %s", error)
+
+    def _is_due(self, change: Change) -> bool:
+        """Whether to carry out a change: one that withdraws a version must not undo a later one by another shard."""
+        session_id = change.stored.id if change.stored is not None else change.removed
+        session = self.installed.session(session_id) if session_id is not None else None
+        return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
+
+    def _bury_or_log(self, registration_ids: list[str]) -> None:
+        try:
+            self.installed.bury(registration_ids)
+        except GearsError as error:
+            logger.error("registrations that are no more may come back: %s", error)
+
+    async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
+        for change in steps:
+            step = replace(change, number=next(self._numbers))
+            sent = (self._peers.request_all([node], "register", step, UNDO_SECONDS) for node in others)
+            for outcome in await asyncio.gather(*sent, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    logger.error("a shard did not put a session back: %s", error_line(outcome))
+
+    def extend(self, session: ScriptSession, registration: Registration) -> None:
+        """Add a registration that a running function asked for; the other shards follow in the background."""
+        self._spawn(self._extend(session, registration))
+
+    async def _extend(self, session: ScriptSession, registration: Registration) -> None:
+        async with self._publishing:
+            now = self.installed.session(session.id) or session
+            if now.dead:
+                raise GearsError(f"ERR session {session.id} has been replaced or unregistered: it registers no more")
+            registrations = {**now.registrations, registration.id: registration}
+            await self._publish(replace(now, registrations=registrations))
+
+    def take(self, sender: str, change: Change) -> None:
+        """Install a session of another shard's worker; it is used when that confirms it, or has not for too long."""
+        if change.number <= self._taken.get(sender, 0):
+            return
+        if self._is_due(change):
+            new = change.stored is not None and not self.installed.is_known(change.stored)
+            self.installed.install(change)
+            self._expect_confirmation(sender, change, new=new)
+        self.installed.bury(list(change.undone))
+        self._taken[sender] = change.number
+
+    def _expect_confirmation(self, sender: str, change: Change, *, new: bool) -> None:
+        if change.removed is not None:
+            self._expect(change.removed, None)
+        if change.stored is not None:
+            # a version that was in use before is used again at once; any other waits for its publisher's confirmation
+            session_id = change.stored.id
+            late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
+            self._expect(session_id, late)
+
+    def confirmed(self, sender: str, session_id: str) -> None:
+        """Use a session, and run its `onRegistered`: all shards have taken it."""
+        self._expect(session_id, None)
+        self.installed.use(session_id)
+
+    def replaced(self, sender: str, registration_ids: list[str]) -> None:
+        """Unregister replaced registrations for ever: all shards have taken the new version."""
+        self.installed.bury(registration_ids)
+
+    def _expect(self, session_id: str, late: asyncio.TimerHandle | None) -> None:
+        before = self._unconfirmed.pop(session_id, None)
+        if before is not None:
+            before.cancel()
+        if late is not None:
+            self._unconfirmed[session_id] = late
+
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(self._log_failure(work))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    @staticmethod
+    async def _log_failure(work: Awaitable[None]) -> None:
+        try:
+            await work
+        except GearsError as error:
+            logger.error("registering from a function failed: %s", error)

@@ -1,0 +1,71 @@
+"""Compares the registrations of two shards, and finds what one has to change to agree with the other.
+
+Every shard decides for itself, by rules that give all shards the same result: a registration that was unregistered
+anywhere is removed; of two versions of a session, the one with the newest registration stays; of two orders to pause or
+resume, the later one prevails. This module sends no messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from ...shard.messages import sent
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A registration: its session, its id, and the number of the last order to pause or resume it."""
+
+    session: str
+    id: str
+    order: int = 0
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All registrations of a shard."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of the registrations and the numbers of their orders, whatever their sequence."""
+        lines = sorted(f"{len(entry.session)} {entry.session} {entry.id} {entry.order}" for entry in self.entries)
+        return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+    @property
+    def ids(self) -> set[str]:
+        """The ids of the registrations."""
+        return {entry.id for entry in self.entries}
+
+    def orders_after(self, other: Standing) -> dict[str, int]:
+        """The orders here that are later than those of `other` for the same registrations."""
+        known = {entry.id: entry.order for entry in other.entries}
+        return {entry.id: entry.order for entry in self.entries if entry.order > known.get(entry.id, entry.order)}
+
+    def orders_of(self, session: str) -> dict[str, int]:
+        """The orders for registrations of a session."""
+        return {entry.id: entry.order for entry in self.entries if entry.session == session and entry.order}
+
+    def sessions_ahead_of(self, other: Standing, buried: Collection[str]) -> list[str]:
+        """The sessions that `other` has to take from here; `buried` are registrations that it has unregistered."""
+        here, there = self._by_session(buried), other._by_session(())
+        return [name for name, ids in here.items() if name not in there or _age(ids) > _age(there[name])]
+
+    def _by_session(self, buried: Collection[str]) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for entry in self.entries:
+            if entry.id not in buried:
+                found.setdefault(entry.session, []).append(entry.id)
+        return found
+
+
+def _age(ids: Iterable[str]) -> tuple[int, int, list[str]]:
+    """A key that orders the versions of a session: ids end with a number that grows with time."""
+    names = sorted(ids)
+    numbers = [name.rpartition("-")[2] for name in names]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0), len(names), names

@@ -1,0 +1,116 @@
+"""`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, what keeps them, and what they require.
+
+Sessions that only a running execution or a timer keeps are among them.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from typing import Any
+
+from ...shard.failures import GearsError
+from ...shard.replies import decode_reply
+from ..host.script_host import ScriptHost
+from ..runs.history import ExecutionHistory
+from .sessions import ScriptSession, SessionRegistry, session_of
+from .timers import Timers
+
+
+class SessionDump:
+    """Describes sessions, and what keeps each of them alive."""
+
+    def __init__(self, host: ScriptHost, sessions: SessionRegistry, history: ExecutionHistory, timers: Timers) -> None:
+        self._host = host
+        self._sessions = sessions
+        self._history = history
+        self._timers = timers
+
+    def dump(self, arguments: list[str]) -> list[Any]:
+        """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
+
+        Without names, it has all live sessions or, with DEAD, those that have been replaced or unregistered while
+        something still uses them. VERBOSE shows registrations and requirements in full, SOURCES adds the scripts; the
+        module lets only administrators say that.
+        """
+        verbose, dead, sources, names = _parse(arguments)
+        users = self._users()
+        sessions = [*self._sessions.all(), *users]
+        unique = {id(session): session for session in sessions}.values()
+        wanted = [session for session in unique if session.id in names or (not names and session.dead == dead)]
+        missing = names - {session.id for session in wanted}
+        if missing:
+            raise GearsError(f"ERR session does not exists: {min(missing)}")
+        registrations = self._registrations() if verbose else {}
+        return [
+            [
+                *self._describe(session, users.count(session), registrations, verbose),
+                *(("source", session.script_source) if sources else ()),
+            ]
+            for session in wanted
+        ]
+
+    def requirements(self) -> list[Any]:
+        """The reply of ``RG.PYDUMPREQS``: each requirement of a live session, with the number of these sessions."""
+        sessions = {id(session): session for session in (*self._sessions.all(), *self._users())}.values()
+        counts = Counter(name for session in sessions if not session.dead for name in set(session.requirements))
+        return [_requirement(name, count) for name, count in sorted(counts.items())]
+
+    def _users(self) -> list[ScriptSession]:
+        """The sessions of all running executions and timers, once for each of these."""
+        running = (session_of(execution) for execution in self._history.all() if not execution.finished)
+        return [session for session in running if session is not None] + self._timers.sessions()
+
+    def _describe(self, session: ScriptSession, used: int, registrations: dict[str, Any], verbose: bool) -> list[Any]:
+        listed = self._sessions.get(session.id) is session
+        linked = "None" if session.dead else "primary" if listed else "temprary"
+        names = list(session.registrations)
+        return [
+            *("ID", session.id),
+            *("sessionDescription", session.description or None),
+            *("refCount", len(names) + used),
+            *("linked", linked),
+            *("dead", int(session.dead)),
+            *("requirementInstallationNeeded", 0),
+            *("requirements", [_requirement(name) if verbose else name for name in session.requirements]),
+            *("registrations", [registrations.get(name, name) for name in names] if verbose else names),
+        ]
+
+    def _registrations(self) -> dict[str, Any]:
+        """The entries of `RG.DUMPREGISTRATIONS` by id."""
+        entries = decode_reply(self._host.execute_own("RG.DUMPREGISTRATIONS"))
+        return {dict(zip(entry[::2], entry[1::2], strict=True))["id"]: entry for entry in entries}
+
+
+def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
+    verbose = dead = sources = False
+    for position, word in enumerate(arguments):
+        match word.upper():
+            case "VERBOSE":
+                verbose = True
+            case "DEAD":
+                dead = True
+            case "SOURCES":
+                sources = True
+            case "SESSIONS":
+                return verbose, dead, sources, set(arguments[position + 1 :])
+            case _:
+                raise GearsError(
+                    f"ERR unknown argument of RG.PYDUMPSESSIONS: {word}, expected VERBOSE, DEAD, SOURCES or SESSIONS"
+                )
+    return verbose, dead, sources, set()
+
+
+def _requirement(name: str, users: int = 1) -> list[Any]:
+    """A requirement; it is always shown as installed, because a session without it would have been refused."""
+    return [
+        *("GearReqVersion", 1),
+        *("Name", name),
+        *("IsDownloaded", "yes"),
+        *("IsInstalled", "yes"),
+        *("CompiledOs", f"{platform.system().lower()}-{platform.machine()}"),
+        *("Wheels", []),
+        *("Path", ""),
+        *("RefCount", users),
+        *("IsInReqDictionary", "yes"),
+    ]

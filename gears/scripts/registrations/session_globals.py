@@ -1,0 +1,184 @@
+"""Gives functions of a session that come from another shard the globals that the session has on this one.
+
+A run that a function starts is sent to the other shards with its functions. There they belong to the same session: they
+find its globals, with what its other functions have made of them. So values of globals are not sent, only their names,
+unless they are plain (numbers and texts); a name that the session does not have here yet comes with the function.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import cloudpickle
+
+from ...shard.failures import GearsError
+from ..runs.plan import ExecutionPlan
+from ..runs.sources import KeysOnlySource, PythonSource
+from .on_registered import OnRegisteredCalls
+from .sessions import Registration, ScriptSession, SessionRegistry, module_name
+
+# functions and classes go by value: those of a run need not be the session's
+_BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None), types.ModuleType, types.FunctionType)
+
+
+def globals_of(session: ScriptSession) -> dict[str, Any] | None:
+    """The globals that the functions of a session share on this shard; None if it has no function of its script."""
+    name = module_name(session.id)
+    for registration in session.registrations.values():
+        functions = [registration.on_registered, *(f for step in registration.steps for f in (step.function, step.key))]
+        for function in functions:
+            for inner in _functions_in(function, set()):
+                if inner.__globals__.get("__name__") == name:
+                    return inner.__globals__
+    return None
+
+
+def _functions_in(value: Any, seen: set[int]) -> Iterator[types.FunctionType]:
+    """A function, and those that it or a `partial` encloses."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, types.FunctionType):
+        yield value
+        for content in map(_content, value.__closure__ or ()):
+            yield from _functions_in(content, seen)
+    elif isinstance(value, functools.partial):
+        for part in (value.func, *value.args, *value.keywords.values()):
+            yield from _functions_in(part, seen)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a variable that is not set yet
+        return None
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    def __init__(self, file: io.BytesIO, names: dict[int, str]) -> None:
+        super().__init__(file)
+        self._names = names
+
+    def persistent_id(self, value: Any) -> str | None:
+        return self._names.get(id(value))
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, home: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._home = home
+
+    def persistent_load(self, name: Any) -> Any:
+        if name not in self._home:
+            raise GearsError(f"ERR the session has no global {name!r} on this shard: set it in onRegistered")
+        return self._home[name]
+
+
+def pack(value: Any, session: ScriptSession | None) -> bytes:
+    """Pickle functions of a session, without the values of its globals."""
+    home = globals_of(session) if session is not None else None
+    if home is None:
+        packed: bytes = cloudpickle.dumps(value)
+        return packed
+    file = io.BytesIO()
+    named = ((name, known) for name, known in home.items() if not name.startswith("__"))
+    _Pickler(file, {id(known): name for name, known in named if not isinstance(known, _BY_VALUE)}).dump(value)
+    return file.getvalue()
+
+
+def unpack(packed: bytes, session: ScriptSession | None) -> Any:
+    """Read what `pack` has written on another shard."""
+    home = globals_of(session) if session is not None else None
+    return _Unpickler(io.BytesIO(packed), home or {}).load()
+
+
+def at_home(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan:
+    """A plan from another shard whose functions use the globals of their session on this shard."""
+    home = globals_of(session) if session is not None else None
+    if home is None or session is None:
+        return plan
+    move = functools.partial(_moved, name=module_name(session.id), home=home, seen={})
+    steps = tuple(replace(step, function=move(step.function), key=move(step.key)) for step in plan.steps)
+    source = plan.source
+    if isinstance(source, PythonSource):
+        source = replace(source, generator=move(source.generator))
+    elif isinstance(source, KeysOnlySource):
+        source = replace(source, pattern_generator=move(source.pattern_generator))
+    return replace(plan, source=source, steps=steps)
+
+
+def _moved(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
+    """A function over the globals `home` if it is one of the module `name`; so are those that it encloses."""
+    if id(value) in seen:
+        return seen[id(value)]
+    move: Callable[[Any], Any] = functools.partial(_moved, name=name, home=home, seen=seen)
+    if isinstance(value, functools.partial):
+        moved = seen[id(value)] = functools.partial(
+            move(value.func), *map(move, value.args), **{key: move(part) for key, part in value.keywords.items()}
+        )
+        return moved
+    if not isinstance(value, types.FunctionType):
+        return value
+    found = seen[id(value)] = _over(value, home) if value.__globals__.get("__name__") == name else value
+    for cell in value.__closure__ or ():
+        content = _content(cell)
+        if isinstance(content, (types.FunctionType, functools.partial)):
+            cell.cell_contents = move(content)
+    if found is not value:
+        for key, known in list(value.__globals__.items()):
+            if key not in home:
+                home[key] = move(known)
+    return found
+
+
+def _over(function: types.FunctionType, home: dict[str, Any]) -> types.FunctionType:
+    if function.__globals__ is home:
+        return function
+    made = types.FunctionType(
+        function.__code__, home, function.__name__, function.__defaults__, cast(Any, function.__closure__)
+    )
+    made.__kwdefaults__, made.__qualname__ = function.__kwdefaults__, function.__qualname__
+    made.__doc__, made.__annotations__ = function.__doc__, function.__annotations__
+    made.__dict__.update(function.__dict__)
+    return made
+
+
+class SharedSessions:
+    """The sessions of this shard as runs over all shards use them."""
+
+    def __init__(self, sessions: SessionRegistry, on_registered: OnRegisteredCalls) -> None:
+        self._sessions = sessions
+        self._on_registered = on_registered
+
+    def get(self, session_id: str) -> ScriptSession | None:
+        """The session with this id, None if there is none."""
+        return self._sessions.get(session_id)
+
+    def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
+        """A registration and its session; GearsError if there is none."""
+        return self._sessions.registration(registration_id)
+
+    def pack(self, value: Any, session_id: str | None) -> bytes:
+        """Pickle what has functions of a session, for the other shards."""
+        return pack(value, self._of(session_id))
+
+    def unpack(self, packed: bytes, session_id: str | None) -> Any:
+        """What `pack` has pickled on another shard; GearsError if it names a global that the session lacks here."""
+        return unpack(packed, self._of(session_id))
+
+    def at_home(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
+        """The plan over the globals that the session has here."""
+        return at_home(plan, self._of(session_id))
+
+    async def begun(self, registration_id: str) -> None:
+        """Return when the functions of a registration may begin on this shard."""
+        await self._on_registered.returned(registration_id)
+
+    def _of(self, session_id: str | None) -> ScriptSession | None:
+        return self._sessions.get(session_id) if session_id else None

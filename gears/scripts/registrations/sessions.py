@@ -1,0 +1,165 @@
+"""Sessions: what a script has registered, under the script's id, and the sessions that live on this shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from ...functions.own_functions import OwnFunction, OwnKeyFunction
+from ...shard.failures import GearsError
+from ...shard.link import Argument
+from ..host.executions import Execution
+from ..runs.plan import ExecutionPlan, Step
+from ..runs.sources import CommandCall, CommandSource, KeysSource, RegisteredSource
+
+MODES = ("async", "async_local")
+RIGHTS = ("caller", "owner")
+
+
+def module_name(session_id: str) -> str:
+    """The `__name__` in the globals of a session's script."""
+    return f"gears_session_{session_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One call of `register()`: its source, steps and options.
+
+    Attributes:
+        own: the name of one of qa-cluster's own functions, which the worker calls instead of steps; empty for a user's.
+        cost_from: the index of the first argument of a trigger that counts as one unit of cost; 0: no argument counts.
+    """
+
+    id: str
+    source: RegisteredSource
+    steps: tuple[Step, ...]
+    mode: str
+    description: str
+    on_registered: Callable[[], Any] | None = None
+    rights: str = "owner"
+    own: str = ""
+    cost_from: int = 0
+
+    def plan(self) -> ExecutionPlan:
+        """The plan that each of its events runs."""
+        return ExecutionPlan(self.source, self.steps, self.mode, self.description)
+
+    def trigger_plan(self, arguments: Sequence[Any]) -> ExecutionPlan:
+        """The plan that a call of its trigger runs: with the mode ``async`` every shard gets the arguments."""
+        return ExecutionPlan(CommandCall(tuple(arguments)), self.steps, self.mode, self.description)
+
+    def arguments(self, session: ScriptSession) -> tuple[Argument, ...]:
+        """The eleven fields of `QA.REGISTER`."""
+        match = self.source.match()
+        private = orjson.dumps({"sessionId": session.id, "depsList": list(session.requirements)})
+        return (
+            *(self.id, self.source.name, self.mode, self.description),
+            *(match.match, match.events, match.commands, match.arguments, private),
+            *("own" if self.own else "user", self.cost_from),
+        )
+
+
+def own_registration(registration_id: str, function: OwnFunction) -> Registration:
+    """The registration of one of qa-cluster's own functions; it keeps the function's name only.
+
+    It runs with the worker's rights: the users of the API need no rights to indexes and locks.
+    """
+    if isinstance(function, OwnKeyFunction):
+        source: RegisteredSource = KeysSource(
+            function.name, read_value=False, event_types=function.events or None, commands=function.commands or None
+        )
+        cost_from = 0
+    else:
+        source, cost_from = CommandSource(function.name), function.cost_from
+    return Registration(
+        *(registration_id, source, (), "async_local", function.description), own=function.name, cost_from=cost_from
+    )
+
+
+@dataclass(slots=True)
+class ScriptSession:
+    """The session of a script; it is `dead` once another version has replaced it or it has no registration left."""
+
+    id: str
+    description: str
+    script_source: str
+    registrations: dict[str, Registration] = field(default_factory=dict)
+    requirements: tuple[str, ...] = ()
+    dead: bool = False
+
+    def register_command(self, payload: bytes) -> tuple[Argument, ...]:
+        """The command `QA.REGISTER` for the current state of this session."""
+        fields: list[Argument] = []
+        for registration in self.registrations.values():
+            fields += registration.arguments(self)
+        return ("QA.REGISTER", self.id, self.description, self.script_source, payload, len(self.registrations), *fields)
+
+
+def session_of(execution: Execution | None) -> ScriptSession | None:
+    """The session that an execution belongs to; None if it is not a script's."""
+    owner = execution.session if execution is not None else None
+    return owner if isinstance(owner, ScriptSession) else None
+
+
+class SessionRegistry:
+    """The sessions that have registrations on this shard."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, ScriptSession] = {}
+        self._registrations: dict[str, tuple[ScriptSession, Registration]] = {}
+
+    def get(self, session_id: str) -> ScriptSession | None:
+        """The session with this id; None if it is missing."""
+        return self._sessions.get(session_id)
+
+    def all(self) -> list[ScriptSession]:
+        """Every session."""
+        return list(self._sessions.values())
+
+    def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
+        """A registration and its session."""
+        found = self._registrations.get(registration_id)
+        if found is None:
+            raise GearsError(f"ERR execution is not registered: {registration_id}")
+        return found
+
+    def trigger(self, name: str) -> tuple[ScriptSession, Registration]:
+        """The registration of a trigger, and its session."""
+        for session, registration in self._registrations.values():
+            if isinstance(registration.source, CommandSource) and registration.source.trigger == name:
+                return session, registration
+        raise GearsError("ERR subcommand not found")
+
+    def adopt(self, session: ScriptSession) -> list[str]:
+        """Replace the session of the same id, if any; return the ids of the registrations that are gone."""
+        gone = self.remove(session.id)
+        session.dead = False
+        self._sessions[session.id] = session
+        for registration in session.registrations.values():
+            self._registrations[registration.id] = (session, registration)
+        return [name for name in gone if name not in session.registrations]
+
+    def remove(self, session_id: str) -> list[str]:
+        """Drop a session; return the ids of its registrations."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.dead = True
+        gone = list(session.registrations) if session else []
+        for name in gone:
+            self._registrations.pop(name, None)
+        return gone
+
+    def remove_registration(self, registration_id: str) -> ScriptSession | None:
+        """Drop one registration; return its session, which may now be empty."""
+        found = self._registrations.pop(registration_id, None)
+        if found is None:
+            return None
+        session, registration = found
+        del session.registrations[registration.id]
+        if not session.registrations:
+            session.dead = True
+            self._sessions.pop(session.id, None)
+        return session

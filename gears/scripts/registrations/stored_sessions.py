@@ -1,0 +1,117 @@
+"""Writes and reads sessions in the form in which the module keeps them and other shards get them.
+
+A session is stored as one cloudpickle of all its registrations, so that its functions still share their globals after
+loading. Bytecode of another Python, or of another version of this format, cannot be loaded: then the stored source is
+run once more, without its `run()`.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import cloudpickle
+
+from ...shard.failures import GearsError
+from ...shard.messages import sent
+from .script_source import remember_source, rerun
+from .sessions import Registration, ScriptSession
+
+logger = logging.getLogger(__name__)
+# increase this number whenever a class of this package that is in a payload gets another module, name or field
+FORMAT = 5
+_PREFIX = f"{FORMAT} {sys.version_info.major}.{sys.version_info.minor}\n".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRegistrations:
+    """The contents of a payload."""
+
+    registrations: list[Registration]
+    requirements: tuple[str, ...]
+
+
+def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = ()) -> bytes:
+    """The payload of a session; GearsError when a function cannot be pickled."""
+    try:
+        pickled: bytes = cloudpickle.dumps(StoredRegistrations(list(registrations), requirements))
+    except Exception as error:  # pickling runs code of the functions' own objects
+        raise GearsError(f"Error occured when serialized a python callback: {error}") from error
+    return _PREFIX + pickled
+
+
+def load(payload: bytes) -> StoredRegistrations | None:
+    """The contents of a payload; None if another Python or version wrote it, so that the source has to be run again."""
+    if not payload.startswith(_PREFIX):
+        return None
+    try:
+        stored: StoredRegistrations = cloudpickle.loads(payload[len(_PREFIX) :])
+    except (ImportError, AttributeError) as error:
+        logger.warning("a stored session names what is not here any more, its source is run again: %s", error)
+        return None
+    return stored
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session in the form in which it is kept and sent."""
+
+    id: str
+    description: str
+    script_source: str
+    payload: bytes
+
+    def restore(self, names: Mapping[str, Any]) -> ScriptSession:
+        """The session with its functions; if these cannot be loaded, its source is run again, with `names`."""
+        remember_source(self.id, self.script_source)
+        stored = load(self.payload)
+        if stored is None:
+            return rerun(self.id, self.description, self.script_source, names)
+        registrations = {registration.id: registration for registration in stored.registrations}
+        return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
+
+    def only(self, session: ScriptSession) -> StoredSession:
+        """The same with the registrations left in `session`; it is pickled anew if another Python had pickled it."""
+        stored = load(self.payload)
+        if stored is None:
+            kept = list(session.registrations.values())
+        else:
+            kept = [registration for registration in stored.registrations if registration.id in session.registrations]
+            if len(kept) == len(stored.registrations):
+                return self
+        return replace(self, payload=dump(kept, session.requirements))
+
+
+def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
+    """A restored session with the registrations that the module still has, under the module's ids.
+
+    A source that was run again has made new ids; they are matched in the order of the script.
+    """
+    found = session.registrations
+    if not set(ids) <= found.keys():
+        if len(ids) != len(found):
+            raise GearsError(
+                f"its source registers {len(found)} functions and {len(ids)} are left of them: run the script again"
+            )
+        found = {known: replace(made, id=known) for known, made in zip(ids, found.values(), strict=True)}
+    return replace(session, registrations={known: found[known] for known in ids})
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a shard must do: take `stored`, drop the session `removed`.
+
+    Changes that are sent have increasing numbers: one may be sent again, and must not undo later ones. A change that
+    withdraws a version names the registrations that are `undone`: they are unregistered, and the rest of the change is
+    skipped if another version has replaced them.
+    """
+
+    stored: StoredSession | None
+    removed: str | None = None
+    number: int = 0
+    undone: tuple[str, ...] = ()

@@ -1,0 +1,78 @@
+"""Builds the commands that read streams in their consumer group, and reads their replies."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from ...shard.link import Argument, Reply, raise_on_error
+from ...shard.replies import decode_reply
+from ..host.script_host import ScriptHost
+from ..runs.sources import StreamSource, stream_record
+from .stream_state import CONSUMERS, Delivery, Entry, Stream
+
+logger = logging.getLogger(__name__)
+GROUP = "__gears_consumer_group__"
+
+
+def has_group(host: ScriptHost, stream: Stream) -> bool:
+    """Whether the stream exists; its consumer group is made unless it is known to exist."""
+    if not stream.has_group:
+        if host.execute("TYPE", stream.key) != b"stream":
+            return False
+        (made,) = host.execute_many([("XGROUP", "CREATE", stream.key, GROUP, "0")])
+        if not str(made).startswith("BUSYGROUP"):
+            raise_on_error(made)
+        stream.has_group = True
+    return True
+
+
+def read_command(stream: Stream, source: StreamSource) -> tuple[Argument, ...]:
+    """The command that reads the entries that the batch lacks, from the stream's current position."""
+    wanted = source.batch - len(stream.entries)
+    start = b">" if stream.delivery is Delivery.NEW else stream.cursor
+    return ("XREADGROUP", "GROUP", GROUP, CONSUMERS[stream.delivery], "COUNT", wanted, "STREAMS", stream.key, start)
+
+
+def take_new(stream: Stream, reply: Reply) -> None:
+    """Add the new entries of a reply to the stream's entries."""
+    arrived = reply[0][1] if reply else []
+    if arrived and not stream.entries:
+        stream.waiting_since = time.monotonic()
+    stream.entries += [(entry_id, fields) for entry_id, fields in arrived if fields is not None]
+
+
+class Records:
+    """The records of a batch, and how many of them a run has taken."""
+
+    def __init__(self, key: bytes, batch: list[Entry]) -> None:
+        self._key = key
+        self._batch = batch
+        self.taken = 0
+
+    async def read(self) -> AsyncIterator[Any]:
+        """Yield each record."""
+        name = decode_reply(self._key)
+        for entry_id, fields in self._batch:
+            self.taken += 1
+            yield stream_record(name, entry_id, fields)
+
+
+def known_statuses(host: ScriptHost) -> dict[str, str]:
+    """The status of each registration on streams, as the module has kept it from an earlier worker or a replication."""
+    statuses: dict[str, str] = {}
+    for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
+        values = dict(zip(entry[::2], entry[1::2], strict=False))
+        data = values["RegistrationData"]
+        status = dict(zip(data[::2], data[1::2], strict=False)).get("status")
+        if status is not None:
+            statuses[str(values["id"])] = str(status)
+    return statuses
+
+
+def check_report(reply: Reply) -> None:
+    """Log it if the module refused the outcome of a batch, unless the registration is gone meanwhile."""
+    if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
+        logger.error("the module did not take the outcome of a batch: %s", reply)

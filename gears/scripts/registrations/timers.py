@@ -1,0 +1,105 @@
+"""`registerTE`: functions that run at intervals, for as long as their session lives on this shard.
+
+A timer belongs to the worker in which it was started. A timer of a script is only on the shard that ran the script,
+until that worker ends. A timer of `onRegistered` is on every shard, and starts again with each worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...shard.failures import GearsError, error_line
+from ..calling.strands import Strand
+from ..calling.threads import Lane
+from ..host.executions import Execution, current
+from ..host.script_host import ScriptHost
+from ..runs.coroutines import settled
+from .sessions import ScriptSession
+
+logger = logging.getLogger(__name__)
+MAX_TIMERS = 1000
+MIN_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """A running timer; `owner` is the id of what started it: an execution, a registration or a session."""
+
+    session: ScriptSession
+    owner: str
+    task: asyncio.Task[None]
+
+
+class Timers:
+    """All timers of the worker."""
+
+    def __init__(self, host: ScriptHost) -> None:
+        self._host = host
+        self._timers: list[Timer] = []
+
+    def start(self, session: ScriptSession, seconds: float, function: Callable[[], Any], owner: str, user: str) -> None:
+        """Call `function` every `seconds`, with the rights of `user` (empty: the worker's)."""
+        check_timer(seconds, function)
+        if len(self._timers) >= MAX_TIMERS:
+            raise GearsError(f"ERR too many timers: limit {MAX_TIMERS}, unregister the sessions that started them")
+        task = self._host.loop.create_task(self._repeat(session, seconds, function, user))
+        self._timers.append(Timer(session, owner, task))
+
+    def stop_session(self, session_id: str) -> None:
+        """End the timers of a session."""
+        self._stop(lambda timer: timer.session.id == session_id)
+
+    def stop_earlier(self, session: ScriptSession) -> None:
+        """End the timers of earlier versions of a session."""
+        self._stop(lambda timer: timer.session.id == session.id and timer.session is not session)
+
+    def stop_dead(self) -> None:
+        """End the timers of sessions that have been replaced or have ended."""
+        self._stop(lambda timer: timer.session.dead)
+
+    def stop_owned(self, owner: str) -> None:
+        """End the timers that an owner started."""
+        self._stop(lambda timer: timer.owner == owner)
+
+    def _stop(self, ends: Callable[[Timer], bool]) -> None:
+        for timer in self._timers:
+            if ends(timer):
+                timer.task.cancel()
+        self._timers = [timer for timer in self._timers if not ends(timer)]
+
+    def sessions(self) -> list[ScriptSession]:
+        """The session of each timer."""
+        return [timer.session for timer in self._timers]
+
+    async def _repeat(self, session: ScriptSession, seconds: float, function: Callable[[], Any], user: str) -> None:
+        current.set(None)
+        while True:
+            await asyncio.sleep(seconds)
+            execution = Execution(self._host.ids.next(), session, user=user, lane=Lane.BACKGROUND)
+            current.set(execution)
+            try:
+                execution.strand = Strand.of(self._host.threads, execution.lane, session.id)
+                await execution.strand.run(_call(function))
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:  # also SystemExit: a function must not end the worker
+                logger.error("a timer of session %s failed: %s", session.id, error_line(error))
+
+
+async def _call(function: Callable[[], Any]) -> None:
+    outcome = function()
+    if inspect.iscoroutine(outcome):
+        await settled(outcome)
+
+
+def check_timer(seconds: object, function: object) -> None:
+    """Raise if these cannot be the interval and function of a timer."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= MIN_SECONDS:
+        raise GearsError(f"registerTE wants a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
+    if not callable(function):
+        raise GearsError("argument must be a function")

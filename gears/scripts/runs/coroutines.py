@@ -1,0 +1,122 @@
+"""Awaits what functions return: users' coroutines run on a loop of their own, beside the worker's event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from ..calling.sections import CodeSection
+from ..calling.threads import AGAIN_SECONDS
+from ..host.atomic import guarded
+from ..host.script_host import ScriptHost, current_host
+
+logger = logging.getLogger(__name__)
+STUCK_SECONDS = 10.0
+
+
+async def settled(value: Any) -> Any:
+    """The result of a coroutine or future of a function. A coroutine runs on the loop of the coroutines."""
+    if asyncio.isfuture(value):
+        return await _of_other_loop(value)
+    work = _Coroutine(current_host(), value)
+    del value  # a reference here would keep alive a future of the function that nobody can continue
+    return await work.result()
+
+
+async def _of_other_loop(future: asyncio.Future[Any]) -> Any:
+    here, there = asyncio.get_running_loop(), future.get_loop()
+    if here is there:
+        return await future
+    copied: asyncio.Future[Any] = here.create_future()
+    there.call_soon_threadsafe(future.add_done_callback, lambda done: here.call_soon_threadsafe(_copy, done, copied))
+    try:
+        return await copied
+    except asyncio.CancelledError:
+        there.call_soon_threadsafe(future.cancel)
+        raise
+
+
+def _copy(done: asyncio.Future[Any], to: asyncio.Future[Any]) -> None:
+    if to.done():
+        return
+    if done.cancelled():
+        to.cancel()
+    elif (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())
+
+
+class _Coroutine:
+    """A coroutine of a function on the loop of the coroutines, awaited on a strand."""
+
+    def __init__(self, host: ScriptHost, value: Any) -> None:
+        self._host = host
+        self._there = host.coroutines.loop
+        self._here = asyncio.get_running_loop()
+        self._section = CodeSection()
+        self._outcome: asyncio.Future[tuple[Any, BaseException | None]] = self._here.create_future()
+        self._ended = self._cancelled = False
+        self._task: asyncio.Task[tuple[Any, BaseException | None]] | None = None
+        self._there.call_soon_threadsafe(self._start, self._drive(value))
+
+    def _start(self, work: Coroutine[Any, Any, tuple[Any, BaseException | None]]) -> None:
+        self._task = self._there.create_task(work)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[tuple[Any, BaseException | None]]) -> None:
+        self._ended = True
+        result = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+        self._here.call_soon_threadsafe(self._finish, result)
+
+    def _finish(self, result: tuple[Any, BaseException | None]) -> None:
+        if not self._outcome.done():
+            self._outcome.set_result(result)
+
+    async def _drive(self, value: Any) -> tuple[Any, BaseException | None]:
+        """The value and the error: an error is returned, because SystemExit would end that loop."""
+        try:
+            if inspect.iscoroutine(value):
+                value = guarded(value, self._host.atomic, self._section)
+            return await value, None
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return None, error
+
+    async def result(self) -> Any:
+        """The value, or the error raised; if the caller is cancelled, the coroutine is ended first."""
+        try:
+            value, error = await asyncio.shield(self._outcome)
+        except asyncio.CancelledError:
+            self._host.loop.call_soon_threadsafe(self._end, 0.0)
+            while not self._outcome.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait({self._outcome})
+            raise
+        if error is not None:
+            raise error
+        return value
+
+    def _end(self, waited: float) -> None:
+        """Cancel it where it waits and interrupt it where it does not, again until it has ended.
+
+        It has time for what it awaits at its end: a second after an interruption, `STUCK_SECONDS` after a cancellation.
+        """
+        if self._ended:
+            return
+        interrupted = self._section.interrupt()
+        if not (interrupted or self._cancelled) or waited >= STUCK_SECONDS:
+            self._cancelled = True
+            self._there.call_soon_threadsafe(self._cancel)
+        if waited >= STUCK_SECONDS and self._section.running:
+            self._host.threads.give_up("a coroutine that was aborted does not end and blocks all others")
+        self._host.loop.call_later(AGAIN_SECONDS, self._end, waited + AGAIN_SECONDS)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()

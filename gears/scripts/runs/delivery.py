@@ -1,0 +1,253 @@
+"""What the parts of a run send each other arrives once and in its order, over a bus that loses messages.
+
+The bus of a young cluster drops what comes from a node that the receiver does not know yet, or whose key it does not
+have yet, and any bus drops messages when a link breaks. So what one shard sends another for a run has numbers, from 1
+on. The sender keeps it, and sends it again, until the receiver confirms its number: a *receipt* for a number confirms
+all up to it. The receiver takes each number once, and in order; it confirms nothing before it takes part in the run, so
+that what it drops meanwhile comes again: what is of a run that does not begin here is kept for some seconds only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from ...shard.failures import GearsError
+from ...shard.messages import sent
+
+logger = logging.getLogger(__name__)
+AGAIN_SECONDS = 0.5
+AT_ONCE = 64
+"""So many unconfirmed messages are sent again at a time: usually one was lost, and the receiver has the rest."""
+MAX_HELD_MESSAGES = 4096
+MAX_HELD_RUNS = 64
+EARLY_SECONDS = 5.0
+"""What has come for a run that has not begun is dropped after this time: usually the request is some ms behind it."""
+MAX_BYTES = 512 << 20
+MAX_KNOWN = 10_000
+
+
+class Numbered(Protocol):
+    """A message of a run; number 0 is sent once and not confirmed."""
+
+    @property
+    def id(self) -> str:
+        """The id of the run."""
+
+    @property
+    def number(self) -> int:
+        """Its number among those of its sender to this receiver in this run."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes of records."""
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """All messages of a run up to this number have arrived; `UP_TO_ALL`: the receiver's part of the run is over."""
+
+    id: str
+    number: int
+
+
+UP_TO_ALL = 1 << 60
+
+
+class Recent:
+    """The newest names out of any number."""
+
+    def __init__(self, most: int = MAX_KNOWN) -> None:
+        self._most = most
+        self._names: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, name: str) -> None:
+        """Keep a name, and forget the oldest beyond the limit."""
+        self._names[name] = None
+        while len(self._names) > self._most:
+            self._names.popitem(last=False)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+
+@dataclass(slots=True)
+class _Kept:
+    kind: str
+    message: Any
+    sent_at: float
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """What one shard has yet to confirm of a run, and why the last message could not be sent."""
+
+    last: int = 0
+    problem: str = ""
+    bytes: int = 0
+    kept: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
+
+
+class Sending:
+    """The messages that this shard has sent and that are not confirmed. Any thread may send."""
+
+    def __init__(self, send: Callable[[str, str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._send = send
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._runs: dict[str, dict[str, _Outgoing]] = {}
+        self._over = Recent()
+
+    def send(self, node: str, kind: str, message: Any) -> None:
+        """Send a message of a run with its next number, now or, where that cannot be done, as soon as it can.
+
+        GearsError where more than `MAX_BYTES` of the run's records are not confirmed.
+        """
+        with self._lock:
+            if message.id in self._over:  # from a thread of a function that goes on after its run
+                return
+            outgoing = self._runs.setdefault(message.id, {}).setdefault(node, _Outgoing())
+            if outgoing.bytes + message.size > MAX_BYTES:
+                raise GearsError(
+                    f"ERR run {message.id} has more than {MAX_BYTES >> 20} MiB of records that shard {node} has not"
+                    " confirmed"
+                )
+            outgoing.last += 1
+            kept = _Kept(kind, replace(message, number=outgoing.last), self._clock())
+            outgoing.kept[outgoing.last] = kept
+            outgoing.bytes += message.size
+        self._try(message.id, node, kept)
+
+    def confirmed(self, node: str, receipt: Receipt) -> None:
+        """Forget what a shard has confirmed (message ``receipt``)."""
+        with self._lock:
+            outgoing = self._runs.get(receipt.id, {}).get(node)
+            while outgoing is not None and outgoing.kept and next(iter(outgoing.kept)) <= receipt.number:
+                _, kept = outgoing.kept.popitem(last=False)
+                outgoing.bytes -= kept.message.size
+
+    def again(self, run_id: str) -> bool:
+        """Send again what has waited too long for its receipt; return whether anything of the run still waits."""
+        now = self._clock()
+        due: list[tuple[str, _Kept]] = []
+        waits = False
+        with self._lock:
+            for node, outgoing in self._runs.get(run_id, {}).items():
+                waits = waits or bool(outgoing.kept)
+                for kept in list(outgoing.kept.values())[:AT_ONCE]:
+                    if now - kept.sent_at >= AGAIN_SECONDS:
+                        kept.sent_at = now
+                        due.append((node, kept))
+        for node, kept in due:
+            self._try(run_id, node, kept)
+        return waits
+
+    def _try(self, run_id: str, node: str, kept: _Kept) -> None:
+        problem = ""
+        try:
+            self._send(node, kept.kind, kept.message)
+        except GearsError as error:  # this server does not know the node yet, or any more, or has no key
+            problem = str(error)
+        with self._lock:
+            outgoing = self._runs.get(run_id, {}).get(node)
+            if outgoing is None or outgoing.problem == problem:
+                return
+            outgoing.problem = problem
+        if problem:
+            logger.warning("run %s: shard %s gets its messages later: %s", run_id, node, problem)
+
+    def problems(self, run_id: str) -> list[str]:
+        """Why the last messages of a run could not be sent, for each shard to which they could not."""
+        with self._lock:
+            shards = self._runs.get(run_id, {}).items()
+            return [f"shard {node}: {outgoing.problem}" for node, outgoing in shards if outgoing.problem]
+
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of a run any more."""
+        with self._lock:
+            self._runs.pop(run_id, None)
+            self._over.add(run_id)
+
+
+@dataclass(slots=True)
+class _Incoming:
+    """What has arrived from one shard for a run, and not been taken."""
+
+    taken: int = 0
+    held: dict[int, Any] = field(default_factory=dict)
+
+
+class Arrivals:
+    """The messages that have arrived for runs: in order, each once. On the worker's event loop only."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._runs: dict[str, dict[str, _Incoming]] = {}
+        # those that have not begun here, and when their first message came
+        self._early: OrderedDict[str, float] = OrderedDict()
+        self._bytes = 0
+
+    def begin(self, run_id: str) -> None:
+        """Note that a run has begun here: what has arrived for it makes no room for others."""
+        self._runs.setdefault(run_id, {})
+        self._early.pop(run_id, None)
+
+    def hold(self, sender: str, message: Numbered) -> None:
+        """Keep a message until it is its turn; drop it if it came before, or if too much waits: it will come again."""
+        if message.id not in self._runs:
+            self._early[message.id] = self._clock()
+            if len(self._early) > MAX_HELD_RUNS:
+                self.forget(next(iter(self._early)))
+        incoming = self._runs.setdefault(message.id, {}).setdefault(sender, _Incoming())
+        if message.number <= incoming.taken or message.number in incoming.held:
+            return
+        full = len(incoming.held) >= MAX_HELD_MESSAGES or self._bytes + message.size > MAX_BYTES
+        if full and message.number != incoming.taken + 1:  # the next one makes room
+            return
+        incoming.held[message.number] = message
+        self._bytes += message.size
+
+    def expire(self) -> float | None:
+        """Drop what has come too long ago for runs that have not begun; the seconds until more is due, None: nothing.
+
+        Nothing is lost: it has not been confirmed, so what still runs sends it again.
+        """
+        oldest = self._clock() - EARLY_SECONDS
+        while self._early:
+            run_id, came = next(iter(self._early.items()))
+            if came > oldest:
+                return came - oldest
+            self.forget(run_id)
+        return None
+
+    def due(self, run_id: str, sender: str) -> list[Any]:
+        """The messages of a sender whose turn it is; they count as taken."""
+        incoming = self._runs.get(run_id, {}).get(sender)
+        found = []
+        while incoming is not None and incoming.taken + 1 in incoming.held:
+            incoming.taken += 1
+            message = incoming.held.pop(incoming.taken)
+            self._bytes -= message.size
+            found.append(message)
+        return found
+
+    def senders(self, run_id: str) -> list[str]:
+        """The shards that have sent something for a run."""
+        return list(self._runs.get(run_id, {}))
+
+    def taken(self, run_id: str, sender: str) -> int:
+        """The number of the last message of a sender that was taken."""
+        incoming = self._runs.get(run_id, {}).get(sender)
+        return incoming.taken if incoming is not None else 0
+
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of a run any more."""
+        self._early.pop(run_id, None)
+        for incoming in self._runs.pop(run_id, {}).values():
+            self._bytes -= sum(message.size for message in incoming.held.values())

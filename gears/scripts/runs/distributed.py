@@ -1,0 +1,562 @@
+"""Runs over all shards: each runs the plan's stages on its own records, and boundaries move records between them.
+
+The origin sends the plan, with one map of slots for the whole run, to all primaries. At a *repartition* a record goes
+to the owner of its key's slot; at a *collect* to the origin. A shard that has finished a stage sends an end marker to
+all shards that may have got records from it; a stage ends when all its markers have arrived.
+
+The bus loses messages: when a link breaks, and while its nodes hardly know each other. All of the above is sent again
+until it is confirmed, begun once (`invitations.py`), and taken once and in order (`delivery.py`). A run without
+progress for `ExecutionMaxIdleTime` ends with an error, on every shard; a part whose origin is gone ends, too, whatever
+its functions do (`origin.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+from dataclasses import replace
+from typing import Any, Protocol
+
+import cloudpickle
+
+from qa_cluster.errors import ClusterError
+from qa_cluster.topology import Topology
+
+from ...shard.failures import GearsError, error_line
+from ...shard.peers import Peers
+from ..calling.strands import Strand
+from ..calling.threads import Lane, TooManyCalls
+from ..host.executions import Execution, Owner, current
+from ..host.script_host import ScriptHost
+from .delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
+from .history import ExecutionHistory
+from .invitations import Invitations, RunRequest
+from .origin import SILENCE_SECONDS, abandoned
+from .part import Outbox, Packet, PartState, RunPart, StartRun
+from .pipeline import Chain, feed, run_local
+from .plan import ExecutionPlan, Step, StepKind, split_stages
+from .settings import GearsSettings
+
+logger = logging.getLogger(__name__)
+IDLE_ERROR = "Execution max idle reached"
+TICK_SECONDS = 0.5
+RECEIPT_SECONDS = 0.05
+"""One receipt for what has arrived in this time."""
+
+
+class Planned(Protocol):
+    """A registration; this room needs only its plan."""
+
+    def plan(self) -> ExecutionPlan:
+        """What each of its events runs."""
+
+
+class Sessions(Protocol):
+    """The sessions of this shard, whose functions runs of other shards use."""
+
+    def get(self, session_id: str) -> Owner | None:
+        """The session with this id, None if there is none."""
+
+    def registration(self, registration_id: str) -> tuple[Owner, Planned]:
+        """A registration and its session; GearsError if there is none."""
+
+    def pack(self, value: Any, session_id: str | None) -> bytes:
+        """Pickle what has functions of a session."""
+
+    def unpack(self, packed: bytes, session_id: str | None) -> Any:
+        """What `pack` has pickled on another shard."""
+
+    def at_home(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
+        """The plan over the globals that the session has here."""
+
+    async def begun(self, registration_id: str) -> None:
+        """Return when the functions of a registration may begin on this shard."""
+
+
+class Distributor:
+    """Starts runs and takes part in those of other shards."""
+
+    def __init__(
+        self,
+        host: ScriptHost,
+        peers: Peers,
+        history: ExecutionHistory,
+        settings: GearsSettings,
+        sessions: Sessions,
+    ) -> None:
+        self._host = host
+        self._peers = peers
+        self._history = history
+        self._settings = settings
+        self._sessions = sessions
+        self._parts: dict[str, RunPart] = {}
+        self._invitations = Invitations(peers)
+        self._sending = Sending(self._send)
+        self._arrivals = Arrivals()
+        self._expiring: asyncio.TimerHandle | None = None
+        self._ended = Recent()
+        self._restored = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def messages(self) -> dict[str, Callable[[str, Any], Any]]:
+        """The handlers of messages from other shards, by kind."""
+        return {
+            "worker": self.worker,
+            "run": self.join,
+            "leads": self.leads,
+            "receipt": self.receipt,
+            "records": self.packet,
+            "state": self.state,
+            "abort": self.abort,
+        }
+
+    def take_part(self) -> None:
+        """Take part in runs of other shards from now on: the sessions of this shard are there."""
+        self._restored.set()
+
+    def worker(self, sender: str, body: None) -> str:
+        """The name of this worker for other shards (message ``worker``)."""
+        return self._invitations.worker
+
+    def leads(self, sender: str, run_id: str) -> bool:
+        """Whether a run of this shard still goes on (message ``leads``)."""
+        return run_id in self._parts
+
+    def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
+        """Run a plan in the background; the execution's task can be cancelled."""
+        task = asyncio.get_running_loop().create_task(self.run(plan, execution))
+        execution.task = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def run(
+        self,
+        plan: ExecutionPlan,
+        execution: Execution,
+        records: AsyncIterable[Any] | None = None,
+        registration_id: str = "",
+    ) -> None:
+        """Run a plan to its end; the execution gets the results and errors.
+
+        `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
+        For a plan of a registration, the other shards use its functions as they have them.
+        """
+        token = current.set(execution)
+        execution.task = asyncio.current_task()
+        strand = self._strand(execution)
+        limit = self._limit(execution)
+        status = "aborted"
+        try:
+            self._settings.keep_fresh()
+            topology = self._peers.topology() if self.leaves_shard(plan, records) else None
+            if topology is None or len(topology.shards) < 2:
+                source = records if records is not None else plan.source.records(self._host)
+                await _on(strand, run_local(source, plan.steps, execution))
+            else:
+                await self._lead(plan, execution, topology, records, registration_id)
+            status = "done"
+        except asyncio.CancelledError:
+            if not execution.aborted or execution.task is None:
+                raise
+            # RG.ABORTEXECUTION ends only the run, not the job or function that waits for it
+            execution.task.uncancel()
+            execution.add_error(execution.abort_reason)
+        except (GearsError, ClusterError) as error:  # another shard cannot be reached
+            execution.fail(error)
+        finally:
+            if limit is not None:
+                limit.cancel()
+            current.reset(token)
+            execution.finish(status)
+
+    def _strand(self, execution: Execution) -> Strand:
+        """The strand of an execution, which runs its functions on threads."""
+        if execution.strand is None:
+            execution.strand = Strand.of(self._host.threads, execution.lane, execution.owner)
+        return execution.strand
+
+    def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
+        """The time limit of work that no client waits for, if it has one; a client's job has its own."""
+        if execution.lane is Lane.CLIENTS or not self._host.background_seconds:
+            return None
+        seconds = self._host.background_seconds
+        reason = f"ERR it ran for {seconds * 1000:.0f} ms, the limit of qa.background-timeout-ms"
+        return self._host.loop.call_later(seconds, execution.abort, reason)
+
+    @staticmethod
+    def leaves_shard(plan: ExecutionPlan, records: AsyncIterable[Any] | None) -> bool:
+        """Whether other shards of a cluster take part in the run of a plan."""
+        if plan.mode != "async":
+            return False
+        return records is None or any(step.kind is StepKind.REPARTITION for step in plan.steps)
+
+    async def _lead(
+        self,
+        plan: ExecutionPlan,
+        execution: Execution,
+        topology: Topology,
+        records: AsyncIterable[Any] | None,
+        registration_id: str,
+    ) -> None:
+        session_id = execution.session.id if execution.session else None
+        own, max_idle_seconds = self._host.info.shard_id, self._settings.max_idle_seconds
+        start = StartRun(
+            *(execution.id, own, session_id, plan, topology, max_idle_seconds),
+            *(execution.user, execution.lane, registration_id),
+        )
+        part = RunPart(start, own, execution, self._strand(execution))
+        sent = replace(start, plan=replace(plan, steps=())) if registration_id else start
+        packed = self._sessions.pack((sent, records is not None), session_id)
+        request = RunRequest(start.id, session_id, packed)
+        inviting = [asyncio.ensure_future(self._invite(part, node, request)) for node in part.others]
+        source = records if records is not None else plan.source.records(self._host)
+        try:
+            await asyncio.sleep(0)  # the requests go out before the first records
+            await self._with_watchdog(part, self._lead_part(part, source))
+        finally:
+            for task in inviting:
+                task.cancel()
+            self._sending.forget(start.id)
+            for node in part.unfinished:
+                self._send_abort(node, start.id)
+        if part.refusal.done() and (error := part.refusal.result()) is not None:
+            raise error
+
+    async def _invite(self, part: RunPart, node: str, request: RunRequest) -> None:
+        try:
+            await self._invitations.send(node, request)
+        except Exception as error:  # whatever it is, the run must not wait for this shard
+            part.refuse(error if isinstance(error, GearsError) else GearsError(error_line(error)))
+        else:
+            part.last_progress = time.monotonic()
+            part.heard_of.add(node)
+            part.execution.shards_received = len(part.heard_of)
+
+    async def _lead_part(self, part: RunPart, source: AsyncIterable[Any]) -> None:
+        await _on(part.strand, self._run_part(part, source))
+        part.execution.status = "pending_cluster"
+        await part.all_done.wait()
+
+    async def _with_watchdog(self, part: RunPart, work: Any) -> None:
+        """Do a part's work until it ends or makes no progress for too long."""
+        self._parts[part.start.id] = part
+        task = asyncio.ensure_future(work)
+        seen = (-1, -1)
+        # The origin judges for all: another part may wait for the records of one that is at work. Only a part whose
+        # origin is of an earlier version, which does not say whether it leads the run, judges for itself.
+        patience = part.start.max_idle_seconds
+        if not part.is_origin:
+            patience = max(2 * patience, SILENCE_SECONDS)
+        try:
+            self._arrivals.begin(part.start.id)
+            for sender in self._arrivals.senders(part.start.id):
+                self._take(part, sender)
+            tick = min(TICK_SECONDS, part.start.max_idle_seconds / 4)
+            while not task.done() and not part.refusal.done():
+                await asyncio.wait([task, part.refusal], timeout=tick, return_when=asyncio.FIRST_COMPLETED)
+                self._sending.again(part.start.id)
+                if part.at_work or (part.turns.pushed, part.execution.beats) != seen:
+                    seen = (part.turns.pushed, part.execution.beats)
+                    part.last_progress = time.monotonic()
+                if not part.is_origin and part.last_progress > time.monotonic() - TICK_SECONDS and not task.done():
+                    self._report(part, done=False)
+                if time.monotonic() - max(part.last_progress, part.last_led) > patience and not task.done():
+                    part.execution.add_error(IDLE_ERROR)
+                    for problem in self._sending.problems(part.start.id):
+                        part.execution.add_error(problem)
+                    return
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            self._over(part)
+
+    async def _run_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
+        execution = part.execution
+        execution.begin([step.outline for step in part.start.plan.steps])
+        stages = split_stages(part.start.plan.steps)
+        arriving: Step | None = None
+        first = 0
+        for number, (steps, boundary) in enumerate(stages):
+            outbox = Outbox(part, boundary, number + 1, self._send_packet) if boundary else None
+            sink = outbox.add if outbox else execution.results.append
+            chain = Chain(steps, sink, execution, first, moves=boundary is not None)
+            part.chain = chain
+            first += len(steps) + 1
+            try:
+                if number == 0:
+                    if source is not None:
+                        await feed(source, chain, execution, part.turns)
+                elif arriving is not None:
+                    execution.status = "pending_receive"
+                    await self._receive(part, number, arriving, chain)
+                    execution.status = "running"
+                await chain.finish()
+            finally:
+                await chain.end()
+            if outbox:
+                outbox.close()
+            arriving = boundary
+
+    @staticmethod
+    async def _receive(part: RunPart, stage: int, boundary: Step, chain: Chain) -> None:
+        """Push the records that arrive for a stage through its steps, until all end markers have arrived."""
+        expected = len(part.nodes) if boundary.kind is StepKind.REPARTITION or part.is_origin else 0
+        inbox = part.inbox(stage)
+        while expected:
+            packed = await inbox.get()
+            if packed is None:
+                expected -= 1
+                continue
+            part.taken_bytes += len(packed)
+            for record in cloudpickle.loads(packed):
+                rest = chain.push(record)
+                if rest is not None:
+                    await chain.go_on(rest)
+                if part.turns.over(chain.clocked):
+                    await part.turns.give()
+
+    def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
+        """Take part in a run of another shard (message ``run``) if it names this worker; the name of this worker.
+
+        Where another one is meant the answer comes at once, before those to all that has come later.
+        """
+        own = self._invitations.worker
+        return self._join(sender, request) if request.worker == own else own
+
+    async def _join(self, sender: str, request: RunRequest) -> str:
+        await self._restored.wait()
+        if self._invitations.take(request):
+            start: StartRun
+            try:
+                start, records_at_origin = self._sessions.unpack(request.packed, request.session_id)
+            except Exception as error:  # the origin must not wait for this shard
+                self._refuse(request.id, sender, error)
+            else:
+                self._keep(self._follow(start, reads=not records_at_origin))
+        return self._invitations.worker
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work in the background."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self, start: StartRun, *, reads: bool) -> None:
+        session = self._sessions.get(start.session_id) if start.session_id else None
+        execution = Execution(
+            *(start.id, session),
+            registered=bool(start.registration_id),
+            user=start.user,
+            lane=start.lane,
+            owner=start.registration_id,
+        )
+        execution.task = asyncio.current_task()
+        if start.registration_id:
+            self._history.add_registered(start.registration_id, execution)
+        else:
+            self._history.add(execution)
+        current.set(execution)
+        try:
+            start = replace(start, plan=self._own_plan(start))
+        except GearsError as error:
+            execution.fail(error)
+            execution.finish("aborted")
+            self._refuse(start.id, start.origin, error)
+            return
+        part = RunPart(start, self._host.info.shard_id, execution, self._strand(execution))
+        source = start.plan.source.records(self._host) if reads else None
+        watching = self._host.loop.create_task(self._end_without_origin(part))
+        try:
+            if start.id in self._ended:  # the message to abort came before this task began
+                execution.abort()
+            await self._with_watchdog(part, self._follow_part(part, source))
+        except asyncio.CancelledError:
+            execution.add_error(execution.abort_reason)
+        except Exception as error:  # the origin waits for this shard, and must get the error
+            execution.fail(error)
+        finally:
+            watching.cancel()
+            execution.finish("aborted" if execution.aborted else "done")
+        self._report(part, done=True)
+        await self._until_confirmed(start.id, 2 * start.max_idle_seconds)
+
+    async def _end_without_origin(self, part: RunPart) -> None:
+        start = part.start
+
+        def led() -> None:
+            part.last_led = time.monotonic()
+
+        reason = await abandoned(self._peers, start.origin, start.id, 2 * start.max_idle_seconds, led)
+        logger.warning("run %s ends here: %s", start.id, reason)
+        part.execution.abort(f"ERR {reason}")
+
+    async def _follow_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
+        if part.start.registration_id:
+            part.beginning = True
+            await self._sessions.begun(part.start.registration_id)
+            part.beginning = False
+        await _on(part.strand, self._run_part(part, source))
+
+    def _own_plan(self, start: StartRun) -> ExecutionPlan:
+        """The plan of another shard's run, with the functions and globals of this shard."""
+        if not start.registration_id:
+            return self._sessions.at_home(start.plan, start.session_id)
+        try:
+            _, registration = self._sessions.registration(start.registration_id)
+        except GearsError as error:
+            raise GearsError(
+                f"TRYAGAIN the registration {start.registration_id} is being replaced or loaded on shard "
+                f"{self._host.info.shard_id}"
+            ) from error
+        return replace(start.plan, steps=registration.plan().steps)
+
+    def _refuse(self, run_id: str, origin: str, error: Exception) -> None:
+        """Take no part in a run, and tell its origin why."""
+        self._ended.add(run_id)
+        self._arrivals.forget(run_id)
+        line = error_line(error)
+        logger.warning("run %s of shard %s is refused: %s", run_id, origin, line)
+        self._sending.send(origin, "state", PartState(run_id, True, (line,), line, refused=True))
+        self._keep(self._until_confirmed(run_id, self._settings.max_idle_seconds))
+
+    def _report(self, part: RunPart, *, done: bool) -> None:
+        run_id, origin = part.start.id, part.start.origin
+        if done:
+            state = PartState(run_id, True, tuple(part.execution.errors), part.execution.failure)
+            self._sending.send(origin, "state", state)
+            return
+        try:
+            self._peers.send(origin, "state", PartState(run_id, False))
+        except GearsError as error:  # there will be another one
+            logger.warning("run %s: a report did not reach the origin: %s", run_id, error)
+
+    async def _until_confirmed(self, run_id: str, seconds: float) -> None:
+        """Send again what others have not confirmed, also after this shard's part of the run has ended."""
+        deadline = self._host.loop.time() + seconds
+        try:
+            while self._sending.again(run_id) and self._host.loop.time() < deadline:
+                await asyncio.sleep(min(TICK_SECONDS, seconds / 4))
+        finally:
+            self._sending.forget(run_id)
+
+    def packet(self, sender: str, packet: Packet) -> None:
+        """Take records or an end marker (message ``records``)."""
+        self._arrived(sender, packet)
+
+    def state(self, sender: str, state: PartState) -> None:
+        """Note that another shard is alive or done (message ``state``)."""
+        part = self._parts.get(state.id)
+        if state.number and part is not None:
+            self._arrived(sender, state)
+        elif state.number:  # only the origin gets this, and the run is over here
+            self._confirm(sender, Receipt(state.id, UP_TO_ALL))
+        elif part is not None:
+            self._note(part, sender, state)
+
+    def receipt(self, sender: str, receipt: Receipt) -> None:
+        """Note what another shard has got (message ``receipt``)."""
+        self._sending.confirmed(sender, receipt)
+
+    def _arrived(self, sender: str, message: Packet | PartState) -> None:
+        if message.id in self._ended:
+            self._confirm(sender, Receipt(message.id, UP_TO_ALL))
+            return
+        self._arrivals.hold(sender, message)
+        part = self._parts.get(message.id)
+        if part is not None:
+            self._take(part, sender)
+        else:
+            self._expire_early()
+
+    def _expire_early(self) -> None:
+        """Drop what has come too long ago for runs that have not begun here, now and whenever it is time."""
+        if self._expiring is None and (left := self._arrivals.expire()) is not None:
+            self._expiring = self._host.loop.call_later(left, self._expire_again)
+
+    def _expire_again(self) -> None:
+        self._expiring = None
+        self._expire_early()
+
+    def _take(self, part: RunPart, sender: str) -> None:
+        """Take the messages of a shard whose turn it is, and confirm them, all those of a moment together."""
+        for message in self._arrivals.due(part.start.id, sender):
+            if isinstance(message, PartState):
+                self._note(part, sender, message)
+                continue
+            try:
+                part.put(message.stage, message.records)
+            except GearsError as error:
+                part.execution.add_error(str(error))
+                self.abort(sender, message.id)
+        if not part.receipts_due:
+            part.receipts_due = True
+            self._host.loop.call_later(RECEIPT_SECONDS, self._send_receipts, part)
+
+    def _send_receipts(self, part: RunPart) -> None:
+        part.receipts_due = False
+        if self._parts.get(part.start.id) is part:
+            for sender in self._arrivals.senders(part.start.id):
+                self._confirm(sender, Receipt(part.start.id, self._arrivals.taken(part.start.id, sender)))
+
+    def _confirm(self, sender: str, receipt: Receipt) -> None:
+        try:
+            self._peers.send(sender, "receipt", receipt)
+        except GearsError as error:
+            logger.warning("run %s: a receipt did not reach shard %s: %s", receipt.id, sender, error)
+
+    def _over(self, part: RunPart) -> None:
+        """Take and confirm no more for a part that has ended."""
+        run_id = part.start.id
+        del self._parts[run_id]
+        self._ended.add(run_id)
+        for sender in self._arrivals.senders(run_id):
+            self._confirm(sender, Receipt(run_id, UP_TO_ALL))
+        self._arrivals.forget(run_id)
+
+    def _note(self, part: RunPart, sender: str, state: PartState) -> None:
+        part.last_progress = time.monotonic()
+        part.heard_of.add(sender)
+        part.execution.shards_received = len(part.heard_of)
+        if state.done:
+            for text in state.errors:
+                part.execution.add_error(text)
+            part.execution.first_failure = part.execution.first_failure or state.failure
+            if state.refused:
+                part.refuse()
+            part.unfinished.discard(sender)
+            part.execution.shards_completed = len(part.others) - len(part.unfinished)
+            if not part.unfinished:
+                part.all_done.set()
+
+    def abort(self, sender: str, run_id: str) -> None:
+        """Stop taking part (message ``abort``)."""
+        part = self._parts.get(run_id)
+        if part is not None:
+            part.execution.abort()
+        else:
+            self._ended.add(run_id)
+            self._arrivals.forget(run_id)
+
+    def _send(self, node: str, kind: str, body: Any) -> None:
+        self._peers.send(node, kind, body)
+
+    def _send_packet(self, node: str, packet: Packet) -> None:
+        self._sending.send(node, "records", packet)
+
+    def _send_abort(self, node: str, run_id: str) -> None:
+        try:
+            self._peers.send(node, "abort", run_id)
+        except GearsError as error:
+            logger.warning("run %s: the order to stop did not reach shard %s: %s", run_id, node, error)
+
+
+async def _on(strand: Strand, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work on the threads of a strand."""
+    try:
+        await strand.run(work)
+    except TooManyCalls as error:
+        raise GearsError(str(error)) from error

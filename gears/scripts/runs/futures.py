@@ -1,0 +1,195 @@
+"""Lets functions work beyond their step: with futures that suspend a record, and with coroutines of their own.
+
+A coroutine that a function schedules still belongs to the function's execution and has its rights. The client of a
+hooked command gets its answer when the last of these coroutines has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from collections.abc import Coroutine, Generator
+from contextvars import ContextVar
+from typing import Any
+
+from ...shard.failures import GearsError
+from ..host.atomic import guarded
+from ..host.executions import OUTSIDE, Execution, current
+from ..host.script_host import current_host
+
+
+def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+
+
+class StepSlot:
+    """Whether a step that waits may make a future; the coroutines of one execution each have their own."""
+
+    __slots__ = ("step_future",)
+
+    def __init__(self) -> None:
+        self.step_future: object = None
+
+
+step_slot: ContextVar[StepSlot | None] = ContextVar("step_slot", default=None)
+
+
+class GearsFuture:
+    """Suspends a step that returns it; `continueRun` and `continueFailed` set the step's result, from any thread.
+
+    >>> def step(record):  # doctest: +SKIP
+    ...     future = gearsFuture()
+    ...     threading.Thread(target=lambda: future.continueRun(slow(record))).start()
+    ...     return future
+    """
+
+    def __init__(self) -> None:
+        # set before the checks, because __del__ also runs for an object that they refuse
+        self._continued = True
+        self._execution = current.get()
+        self._step = step_slot.get() or self._execution
+        if self._execution is None or self._step is None or self._step.step_future is OUTSIDE:
+            raise GearsError("Future object can only be created inside certain execution steps")
+        if self._step.step_future is not None:
+            raise GearsError("Can not create async record twice on the same step")
+        self._step.step_future = weakref.ref(self)
+        self._loop = current_host().coroutines.loop
+        self._future: asyncio.Future[Any] = self._loop.create_future()
+        self._continued = False
+
+    def suspended(self) -> asyncio.Future[Any]:
+        """The future that the step's record waits for."""
+        return self._future
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._step is not None:
+            self._step.step_future = None  # a coroutine may await one such future after the other
+        return self._future.__await__()
+
+    def __del__(self) -> None:
+        if not self._continued:
+            self._settle(None, GearsError("Async record did not called continue"))
+
+    def continueRun(self, value: Any) -> None:
+        """Continue the run with `value` as the step's result."""
+        self._once()
+        self._settle(value, None)
+
+    def continueFailed(self, message: object = None) -> None:
+        """Fail the step."""
+        self._once()
+        self._settle(None, GearsError(str(message or "Failed on continue")))
+
+    def _once(self) -> None:
+        if self._continued:
+            raise GearsError("Can not continue with the same future twice")
+        self._continued = True
+
+    def _settle(self, value: Any, error: Exception | None) -> None:
+        self._loop.call_soon_threadsafe(_deliver, self._future, value, error)
+
+
+class SessionHandle:
+    """The execution that a function belongs to, kept beyond the function (`getGearsSession`)."""
+
+    def __init__(self, execution: Execution) -> None:
+        self.execution = execution
+        execution.hold()
+        release = weakref.finalize(self, current_host().loop.call_soon_threadsafe, execution.release)
+        release.atexit = False
+
+
+def get_gears_session() -> SessionHandle | None:
+    """The caller's execution, or None outside of one. Its hooked command is not answered while the handle exists."""
+    execution = current.get()
+    return SessionHandle(execution) if execution is not None else None
+
+
+def set_gears_session(session: SessionHandle | None) -> None:
+    """Make the current thread or coroutine part of that execution; with None, of no execution."""
+    current.set(session.execution if session is not None else None)
+
+
+class GearsSession:
+    """`with GearsSession(session):` makes its block part of an execution, from `getGearsSession`."""
+
+    def __init__(self, session: SessionHandle | None) -> None:
+        self._session = session
+        self._token: contextvars.Token[Execution | None] | None = None
+
+    def __enter__(self) -> SessionHandle | None:
+        self._token = current.set(self._session.execution if self._session is not None else None)
+        return self._session
+
+    def __exit__(self, *_: object) -> None:
+        if self._token is not None:
+            current.reset(self._token)
+
+
+_tasks: set[asyncio.Task[Any]] = set()
+
+
+def run_coroutine(
+    coroutine: Coroutine[Any, Any, Any], f: Any = None, delay: float = 0, session: SessionHandle | None = None
+) -> asyncio.Future[Any]:
+    """Schedule a coroutine on the loop of the coroutines, from any thread; `f`, a future or None, gets its outcome.
+
+    It starts after `delay` seconds, as part of the execution of `session`, or else of the caller's.
+    """
+    if not asyncio.iscoroutine(coroutine):
+        raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")
+    host = current_host()
+    execution = session.execution if session is not None else current.get()
+    loop = host.coroutines.loop
+    outcome: asyncio.Future[Any] = f if f is not None else loop.create_future()
+    if execution is not None:
+        execution.hold()
+
+    def start() -> None:
+        current.set(execution)
+        task = loop.create_task(_drive(coroutine, outcome, delay))
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+        if execution is not None:
+            task.add_done_callback(lambda _: host.loop.call_soon_threadsafe(execution.release))
+
+    loop.call_soon_threadsafe(start, context=contextvars.copy_context())
+    return outcome
+
+
+async def _drive(coroutine: Coroutine[Any, Any, Any], outcome: asyncio.Future[Any], delay: float) -> None:
+    try:
+        if delay:
+            await asyncio.sleep(delay)
+        value = await guarded(coroutine, current_host().atomic)
+    except asyncio.CancelledError:
+        outcome.get_loop().call_soon_threadsafe(outcome.cancel)
+        raise
+    except BaseException as error:  # SystemExit of a function must not end the worker
+        set_future_exception(outcome, error if isinstance(error, Exception) else GearsError(repr(error)))
+        return
+    finally:
+        coroutine.close()
+    set_future_results(outcome, value)
+
+
+def create_future() -> asyncio.Future[Any]:
+    """A future of the loop of the coroutines."""
+    return current_host().coroutines.loop.create_future()
+
+
+def set_future_results(future: asyncio.Future[Any], value: Any) -> None:
+    """Give a future its result, from any thread."""
+    future.get_loop().call_soon_threadsafe(_deliver, future, value, None)
+
+
+def set_future_exception(future: asyncio.Future[Any], error: object) -> None:
+    """Fail a future, from any thread."""
+    failure = error if isinstance(error, Exception) else GearsError(str(error))
+    future.get_loop().call_soon_threadsafe(_deliver, future, None, failure)

@@ -1,0 +1,83 @@
+"""Keeps the executions that commands can ask about: all that run, and a bounded number of those that have ended."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+
+from ...shard.failures import GearsError
+from ..host.executions import Execution
+
+MAX_EXECUTIONS = 1000
+MAX_EXECUTIONS_PER_REGISTRATION = 100
+MISSING_EXECUTION = "execution does not exist"
+
+
+class ExecutionHistory:
+    """Running executions, the last `MaxExecutions` of scripts, and `MaxExecutionsPerRegistration` per registration."""
+
+    def __init__(self) -> None:
+        self.max_executions = MAX_EXECUTIONS
+        self.max_per_registration = MAX_EXECUTIONS_PER_REGISTRATION
+        self._executions: OrderedDict[str, Execution] = OrderedDict()
+        self._registered: dict[str, OrderedDict[str, Execution]] = {}
+
+    def add(self, execution: Execution) -> None:
+        """Keep an execution that a script or another shard started; the oldest finished ones are dropped."""
+        self._executions[execution.id] = execution
+        _shorten(self._executions, self.max_executions)
+
+    def add_registered(self, registration_id: str, execution: Execution) -> None:
+        """Keep an execution of a registration; its oldest finished ones are dropped."""
+        executions = self._registered.setdefault(registration_id, OrderedDict())
+        executions[execution.id] = execution
+        _shorten(executions, self.max_per_registration)
+
+    def forget_registration(self, registration_id: str) -> None:
+        """Drop the history of a registration that is gone, except for executions that still run."""
+        for execution in self._registered.pop(registration_id, {}).values():
+            if not execution.finished:
+                self.add(execution)
+
+    def all(self) -> list[Execution]:
+        """All executions that are kept."""
+        listed = itertools.chain.from_iterable(executions.values() for executions in self._registered.values())
+        return [*self._executions.values(), *listed]
+
+    def get(self, execution_id: str) -> Execution | None:
+        """The execution with this id, None if it is not known here."""
+        found = self._executions.get(execution_id)
+        for executions in () if found else self._registered.values():
+            found = found or executions.get(execution_id)
+        return found
+
+    def drop(self, execution_id: str) -> bool:
+        """Drop a finished execution; return False if it is not known here."""
+        execution = self.get(execution_id)
+        if execution is None:
+            return False
+        if not execution.finished:
+            raise GearsError("can not drop a not yet finished execution, abort it first.")
+        for executions in (self._executions, *self._registered.values()):
+            executions.pop(execution_id, None)
+        return True
+
+    def abort(self, execution_id: str) -> bool:
+        """Stop an execution if it runs; return False if it is not known here."""
+        execution = self.get(execution_id)
+        if execution is not None:
+            execution.abort()
+        return execution is not None
+
+
+def _shorten(executions: OrderedDict[str, Execution], limit: int) -> None:
+    """Drop the oldest finished executions beyond `limit`."""
+    while len(executions) > limit:
+        first = next(iter(executions))
+        if executions[first].finished:  # the usual case
+            del executions[first]
+            continue
+        oldest = next((name for name, execution in executions.items() if execution.finished), None)
+        if oldest is None:
+            return
+        del executions[oldest]

@@ -1,0 +1,118 @@
+"""Reads the shard's keys and values for functions: it scans by pages and reads in few round trips."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ...shard.link import raise_on_error
+from ...shard.replies import decode_reply
+from ..host.script_host import ScriptHost
+
+SCAN_COUNT = 500
+_BUILT_IN_TYPES = frozenset({"string", "hash", "list", "set", "zset", "stream"})
+# bytes, not str: these words are packed anew for every key
+_READ_COMMANDS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
+    "string": (b"GET", ()),
+    "hash": (b"HGETALL", ()),
+    "list": (b"LRANGE", (b"0", b"-1")),
+}
+KEY_TYPES = _BUILT_IN_TYPES | {"module", "empty"}
+
+
+def scan(host: ScriptHost, pattern: str, count: int = SCAN_COUNT) -> Iterator[list[bytes]]:
+    """The keys of this shard that match a glob pattern, in pages; each page examines about `count` keys."""
+    cursor: bytes = b"0"
+    while True:
+        cursor, keys = host.execute("SCAN", cursor, "MATCH", pattern, "COUNT", count)
+        if keys:
+            yield keys
+        if cursor == b"0":
+            return
+
+
+def type_name(reply: bytes) -> str:
+    """The key type as functions see it: the server's name, ``module`` for module types, ``empty`` for no key."""
+    name = reply.decode()
+    if name == "none":
+        return "empty"
+    return name if name in _BUILT_IN_TYPES else "module"
+
+
+def _value(kind: str, reply: Any) -> Any:
+    value = decode_reply(raise_on_error(reply))
+    if kind == "hash" and isinstance(value, list):
+        return {hashable(name): item for name, item in zip(value[::2], value[1::2], strict=True)}
+    return value
+
+
+def hashable(value: Any) -> Any:
+    """The value in a form that can be a dictionary's key."""
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def read_records(host: ScriptHost, keys: list[bytes], event: str | None, types: list[str]) -> list[dict[str, Any]]:
+    """Records with key, value, type and event, read in one round trip."""
+    readable = [(index, kind) for index, kind in enumerate(types) if kind in _READ_COMMANDS]
+    replies = host.execute_many(
+        [(_READ_COMMANDS[kind][0], keys[index], *_READ_COMMANDS[kind][1]) for index, kind in readable]
+    )
+    values: dict[int, Any] = {}
+    for (index, kind), reply in zip(readable, replies, strict=True):
+        # a key may have changed its type since that was read: then it has no value of the old type
+        values[index] = None if isinstance(reply, Exception) else _value(kind, reply)
+    return [
+        {"key": decode_reply(key), "value": values.get(index), "type": types[index], "event": event}
+        for index, key in enumerate(keys)
+    ]
+
+
+def read_types(host: ScriptHost, keys: list[bytes]) -> list[str]:
+    """The types of keys, read in one round trip."""
+    return [type_name(raise_on_error(reply)) for reply in host.execute_many([(b"TYPE", key) for key in keys])]
+
+
+class PagedValues:
+    """Reads the values of many keys, page by page.
+
+    Neighbours in a scan mostly have the same type. So the keys of a page are read, in one round trip, as the type that
+    most keys of the page before had. Only the types of those that turn out to be something else, or gone, are read.
+    """
+
+    def __init__(self, host: ScriptHost, key_types: tuple[str, ...] | None) -> None:
+        self._host = host
+        self._key_types = key_types
+        self._expected = next((kind for kind in _READ_COMMANDS if self._wants(kind)), None)
+
+    def _wants(self, kind: str) -> bool:
+        return not self._key_types or kind in self._key_types
+
+    def read(self, keys: list[bytes]) -> list[dict[str, Any]]:
+        """The records of those keys whose type is wanted, in the order of `keys`."""
+        found = self._read_expected(keys)
+        others = [index for index, record in enumerate(found) if record is None]
+        types = read_types(self._host, [keys[index] for index in others]) if others else []
+        wanted = [(index, kind) for index, kind in zip(others, types, strict=True) if self._wants(kind)]
+        records = read_records(self._host, [keys[i] for i, _ in wanted], None, [kind for _, kind in wanted])
+        for (index, _), record in zip(wanted, records, strict=True):
+            found[index] = record
+        if 2 * len(others) > len(keys):
+            ((common, _),) = Counter(types).most_common(1)
+            self._expected = common if common in _READ_COMMANDS and self._wants(common) else None
+        return [record for record in found if record is not None]
+
+    def _read_expected(self, keys: list[bytes]) -> list[dict[str, Any] | None]:
+        """The records of the keys that have the expected type, None for others."""
+        kind = self._expected
+        if kind is None:
+            return [None] * len(keys)
+        command, arguments = _READ_COMMANDS[kind]
+        replies = self._host.execute_many([(command, key, *arguments) for key in keys])
+        # an empty reply means that the key does not exist: there are no empty hashes or lists
+        return [
+            {"key": decode_reply(key), "value": _value(kind, reply), "type": kind, "event": None}
+            if isinstance(reply, bytes) or (reply and isinstance(reply, list))
+            else None
+            for key, reply in zip(keys, replies, strict=True)
+        ]

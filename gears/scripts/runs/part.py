@@ -1,0 +1,175 @@
+"""One shard's part of a run over all shards: the packets that arrive for its stages, and the routing of its records."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from qa_cluster.keys import slot
+from qa_cluster.topology import Topology
+
+from ...shard.failures import GearsError
+from ...shard.messages import sent
+from ..calling.strands import Strand
+from ..calling.threads import Lane
+from ..host.executions import Execution
+from .pipeline import Chain, Turns, key_text
+from .plan import ExecutionPlan, Step, StepKind
+
+RECORDS_PER_MESSAGE = 200
+MAX_WAITING_BYTES = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class StartRun:
+    """The message that makes a shard take part in a run."""
+
+    id: str
+    origin: str
+    session_id: str | None
+    plan: ExecutionPlan
+    topology: Topology
+    max_idle_seconds: float
+    user: str
+    lane: Lane = Lane.RUNS
+    # the registration whose steps run, in place of those of `plan`; empty: none
+    registration_id: str = ""
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Pickled records for a stage or, if there are none, the end marker of one shard."""
+
+    id: str
+    stage: int
+    records: bytes | None
+    number: int = 0
+
+    @property
+    def size(self) -> int:
+        """The bytes of its records."""
+        return len(self.records or b"")
+
+
+@sent
+@dataclass(frozen=True, slots=True)
+class PartState:
+    """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
+
+    A shard that has `refused` has taken no part, and sends no records and end markers. A report that a shard is alive
+    has no number: the next one takes its place.
+    """
+
+    id: str
+    done: bool
+    errors: tuple[str, ...] = ()
+    failure: str | None = None
+    refused: bool = False
+    number: int = 0
+
+    @property
+    def size(self) -> int:
+        """It has no records."""
+        return 0
+
+
+class RunPart:
+    """This shard's part of a run; its functions run on the strand, all other work on the worker's event loop."""
+
+    def __init__(self, start: StartRun, own: str, execution: Execution, strand: Strand) -> None:
+        self.start = start
+        self.strand = strand
+        self.own = own
+        self.execution = execution
+        self.nodes = [shard.node_id for shard in start.topology.shards]
+        self.others = [node for node in self.nodes if node != own]
+        self.is_origin = own == start.origin
+        self.turns = Turns()
+        self.last_progress = time.monotonic()
+        self.last_led = 0.0  # when its origin last said that it leads the run
+        # two numbers, because one is counted by the worker's event loop and the other by the strand
+        self.arrived_bytes = self.taken_bytes = 0
+        self.unfinished = set(self.others) if self.is_origin else set()
+        self.heard_of: set[str] = set()
+        self.all_done = asyncio.Event()
+        # set when a shard takes no part; the error, if its worker did not say more in a report
+        self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
+        self.receipts_due = False
+        self.beginning = False  # whether it waits for `onRegistered` of its registration
+        self.chain: Chain | None = None  # the steps that run now
+        self._inboxes: dict[int, asyncio.Queue[bytes | None]] = {}
+        if not self.unfinished:
+            self.all_done.set()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether a function has a thread, or waits for one, for what it awaits, or for a future: however long."""
+        return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
+
+    def refuse(self, error: GearsError | None = None) -> None:
+        """End the run, because a shard takes no part."""
+        if not self.refusal.done():
+            self.refusal.set_result(error)
+
+    def inbox(self, stage: int) -> asyncio.Queue[bytes | None]:
+        """The packets that have arrived for a stage."""
+        return self._inboxes.setdefault(stage, asyncio.Queue())
+
+    def put(self, stage: int, records: bytes | None) -> None:
+        """Take a packet; GearsError if more than `MAX_WAITING_BYTES` of records wait."""
+        self.last_progress = time.monotonic()
+        self.arrived_bytes += len(records or b"")
+        if self.arrived_bytes - self.taken_bytes > MAX_WAITING_BYTES:
+            raise GearsError(f"ERR run {self.start.id} has more than {MAX_WAITING_BYTES >> 20} MiB of records waiting")
+        self.strand.call_soon_threadsafe(self.inbox(stage).put_nowait, records)
+
+
+class Outbox:
+    """Sends the records that leave a stage to the shards of the next one."""
+
+    def __init__(self, part: RunPart, boundary: Step, stage: int, send: Callable[[str, Packet], None]) -> None:
+        self._part = part
+        self._boundary = boundary
+        self._stage = stage
+        self._send = send
+        self._records: dict[str, list[Any]] = {}
+        self._targets = part.nodes if boundary.kind is StepKind.REPARTITION else [part.start.origin]
+
+    def add(self, record: Any) -> None:
+        """Route a record."""
+        node = self._targets[0]
+        if self._boundary.kind is StepKind.REPARTITION and self._boundary.key is not None:
+            node = self._part.start.topology.shard_of(slot(key_text(self._boundary.key(record)))).node_id
+        batch = self._records.setdefault(node, [])
+        batch.append(record)
+        if len(batch) >= RECORDS_PER_MESSAGE:
+            self._flush(node)
+
+    def _flush(self, node: str) -> None:
+        batch = self._records.pop(node, None)
+        if not batch:
+            return
+        try:
+            packed = cloudpickle.dumps(batch)
+        except Exception as error:  # from the records' own code: the rest must still be sent
+            self._part.execution.fail(error)
+            return
+        self._deliver(node, packed)
+
+    def close(self) -> None:
+        """Send the remaining records and the end markers."""
+        for node in self._targets:
+            self._flush(node)
+            self._deliver(node, None)
+
+    def _deliver(self, node: str, records: bytes | None) -> None:
+        if node == self._part.own:
+            self._part.put(self._stage, records)
+        else:
+            self._send(node, Packet(self._part.start.id, self._stage, records))

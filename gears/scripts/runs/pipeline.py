@@ -1,0 +1,464 @@
+"""Runs a plan on one shard: it pushes records through its steps, one after the other.
+
+A `Chain` runs the steps of one stage. Inside one shard a boundary moves nothing, so a local run is one chain. A record
+whose step raises is dropped and its error kept; the run goes on. Bulk runs yield to the event loop every few
+milliseconds, so that questions are answered meanwhile.
+
+Records whose steps wait (for a coroutine or a future) wait together, and go on in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+from ...shard.failures import GearsError
+from ..calling.sections import Aborted
+from ..host.executions import OUTSIDE, Execution
+from .coroutines import settled
+from .futures import GearsFuture, StepSlot, step_slot
+from .plan import Step, StepKind
+from .sources import OneRecord
+from .suspended import Gate, Suspended
+
+TURN_SECONDS = 0.002
+
+
+# the types that most functions return; they are never awaitable
+_PLAIN = frozenset({str, int, float, bool, type(None), dict, list, tuple, set, bytes, bytearray})
+_UNKNOWN = object()
+_now = time.perf_counter
+
+
+# module variables, because looking up or hashing a member of an enumeration takes longer than many steps
+_MAP, _FILTER, _FOREACH = StepKind.MAP, StepKind.FILTER, StepKind.FOREACH
+_ACCUMULATE, _GROUP, _LIMIT = StepKind.ACCUMULATE, StepKind.GROUP, StepKind.LIMIT
+_REPARTITION, _COLLECT, _FLATMAP = StepKind.REPARTITION, StepKind.COLLECT, StepKind.FLATMAP
+
+
+def key_text(value: object) -> str:
+    """An extractor's result as text: routing and grouping compare text."""
+    if isinstance(value, str):
+        return value
+    if inspect.iscoroutine(value):
+        value.close()
+        raise GearsError("coroutine are not allow on extractor")
+    return repr(value)
+
+
+class Turns:
+    """Yields to the event loop when a run has kept it for a while."""
+
+    __slots__ = ("_since", "pushed")
+
+    def __init__(self) -> None:
+        self._since = _now()
+        self.pushed = 0
+
+    def over(self, now: float) -> bool:
+        """Count a pushed record; return whether the run must yield now (`give`)."""
+        self.pushed += 1
+        return now - self._since > TURN_SECONDS
+
+    async def give(self) -> None:
+        """Yield to the event loop."""
+        await asyncio.sleep(0)
+        self._since = _now()
+
+
+class Chain:
+    """The steps of one stage, with their state; `first` is the number of its first step in the plan.
+
+    If the stage ends at a boundary (`moves`), `sink` sends the records on, and its time counts for the boundary's step.
+
+    Most functions return at once. So that they do not cost a coroutine, records are pushed by plain calls, which return
+    a coroutine only if a step has to wait. The caller awaits it, or hands it to `go_on` and pushes the next record.
+
+    The clock is read once per step: a step lasts from the end of the one before. `clocked` is its last reading. A step
+    at which records wait lasts from the first of them to the last.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        sink: Callable[[Any], None],
+        execution: Execution,
+        first: int = 0,
+        *,
+        moves: bool = False,
+    ) -> None:
+        self._steps = tuple(steps)
+        self._execution = execution
+        self._calls = tuple((s.kind, self._call_of(i, s), first + i) for i, s in enumerate(self._steps))
+        self._state: list[Any] = [
+            {} if s.kind is _GROUP else 0 if s.kind is _LIMIT else _UNKNOWN if s.kind is _ACCUMULATE else None
+            for s in self._steps
+        ]
+        # by step, or by step and key of a group: the last record that waits there
+        self._gates: dict[int | tuple[int, str], Gate] = {}
+        # by step, how many records wait there, and since when
+        self._waiting: dict[int, tuple[int, float]] = {}
+        self._sink = sink
+        self._boundary = first + len(self._steps) if moves else None
+        self.suspended = Suspended(execution)
+        self.clocked = _now()
+
+    @property
+    def waits(self) -> bool:
+        """Whether records wait at a step, for a coroutine, a future, or a record before them."""
+        return bool(self._waiting)
+
+    def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
+        """Send a record through the steps from `index` on; a coroutine that it returns must be run.
+
+        The execution keeps the error of a step that fails.
+        """
+        try:
+            rest = self._advance(record, index, _now() if since is None else since)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # SystemExit of a function must not end the worker either
+            self._execution.fail(error)
+            return None
+        return None if rest is None else self._with_errors_kept(rest)
+
+    async def _with_errors_kept(self, rest: Coroutine[Any, Any, None]) -> None:
+        try:
+            await rest
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:
+            self._execution.fail(error)
+
+    async def _alone(self, rest: Coroutine[Any, Any, None]) -> None:
+        try:
+            await rest
+        except Aborted:
+            self.suspended.cancel()  # before the records behind this one, which may go on now, begin their step
+            raise
+        except asyncio.CancelledError:
+            if self.suspended.ending:
+                raise
+            # the run goes on: what the function waited for was cancelled
+            self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
+
+    async def go_on(self, rest: Coroutine[Any, Any, None]) -> None:
+        """Let a record wait by itself; return when the next one may be pushed."""
+        self.suspended.add(self._alone(rest))
+        await self.suspended.room()
+
+    async def finish(self) -> None:
+        """Push the accumulated state of each step to the following steps: no more records come."""
+        for index, step in enumerate(self._steps):
+            if step.kind is not _ACCUMULATE and step.kind is not _GROUP:
+                continue
+            await self.suspended.drain()
+            state, self._state[index] = self._state[index], None
+            if step.kind is _GROUP:
+                reduced = [{"key": key, "value": value} for key, value in state.items() if value is not _UNKNOWN]
+            else:
+                reduced = [] if state is _UNKNOWN else [state]
+            for record in reduced:
+                rest = self.push(record, index + 1)
+                if rest is not None:
+                    await self.go_on(rest)
+        await self.suspended.drain()
+
+    async def end(self) -> None:
+        """Cancel the records that still wait, if the run has ended early."""
+        await self.suspended.end()
+
+    def _advance(
+        self, record: Any, index: int, since: float, value: Any = _UNKNOWN
+    ) -> Coroutine[Any, Any, None] | None:
+        """Go through the steps from `index` on; `value` is the result of the first of them, if it has run already."""
+        execution, seconds, gates = self._execution, self._execution.step_seconds, self._gates
+        held = value is not _UNKNOWN
+        for position in range(index, len(self._calls)):
+            kind, call, place = self._calls[position]
+            if call is None:
+                continue
+            if value is _UNKNOWN:
+                if kind is _ACCUMULATE or kind is _GROUP:
+                    return self._reduce(record, position, since)
+                execution.step_future = None
+                try:
+                    value = call(record)
+                except BaseException:
+                    self._end_step(position, since)
+                    raise
+                if type(value) not in _PLAIN and isinstance(value, Awaitable):
+                    execution.step_future = OUTSIDE
+                    self.clocked = since
+                    return self._wait(record, position, value, self._queue(position, since))
+                execution.step_future = OUTSIDE
+                now = _now()
+                seconds[place] += now - since
+                since = now
+                if gates and position in gates:
+                    self.clocked = since
+                    return self._hold(record, position, value, self._queue(position, since))
+            if kind is _MAP:
+                record = value
+            elif kind is _FILTER or kind is _LIMIT:
+                if not value:
+                    self.clocked = since
+                    return None
+            elif kind is _FLATMAP:
+                self.clocked = since
+                return self._spread(value, position, held=held)
+            value, held = _UNKNOWN, False
+        self._leave(record, since)
+        return None
+
+    def _leave(self, record: Any, since: float) -> None:
+        self.clocked = since
+        self._sink(record)
+        if self._boundary is not None:
+            self.clocked = _now()
+            self._execution.step_seconds[self._boundary] += self.clocked - since
+
+    # ---- Steps that wait ----
+
+    def _queue(self, position: int, since: float, key: str | None = None) -> Gate:
+        """A place behind the records that wait at a step already."""
+        name = position if key is None else (position, key)
+        gate = self._gates[name] = Gate(self._gates.get(name))
+        count, began = self._waiting.get(position, (0, since))
+        self._waiting[position] = (count + 1, began)
+        return gate
+
+    def _pass(self, position: int, gate: Gate, key: str | None = None) -> None:
+        """Let the records behind this one pass the step."""
+        gate.open()
+        name = position if key is None else (position, key)
+        if self._gates.get(name) is gate and gate.passed.done():
+            del self._gates[name]
+
+    def _end_waiting(self, position: int) -> None:
+        count, began = self._waiting.pop(position)
+        self.clocked = _now()
+        if count > 1:
+            self._waiting[position] = (count - 1, began)
+        else:
+            self._execution.step_seconds[self._calls[position][2]] += self.clocked - began
+
+    async def _value_of(self, awaited: Any) -> Any:
+        """Await what a step has returned."""
+        slot = StepSlot()
+        token = step_slot.set(slot)
+        try:
+            if inspect.iscoroutine(awaited):
+                awaited = await settled(awaited)
+            if isinstance(awaited, GearsFuture):
+                suspended = awaited.suspended()
+                # this reference must not keep alive a future that no other code can continue: __del__ fails the step
+                del awaited
+                return await settled(suspended)
+            return await settled(awaited) if isinstance(awaited, Awaitable) else awaited
+        finally:
+            slot.step_future = OUTSIDE
+            step_slot.reset(token)
+
+    async def _wait(self, record: Any, position: int, value: Any, gate: Gate) -> None:
+        """Await a step's result, and go on with it."""
+        try:
+            waiting = self._value_of(value)
+            del value  # see _value_of
+            try:
+                found = await waiting
+            finally:
+                self._end_waiting(position)
+            rest = await self._behind(record, position, found, gate)
+        finally:
+            self._pass(position, gate)
+        if rest is not None:
+            await rest
+
+    async def _hold(self, record: Any, position: int, value: Any, gate: Gate) -> None:
+        """Go on with a result that is there already, when the records before have passed."""
+        self._end_waiting(position)
+        try:
+            rest = await self._behind(record, position, value, gate)
+        finally:
+            self._pass(position, gate)
+        if rest is not None:
+            await rest
+
+    async def _behind(self, record: Any, position: int, value: Any, gate: Gate) -> Coroutine[Any, Any, None] | None:
+        """Go on behind the records that came before."""
+        await gate.turn()
+        rest = self._advance(record, position, _now(), value)
+        if rest is None or self._calls[position][0] is not _FLATMAP:
+            return rest
+        await rest  # the records behind this one come after all of its items
+        return None
+
+    # ---- Steps that reduce ----
+
+    def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
+        """Add a record to the state of a step: only one record of a state at a time, the others wait."""
+        key = ""
+        try:
+            if self._calls[position][0] is _GROUP:
+                self._execution.step_future = OUTSIDE  # an extractor must not return a future
+                key = key_text(self._steps[position].key(record))  # type: ignore[misc]
+            if self._gates and (position, key) in self._gates:
+                self.clocked = since
+                return self._reduce_later(record, position, key, self._queue(position, since, key))
+            self._execution.step_future = None
+            value = self._reduced(record, position, key)
+        except BaseException:
+            self._end_step(position, since)
+            raise
+        if type(value) not in _PLAIN and isinstance(value, Awaitable):
+            self._execution.step_future = OUTSIDE
+            self.clocked = since
+            return self._reduce_wait(position, key, value, self._queue(position, since, key))
+        self._store(position, key, value)
+        self._end_step(position, since)
+        return None
+
+    def _reduced(self, record: Any, position: int, key: str) -> Any:
+        kind, call, _ = self._calls[position]
+        state = self._state[position]
+        before = state.setdefault(key, _UNKNOWN) if kind is _GROUP else state
+        before = None if before is _UNKNOWN else before
+        return call(key, before, record) if kind is _GROUP else call(before, record)  # type: ignore[misc]
+
+    def _store(self, position: int, key: str, value: Any) -> None:
+        if self._calls[position][0] is _GROUP:
+            self._state[position][key] = value
+        else:
+            self._state[position] = value
+
+    async def _reduce_wait(self, position: int, key: str, value: Any, gate: Gate) -> None:
+        try:
+            waiting = self._value_of(value)
+            del value  # see _value_of
+            self._store(position, key, await waiting)
+        finally:
+            self._end_waiting(position)
+            self._pass(position, gate, key)
+
+    async def _reduce_later(self, record: Any, position: int, key: str, gate: Gate) -> None:
+        try:
+            await gate.turn()
+            self._execution.step_future = None
+            try:
+                value = self._reduced(record, position, key)
+            finally:
+                self._execution.step_future = OUTSIDE
+            if type(value) not in _PLAIN and isinstance(value, Awaitable):
+                waiting = self._value_of(value)
+                del value
+                value = await waiting
+            self._store(position, key, value)
+        finally:
+            self._end_waiting(position)
+            self._pass(position, gate, key)
+
+    def _end_step(self, position: int, since: float) -> None:
+        self._execution.step_future = OUTSIDE
+        self.clocked = _now()
+        self._execution.step_seconds[self._calls[position][2]] += self.clocked - since
+
+    # ---- Items of a flatmap ----
+
+    def _spread(self, records: Any, position: int, *, held: bool) -> Coroutine[Any, Any, None] | None:
+        """Push the items of a list; `held`: their record is at the head of those that wait at this step."""
+        if not isinstance(records, (list, tuple, set, frozenset)) and not hasattr(records, "__next__"):
+            return self._advance(records, position + 1, self.clocked)
+        items = iter(records)
+        for item in items:
+            rest = self.push(item, position + 1)
+            if rest is None:
+                continue
+            task = self.suspended.add(self._alone(rest))
+            if self.suspended.full:
+                gate = None if held else self._queue(position, self.clocked)
+                return self._spread_on(task, items, position, gate)
+        return None
+
+    async def _spread_on(
+        self, task: asyncio.Task[None], items: Iterator[Any], position: int, gate: Gate | None
+    ) -> None:
+        """Push the rest of a list's items, as others of them are done."""
+        try:
+            # not `room`: the records that wait for room must not be those that fill it
+            await asyncio.wait({task})
+            for item in items:
+                rest = self.push(item, position + 1)
+                if rest is not None:
+                    task = self.suspended.add(self._alone(rest))
+                    if self.suspended.full:
+                        await asyncio.wait({task})
+        finally:
+            if gate is not None:
+                self._end_waiting(position)
+                self._pass(position, gate)
+
+    def _within_limit(self, position: int) -> bool:
+        step = self._steps[position]
+        self._state[position] += 1
+        return bool(step.start < self._state[position] <= step.start + step.length)
+
+    def _call_of(self, position: int, step: Step) -> Callable[..., Any] | None:
+        """The function of a step; None for kinds of steps without one."""
+        kind, function, key = step.kind, step.function, step.key
+        if kind is _LIMIT:
+            return lambda _: self._within_limit(position)
+        if kind is _COLLECT or (kind is _REPARTITION and key is None):
+            return None
+        if kind is _REPARTITION:
+
+            def extract(record: Any) -> str:
+                # inside one shard the record stays, but the extractor has its effects and may refuse the record
+                self._execution.step_future = OUTSIDE  # it must not return a future
+                return key_text(key(record))  # type: ignore[misc]
+
+            return extract
+        if function is None or (kind is _GROUP and key is None):
+            raise GearsError(f"step {kind.value} has no function")
+        return function
+
+
+async def run_local(records: AsyncIterable[Any], steps: Sequence[Step], execution: Execution) -> None:
+    """Run a whole plan on this shard; the execution gets the results and errors."""
+    execution.begin([step.outline for step in steps])
+    chain = Chain(steps, execution.results.append, execution)
+    try:
+        await feed(records, chain, execution, Turns())
+        await chain.finish()
+    finally:
+        await chain.end()
+
+
+async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, turns: Turns) -> None:
+    """Push the records of a source into a chain; if the source fails, the execution keeps the error."""
+    if isinstance(records, OneRecord):
+        turns.over(_now())
+        rest = chain.push(records.record)
+        if rest is not None:
+            await rest
+        return
+    waiting_since = _now()
+    try:
+        async for record in records:
+            now = _now()
+            execution.read_seconds += now - waiting_since
+            rest = chain.push(record, 0, now)
+            waiting_since = chain.clocked
+            if rest is not None:
+                await chain.go_on(rest)
+                waiting_since = _now()
+            if turns.over(waiting_since):
+                await turns.give()
+                waiting_since = _now()
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:
+        execution.fail(error)

@@ -1,0 +1,247 @@
+"""The sources of a pipeline's records, in runs and in registrations.
+
+RedisGears calls a source a reader; `name` is its name for scripts and clients. A source is data (it is pickled with the
+plan); it reads through the worker's `ScriptHost`. A registration's arguments go to the module as the nine fields of
+`QA.REGISTER`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...shard.failures import GearsError
+from ...shard.link import raise_on_error
+from ...shard.replies import decode_reply, encode_data
+from ..host.script_host import ScriptHost
+from .coroutines import settled
+from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_types, scan, type_name
+
+
+class OneRecord:
+    """The only record of an event or a call: a run need not read on while it waits."""
+
+    def __init__(self, record: Any) -> None:
+        self.record = record
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        yield self.record
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What makes the module run a registration, as fields of `QA.REGISTER`."""
+
+    match: str
+    events: str
+    commands: str
+    arguments: bytes
+
+
+def _own_key(host: ScriptHost, key: str) -> list[list[bytes]]:
+    """The key as a page of its own; no page if another shard has its slot."""
+    name = key.encode("utf-8", "surrogateescape")
+    if host.info.cluster:
+        (answer,) = host.execute_many([(b"TYPE", name)])
+        if isinstance(answer, Exception) and str(answer).startswith("MOVED"):
+            return []
+    return [[name]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeysSource:
+    """Keys of the shard: scanned in a run, reported by events in a registration."""
+
+    pattern: str = "*"
+    no_scan: bool = False
+    read_value: bool = True
+    event_types: tuple[str, ...] | None = None
+    key_types: tuple[str, ...] | None = None
+    commands: tuple[str, ...] | None = None
+    name = "KeysReader"
+
+    async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
+        """Yield a record for each matching key."""
+        values = PagedValues(host, self.key_types)
+        for keys in _own_key(host, self.pattern) if self.no_scan else scan(host, self.pattern):
+            if not self.read_value and not self.key_types:
+                for key in keys:
+                    yield {"key": decode_reply(key), "event": None}
+                continue
+            if self.read_value:
+                for record in values.read(keys):
+                    yield record
+                continue
+            for key, kind in zip(keys, read_types(host, keys), strict=True):
+                if self.key_types and kind in self.key_types:
+                    yield {"key": decode_reply(key), "event": None}
+
+    def event_record(self, host: ScriptHost, key: bytes, event: str) -> dict[str, Any] | None:
+        """The record of an event, with the key's current value; None if the key's type is not one of `keyTypes`."""
+        if not self.read_value and not self.key_types:
+            return {"key": decode_reply(key), "event": event}
+        # most keys are strings: their value is read together with the type
+        commands: list[tuple[bytes, ...]] = [(b"TYPE", key)]
+        if self.read_value:
+            commands.append((b"GET", key))
+        answers = host.execute_many(commands)
+        kind = type_name(raise_on_error(answers[0]))
+        if self.key_types and kind not in self.key_types:
+            return None
+        if not self.read_value:
+            return {"key": decode_reply(key), "event": event}
+        if kind in ("hash", "list"):
+            return read_records(host, [key], event, [kind])[0]
+        value = decode_reply(answers[1]) if kind == "string" and not isinstance(answers[1], Exception) else None
+        return {"key": decode_reply(key), "value": value, "type": kind, "event": event}
+
+    def match(self) -> Match:
+        """What the module watches."""
+        arguments = [
+            *("regex", self.pattern),
+            *("eventTypes", list(self.event_types) if self.event_types else None),
+            *("keyTypes", list(self.key_types) if self.key_types else None),
+            *("hookCommands", list(self.commands) if self.commands else None),
+        ]
+        return Match(
+            self.pattern, ",".join(self.event_types or ()), ",".join(self.commands or ()), encode_data(arguments)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeysOnlySource:
+    """Names of the shard's keys."""
+
+    pattern: str = "*"
+    count: int = SCAN_COUNT
+    no_scan: bool = False
+    pattern_generator: Callable[[], tuple[str, bool]] | None = None
+    name = "KeysOnlyReader"
+
+    async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
+        """Yield each name."""
+        pattern, no_scan = self.pattern_generator() if self.pattern_generator else (self.pattern, self.no_scan)
+        if no_scan:
+            if _own_key(host, pattern) and host.execute("EXISTS", pattern):
+                yield pattern
+            return
+        for keys in scan(host, pattern, self.count):
+            for key in keys:
+                yield decode_reply(key)
+
+
+_END = object()
+
+
+async def _next(produced: AsyncIterator[Any]) -> Any:
+    return await anext(produced, _END)
+
+
+@dataclass(frozen=True, slots=True)
+class PythonSource:
+    """Whatever a generator function yields."""
+
+    generator: Callable[[], Any]
+    name = "PythonReader"
+
+    async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
+        """Yield what the function yields; it may also be an async generator function."""
+        produced = self.generator()
+        if inspect.isasyncgen(produced):
+            while (record := await settled(_next(produced))) is not _END:
+                yield record
+            return
+        for record in produced:
+            yield record
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsIDSource:
+    """The shard's id, once per shard."""
+
+    name = "ShardsIDReader"
+
+    async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
+        """Yield the id; ``1`` outside a cluster."""
+        yield host.info.shard_id if host.info.cluster else "1"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """The entries of a stream: in a run, those after an id; in a registration, those of all streams that match."""
+
+    stream: str
+    from_id: str = "0-0"
+    batch: int = 1
+    duration_ms: int = 0
+    on_failed: str = "continue"
+    retry_seconds: int = 1
+    trim: bool = True
+    name = "StreamReader"
+
+    async def records(self, host: ScriptHost) -> AsyncIterator[Any]:
+        """Yield each entry after `from_id`."""
+        last: str | bytes = self.from_id
+        while reply := host.execute("XREAD", "COUNT", SCAN_COUNT, "STREAMS", self.stream, last):
+            for entry_id, fields in reply[0][1]:
+                yield stream_record(self.stream, entry_id, fields)
+                last = entry_id
+
+    def match(self) -> Match:
+        """What the module watches."""
+        arguments = [
+            *("batchSize", self.batch),
+            *("durationMS", self.duration_ms),
+            *("stream", self.stream),
+            *("trimStream", int(self.trim)),
+            *("onFailedPolicy", self.on_failed),
+            *("retryInterval", self.retry_seconds),
+        ]
+        return Match(self.stream, "", "", encode_data(arguments))
+
+
+def stream_record(key: Any, entry_id: bytes, fields: list[bytes]) -> dict[str, Any]:
+    """An entry of a stream as functions see it."""
+    values = decode_reply(fields)
+    pairs = zip(values[::2], values[1::2], strict=True)
+    return {"key": key, "id": entry_id.decode(), "value": {hashable(name): value for name, value in pairs}}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSource:
+    """The arguments of `RG.TRIGGER`."""
+
+    trigger: str
+    inorder: bool = False
+    # milliseconds that a call may take; 0: `qa.job-timeout-ms`, -1: any time
+    timeout_ms: int = 0
+    name = "CommandReader"
+
+    def records(self, host: ScriptHost) -> AsyncIterator[Any]:
+        """Refuse: commands come from clients only."""
+        raise GearsError("Given reader do not support run or not exists")
+
+    def match(self) -> Match:
+        """What the module watches."""
+        arguments: list[Any] = ["trigger", self.trigger, "inorder", int(self.inorder)]
+        if self.timeout_ms:
+            arguments += ("timeout", self.timeout_ms)
+        return Match(self.trigger, "", "", encode_data(arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class CommandCall:
+    """One call of a trigger: its name and arguments, on every shard that the call runs on."""
+
+    arguments: tuple[Any, ...]
+    name = "CommandReader"
+
+    def records(self, host: ScriptHost) -> OneRecord:
+        """The record: a list of the name and the arguments."""
+        return OneRecord(list(self.arguments))
+
+
+RecordSource = CommandCall | KeysSource | KeysOnlySource | PythonSource | ShardsIDSource | StreamSource | CommandSource
+RegisteredSource = KeysSource | CommandSource | StreamSource

@@ -1,0 +1,1 @@
+"""This room runs TorchScripts and graphs of models and scripts, for `redisAI` and the `AI.*` commands."""

@@ -1,0 +1,129 @@
+"""Runs models and scripts that depend on each other: each step starts, on its device, when its inputs exist.
+
+Slots hold tensors and are written once. After the first failure, no further step starts; those that run go on to their
+end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions are all such runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from qa_cluster.errors import InferenceFailed
+
+from ...inference.model_store import ModelStore
+from ...inference.served import Batching, WaitLimit, within
+from ...inference.tensors import Array
+from ...shard.failures import error_line
+from .script_call import TorchScriptCall
+from .script_store import ScriptStore
+
+
+@dataclass(frozen=True, slots=True)
+class DagStep:
+    """One run of a model (without a function) or a call of a script."""
+
+    ref: int
+    inputs: Sequence[int]
+    outputs: Sequence[int]
+    batching: Batching | None = None
+    function: str = ""
+    keys: Sequence[str] = ()
+    arguments: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class DagStepResult:
+    """The outcome of a step: `NA` if it was not run."""
+
+    state: str = "NA"
+    took_us: int = 0
+    samples: int = 0
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Dag:
+    """Steps, and the slots they read and write."""
+
+    steps: Sequence[DagStep]
+    slots: dict[int, Array]
+    user: str = ""
+    results: list[DagStepResult] = field(default_factory=list)
+
+    @property
+    def failure(self) -> str | None:
+        """The first error, or None."""
+        return next((result.error for result in self.results if result.state == "ERR"), None)
+
+    async def run(self, models: ModelStore, scripts: ScriptStore, wait_ms: int = 0) -> None:
+        """Run all steps; TimedOut when none has begun after `wait_ms` (0: no limit)."""
+        self.results = [DagStepResult() for _ in self.steps]
+        await within(wait_ms, partial(self._run, models, scripts))
+
+    async def _run(self, models: ModelStore, scripts: ScriptStore, limit: WaitLimit | None) -> None:
+        waiting = list(range(len(self.steps)))
+        running: dict[asyncio.Task[tuple[list[Array], int]], tuple[int, WaitLimit]] = {}
+        try:
+            while True:
+                ready = [n for n in waiting if all(slot in self.slots for slot in self.steps[n].inputs)]
+                for number in ready if self.failure is None else ():
+                    waiting.remove(number)
+                    may_begin = WaitLimit(limit)
+                    task = asyncio.ensure_future(self._step(models, scripts, self.steps[number], may_begin))
+                    running[task] = (number, may_begin)
+                if not running:
+                    return
+                finished, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in finished:
+                    self._finished(running.pop(task)[0], task)
+                if self.failure is not None:
+                    for task, (_, may_begin) in running.items():
+                        if may_begin.expire():
+                            task.cancel()
+        finally:
+            await _end(list(running))
+
+    async def _step(
+        self, models: ModelStore, scripts: ScriptStore, step: DagStep, limit: WaitLimit
+    ) -> tuple[list[Array], int]:
+        inputs = [self.slots[slot] for slot in step.inputs]
+        if step.function:
+            call = TorchScriptCall(step.function, inputs, step.keys, step.arguments, self.user, len(step.outputs))
+            return await scripts.run(step.ref, call, limit)
+        outputs, took_us = await models.run_batched(step.ref, inputs, step.batching, limit)
+        if len(outputs) != len(step.outputs):
+            raise InferenceFailed(f"the model has {len(outputs)} outputs, {len(step.outputs)} were asked for")
+        return outputs, took_us
+
+    def _finished(self, number: int, task: asyncio.Task[tuple[list[Array], int]]) -> None:
+        result = self.results[number]
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            result.state, result.error = "ERR", error_line(error)
+            return
+        outputs, result.took_us = task.result()
+        result.state = "OK"
+        result.samples = _samples(outputs)
+        for slot, output in zip(self.steps[number].outputs, outputs, strict=True):
+            self.slots[slot] = output
+
+
+async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
+    """Cancel steps and wait until none runs, even if the run itself is cancelled again meanwhile."""
+    while pending := [task for task in tasks if not task.done()]:
+        for task in pending:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait(pending)
+
+
+def _samples(outputs: Sequence[Array]) -> int:
+    if not outputs:
+        return 0
+    return int(outputs[0].shape[0]) if outputs[0].ndim else 1

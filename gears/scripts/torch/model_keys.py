@@ -1,0 +1,51 @@
+"""Finds the models at keys, for scripts that name a model by its key."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from ...shard.failures import GearsError
+from ..host.executions import current
+from ..host.script_host import ScriptHost
+
+TRUST_SECONDS = 1.0
+MAX_KEYS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """The number that refers to a model's bytes, and the backend that runs them."""
+
+    ref: int
+    backend: str
+
+
+class ModelKeys:
+    """The models at keys; a reply is reused for `TRUST_SECONDS`."""
+
+    def __init__(self, host: ScriptHost) -> None:
+        self._host = host
+        self._known: dict[str, tuple[float, ModelReference]] = {}
+
+    def reference(self, key: str) -> ModelReference:
+        """The model at `key`; GearsError if it is missing. A function with a caller's rights always asks the server."""
+        execution = current.get()
+        known = self._known.get(key) if execution is None or not execution.user else None
+        now = time.monotonic()
+        if known is not None and now - known[0] < TRUST_SECONDS:
+            return known[1]
+        try:
+            ref, backend, _device = self._host.execute("QA.MODELREF", key)
+        except GearsError as error:
+            self._known.pop(key, None)
+            raise GearsError(f"given key do not contain RedisAI model: {key} ({error})") from error
+        if len(self._known) > MAX_KEYS:
+            self._known.clear()
+        found = ModelReference(int(ref), backend.decode())
+        self._known[key] = (now, found)
+        return found
+
+    def drop(self, ref: int) -> None:
+        """Forget a model whose bytes the shard no longer has."""
+        self._known = {key: entry for key, entry in self._known.items() if entry[1].ref != ref}

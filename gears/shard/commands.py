@@ -1,0 +1,185 @@
+"""The commands that functions run on their shard, with replies as functions see them.
+
+qa-cluster's own functions use this class directly. The API for users' scripts calls it with the rights of the script.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from qa_cluster.hashtags import hashtag_for_slot, shard_tag
+from qa_cluster.scripts.calls import ScriptCall
+
+from .failures import GearsError
+from .forbidden import refuse_forbidden
+from .host import Host
+from .link import Argument, raise_on_error
+from .peers import RESEND_SECONDS, Peers
+from .replies import decode_reply
+
+_LEVELS = ("debug", "verbose", "notice", "warning")
+
+
+def _argument(value: object) -> Argument:
+    return value if isinstance(value, (str, bytes, bytearray, memoryview)) else str(value)
+
+
+def _packed(command: object, args: Sequence[object]) -> tuple[Argument, ...]:
+    if not isinstance(command, str):
+        raise GearsError("the given command must be a string")
+    refuse_forbidden(command)
+    return (command, *[_argument(value) for value in args])
+
+
+class ShardCommands:
+    """Commands, scripts, settings and log of the shard, and requests to other shards."""
+
+    def __init__(self, host: Host, peers: Peers) -> None:
+        self._host = host
+        self._peers = peers
+
+    def execute(self, command: str, *args: object) -> Any:
+        """Run a command. Replies are str (bytearray if not UTF-8), int, list or None.
+
+        A key of another shard is an error: ``Operation not permitted``.
+        """
+        return decode_reply(self._host.execute(*_packed(command, args)))
+
+    def execute_many(self, commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
+        """Run several commands in one round trip; the first error is raised after all have run.
+
+        With `keep_errors`, no error is raised: a `GearsError` takes the place of the reply.
+        """
+        replies = self._host.execute_many([_packed(command, args) for command, *args in commands])
+        failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
+        if failed is not None and not keep_errors:
+            raise GearsError(str(failed))
+        return [GearsError(str(reply)) if isinstance(reply, Exception) else decode_reply(reply) for reply in replies]
+
+    def execute_later(self, command: str, *args: object) -> None:
+        """Run a command without waiting for it; an error reply is only logged.
+
+        It runs before the client of the current job gets its answer.
+        """
+
+        def failed(text: str) -> None:
+            self.log(f"{command} failed: {text}", "warning")
+
+        self._host.execute_later(failed, *_packed(command, args))
+
+    async def commands_sent(self) -> None:
+        """Wait until every command of `execute_later` has run; call it on the worker's event loop."""
+        if self._host.reporting is not None:
+            await self._host.reporting.ping()
+
+    def run_script(self, call: ScriptCall) -> Any:
+        """Run a Lua script."""
+        (reply,) = self.run_scripts([call])
+        if isinstance(reply, GearsError):
+            raise reply
+        return reply
+
+    def run_scripts(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run Lua scripts in one round trip; a `GearsError` takes the place of a reply.
+
+        The scripts are not one atomic unit: commands of other clients may run between them.
+        """
+        replies = self.execute_many([call.short() for call in calls], keep_errors=True)
+        unknown = [number for number, reply in enumerate(replies) if is_unknown_script(reply)]
+        if unknown:
+            again = self.execute_many([calls[number].command() for number in unknown], keep_errors=True)
+            for number, reply in zip(unknown, again, strict=True):
+                replies[number] = reply
+        return replies
+
+    def run_script_later(self, call: ScriptCall) -> None:
+        """Run a Lua script without waiting for its reply; it runs before the job's client gets its answer."""
+        self.execute_later("EVAL", call.source, len(call.keys), *call.keys, *call.args)
+
+    def with_references(
+        self, commands: Sequence[Sequence[Argument]], keys: Sequence[str]
+    ) -> tuple[list[Any], list[int | None]]:
+        """Replies to commands that only read, and the references of the models at keys; None: a key has no model.
+
+        Everything takes one round trip, and also works on a replica. An error reply to a command is raised.
+        """
+        # The caller's last command repeats its first (a scan of the models) to detect keys that were renamed meanwhile.
+        *others, last = commands
+        references = [("QA.MODELREF", key) for key in keys]
+        replies = self._host.links.link().execute_many(
+            [("READONLY",), *others, *references, last, ("READWRITE",)],
+        )
+        found = [decode_reply(raise_on_error(reply)) for reply in (*replies[1 : len(others) + 1], replies[-2])]
+        return found, [_reference(reply) for reply in replies[len(others) + 1 : -2]]
+
+    def hashtag(self) -> str:
+        """A constant string that hashes to the lowest slot of this shard. Outside a cluster it is ``06S`` (slot 0)."""
+        if not self._host.info.cluster:
+            return hashtag_for_slot(0)
+        reply = self._host.execute_own("CLUSTER", "SLOTS")
+        own = self._host.info.shard_id.encode()
+        return shard_tag([(int(first), int(last)) for first, last, primary, *_ in reply if primary[2] == own])
+
+    def config_get(self, key: str) -> str | None:
+        """An option of the module (`RG.CONFIGSET`); None if it is unset."""
+        reply = decode_reply(self._host.execute_own("RG.CONFIGGET", key))
+        value = reply[0] if isinstance(reply, list) and reply else None
+        if value is None or (isinstance(value, str) and value.startswith(("(error)", "-"))):
+            return None
+        return str(value)
+
+    def setting(self, name: str) -> str:
+        """A setting ``qa.*`` of the server, as it was when this worker started; empty if it is missing."""
+        return self._host.info.settings.get(name, "")
+
+    def keyed_digest(self, text: str, size: int) -> str:
+        """A digest of a text in hex, of `size` bytes (1 to 64), with the key that the cluster's servers share.
+
+        All workers of a cluster compute the same digest, and clients cannot compute it. Without a shared key
+        (`qa.bus-key-file`) it is a plain BLAKE2b.
+        """
+        return blake2b(text.encode(), digest_size=size, key=self._host.info.secret).hexdigest()
+
+    @staticmethod
+    def log(message: object, level: str = "notice") -> None:
+        """Write a line to the server's log."""
+        if level not in _LEVELS:
+            raise GearsError(f"unknown log level {level!r}, must be one of {', '.join(_LEVELS)}")
+        mark = "" if level == "notice" else f"[{level}] "
+        sys.stdout.write("".join(f"GEARS: {mark}{line}\n" for line in str(message).splitlines() or [""]))
+        sys.stdout.flush()
+
+    async def ask(
+        self, node: str, kind: str, body: Any, timeout_seconds: float, resend_seconds: float = RESEND_SECONDS
+    ) -> Any:
+        """The result of the function that `answer` has set for `kind` on another shard.
+
+        The bus may lose messages: the request is repeated every `resend_seconds`, so the other shard may get it twice.
+        Body and result consist of None, booleans, numbers, texts, bytes, lists and dicts; a tuple arrives as a list.
+        """
+        return await self._peers.ask(node, kind, body, timeout_seconds, resend_seconds)
+
+    def answer(self, kind: str, handler: Callable[[str, Any], Any]) -> None:
+        """Set `handler(sender, body)`, a function or coroutine function, that answers other shards' requests."""
+        self._peers.on(kind, handler)
+
+
+def is_unknown_script(reply: Any) -> bool:
+    """Whether the server does not have the script of a call."""
+    return isinstance(reply, GearsError) and str(reply).startswith("NOSCRIPT")
+
+
+def is_wrong_type(reply: Any) -> bool:
+    """Whether a key has a value of another type than the command takes; a retry does not help until a client acts."""
+    return isinstance(reply, GearsError) and "WRONGTYPE" in str(reply)
+
+
+def _reference(reply: Any) -> int | None:
+    if isinstance(reply, Exception):
+        if "is empty" in str(reply):
+            return None
+        raise GearsError(str(reply))
+    return int(reply[0])
