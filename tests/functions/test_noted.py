@@ -304,6 +304,12 @@ def test_a_change_during_a_move_that_was_given_up_is_found(corpus: Corpus) -> No
     corpus.wait_at_rest(source)
 
 
+def ranked_anywhere(corpus: Corpus, question: str) -> list[str]:
+    """The documents that a question finds, after slots have moved to other nodes."""
+    corpus.client.nodes_manager.initialize()
+    return corpus.ranked_documents(question)
+
+
 def test_notes_move_with_their_slot(corpus: Corpus) -> None:
     source, target = corpus.nodes
     name = corpus.of(source, "nomad")
@@ -317,8 +323,7 @@ def test_notes_move_with_their_slot(corpus: Corpus) -> None:
     target.wait_ready()
     corpus.on(target, "CLUSTER", "SETSLOT", slot, "NODE", corpus.on(target, "CLUSTER", "MYID"))
     corpus.on(source, "CLUSTER", "SETSLOT", slot, "NODE", corpus.on(target, "CLUSTER", "MYID"))
-    eventually(lambda: corpus.ranked_documents("wombats") == [name], SECONDS, ignore=redis.RedisError)
-    corpus.client.nodes_manager.initialize()
+    eventually(lambda: ranked_anywhere(corpus, "wombats") == [name], SECONDS, ignore=redis.RedisError)
     shard = corpus.on(target, "CLUSTER", "MYSHARDID") if corpus.noting else ""
     eventually(lambda: corpus.client.hget(keys.layout_key(tag(name)), "layout") == f"2 {shard}".strip(), SECONDS)
     move(corpus, slot, target, source)
@@ -346,8 +351,7 @@ def test_what_a_primary_never_told_its_worker_is_found_by_its_replica(corpus: Co
         before = corpus.accesses(replica)
         eventually(lambda: corpus.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER"), SECONDS, ignore=redis.ResponseError)
         corpus.nodes = [replica, *corpus.nodes[1:]]  # the cluster still ends the other one
-        eventually(lambda: corpus.ranked_documents("numbats") == [new], SECONDS, ignore=redis.RedisError)
-        corpus.client.nodes_manager.initialize()
+        eventually(lambda: ranked_anywhere(corpus, "numbats") == [new], SECONDS, ignore=redis.RedisError)
         eventually(lambda: corpus.record(gone) is None, SECONDS, ignore=redis.RedisError)
         corpus.wait_at_rest(replica)
         expect_scan(corpus, replica, before, 0)
