@@ -6,12 +6,12 @@ BIN    := $(VENV)/bin
 # setuptools warns about every folder that package-dir maps; its warnings help nobody who installs.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
-# Python keeps what it has compiled, whatever the shell says: else each test process compiles all tests anew.
+# Python keeps compiled files, whatever the shell says: otherwise each process compiles all tests and the product again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests mostly wait, for servers to start and faults to be noticed: more at once than there are cores.
-JOBS   ?= 9
+# Tests mostly wait for servers to start and for faults to be detected: more processes than cores.
+JOBS   ?= 6
 
-.PHONY: help demo install build check check-native lint types test test-rounds test-asan test-cluster test-model \
+.PHONY: help demo install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
 	reader test-deploy environments conformance parity fuzz hostile schemathesis soak bench picture wheel lock clean
 
 help:  ## this list
@@ -64,24 +64,34 @@ check: lint types check-native  ## lint, types and the native unit tests under s
 check-native:
 	@$(MAKE) --silent --no-print-directory -C native check
 
-# The tests wait more than they compute: the other checks run beside them. In a new clone or environment, and after a
-# change of many files, one process compiles all tests (collecting them does), not each of them at the same time.
-test: $(VENV)/.test install lint  ## everything but the long suites, on every server binary found
-ifeq ($(ARGS),)
-	@mkdir -p build; nice make --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
+# In a new clone or environment, and after a change of 20 or more test files, one process compiles all tests (it collects
+# them), so that the parallel processes need not.
+define run-tests
 	{ test $(VENV)/.collected -nt $(VENV)/.test && test $$(find tests -name '*.py' -newer $(VENV)/.collected | wc -l) -lt 20; } \
-		|| { $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1; touch $(VENV)/.collected; }; \
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; tests=$$?; \
+		|| { $(BIN)/python -m pytest --collect-only -qq $(1) >/dev/null 2>&1; touch $(VENV)/.collected; }; \
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(1)
+endef
+
+test: $(VENV)/.test install lint  ## lint and the tests of a working day; ARGS=PATH: these tests, all of them
+	@$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),$(call run-tests,--quick))
+
+# The tests wait more than they compute, so the other checks run at the same time.
+test-all: $(VENV)/.test install lint  ## make check and all tests but the long suites, on every server binary found
+	@mkdir -p build; nice make --silent --no-print-directory types check-native >build/check.log 2>&1 & checks=$$!; \
+	$(call run-tests); tests=$$?; \
 	wait $$checks; checks=$$?; cat build/check.log; test $$tests -eq 0 && test $$checks -eq 0
-else
-	@$(BIN)/python -m pytest $(ARGS)
-endif
 
 test-again: types check-native  ## the tests that failed in the last run, alone and twice: was it chance?
 	@$(BIN)/python -m tests.harness.again
 
-test-rounds: $(VENV)/.test install  ## make test 10 times beside two busy processes; ARGS='--rounds N --busy N --fresh'
-	@$(BIN)/python -m tests.harness.rounds $(ARGS)
+ROUNDS ?= 10
+test-rounds: $(VENV)/.test install  ## make test-all 10 times while two processes compute: can chance fail a test? ROUNDS=N
+	@mkdir -p build/rounds; trap 'kill $$first $$second' EXIT; \
+	$(BIN)/python -c 'while True: pass' & first=$$!; $(BIN)/python -c 'while True: pass' & second=$$!; \
+	for round in $$(seq $(ROUNDS)); do \
+		make --no-print-directory test-all >build/rounds/$$round.txt 2>&1; \
+		echo "round $$round: exit status $$?"; grep -E '^(FAILED|ERROR) |^=+ .* in [0-9.]+s' build/rounds/$$round.txt; \
+	done
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --silent --no-print-directory -C native asan

