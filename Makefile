@@ -88,10 +88,10 @@ ROUNDS ?= 10
 test-rounds: $(VENV)/.test install  ## make test-all 10 times while two processes compute: can chance fail a test? ROUNDS=N
 	@mkdir -p build/rounds; trap 'kill $$first $$second' EXIT; \
 	$(BIN)/python -c 'while True: pass' & first=$$!; $(BIN)/python -c 'while True: pass' & second=$$!; \
-	for round in $$(seq $(ROUNDS)); do \
-		make --no-print-directory test-all >build/rounds/$$round.txt 2>&1; \
-		echo "round $$round: exit status $$?"; grep -E '^(FAILED|ERROR) |^=+ .* in [0-9.]+s' build/rounds/$$round.txt; \
-	done
+	failed=0; for round in $$(seq $(ROUNDS)); do \
+		make --no-print-directory test-all >build/rounds/$$round.txt 2>&1; status=$$?; test $$status -eq 0 || failed=1; \
+		echo "round $$round: exit status $$status"; grep -E '^(FAILED|ERROR) |^=+ .* in [0-9.]+s' build/rounds/$$round.txt; \
+	done; exit $$failed
 
 test-asan: $(VENV)/.test  ## the module's tests with the module built with ASan and UBSan
 	@$(MAKE) --silent --no-print-directory -C native asan

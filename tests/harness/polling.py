@@ -1,7 +1,9 @@
 """Waiting: polls a condition up to a deadline that only a fault reaches.
 
-Deadlines are generous, because no test waits for one while all is well: on a busy machine a step of a millisecond may
-take seconds. A test that needs time to pass uses a setting or a fake clock, not a short deadline.
+Deadlines are generous, because no test waits for one unless something is wrong: on a busy machine a step of a
+millisecond may take seconds. A test that needs time to pass uses a setting or a fake clock, not a short deadline.
+
+A wait fails at once when a server that should run has ended.
 """
 
 from __future__ import annotations
@@ -21,6 +23,25 @@ _SHARE = 2.0  # of a check's time
 _GROWTH = 0.05  # of the time waited so far
 _LONGEST_PAUSE = 0.2
 
+# By the id of a server that should run: a function that says how the server has ended; empty while it runs.
+_watched: dict[int, Callable[[], str]] = {}
+
+
+def watch(server: object, ended: Callable[[], str]) -> None:
+    """Make every wait fail once `ended` returns a text."""
+    _watched[id(server)] = ended
+
+
+def unwatch(server: object) -> None:
+    """Let waits continue when the server ends."""
+    _watched.pop(id(server), None)
+
+
+def _need_living_servers() -> None:
+    for ended in list(_watched.values()):
+        if text := ended():
+            raise AssertionError(f"the condition cannot come true: {text}")
+
 
 def eventually(
     check: Callable[[], T],
@@ -30,14 +51,14 @@ def eventually(
 ) -> T:
     """Returns the first true result of `check`; the failure names the last value or error.
 
-    The pause between two checks is longer where a check takes long, or the wait does: processor time is what the tests
-    that run beside this one lack.
+    The pause between two checks is longer where a check takes long, or the wait does, because the tests that run at the
+    same time lack processor time.
     """
     begun = time.monotonic()
     deadline = begun + seconds
     last: object = None
     while True:
-        looked = time.monotonic()
+        checked = time.monotonic()
         try:
             value = check()
         except ignore as error:
@@ -46,10 +67,11 @@ def eventually(
             if value:
                 return value
             last = value
+        _need_living_servers()
         now = time.monotonic()
         if now > deadline:
             raise AssertionError(f"not so within {seconds} s, last seen: {last!r}")
-        time.sleep(max(pause, min(_LONGEST_PAUSE, max(_SHARE * (now - looked), _GROWTH * (now - begun)))))
+        time.sleep(max(pause, min(_LONGEST_PAUSE, max(_SHARE * (now - checked), _GROWTH * (now - begun)))))
 
 
 async def eventually_async(
@@ -62,6 +84,7 @@ async def eventually_async(
         value = cast(T, await found if inspect.isawaitable(found) else found)
         if value:
             return value
+        _need_living_servers()
         if time.monotonic() > deadline:
             raise AssertionError(f"not so within {seconds} s, last seen: {value!r}")
         await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""Processes by what started them, as Linux lists them, and one that goes on."""
+"""Processes by what started them, as Linux lists them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,24 @@ def descendants(root: int) -> dict[int, str]:
 
 
 def inference_workers(root: int) -> list[int]:
-    """The live inference workers below `root`, in the order of their ids."""
+    """The live inference workers below `root`, sorted by process id."""
     children = _children()
     found = {pid for pid, command in _named(_below(root, children)).items() if INFERENCE_WORKER in command}
-    # what one of them starts has its command line, until it has its own
+    # a process that an inference worker starts has the worker's command line at first
     below = {pid for one in found for pid in _below(one, children)}
     return sorted(found - below)
 
 
+def lives(pid: int) -> bool:
+    """Whether a process runs; one that has ended stays a zombie until its parent asks for its exit status."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def resume(pid: int) -> None:
-    """Lets a stopped worker go on; if it was stopped for too long, another has replaced it."""
+    """Resumes a stopped worker; the server may have replaced one that was stopped for too long."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 
@@ -39,7 +47,7 @@ def _children() -> dict[int, list[int]]:
         try:
             stat = Path("/proc", name, "stat").read_text()
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         state, parent = stat.rpartition(")")[2].split(maxsplit=2)[:2]
         if state != "Z":
             children.setdefault(int(parent), []).append(int(name))
@@ -56,10 +64,10 @@ def _below(root: int, children: dict[int, list[int]]) -> list[int]:
 
 
 def _named(pids: list[int]) -> dict[int, str]:
-    """The command line of each of them that is still there."""
+    """The command lines of the processes that still run."""
     named = {}
     for pid in pids:
-        with contextlib.suppress(OSError):  # it has just ended
+        with contextlib.suppress(OSError):  # the process has just ended
             command = Path("/proc", str(pid), "cmdline").read_bytes()
             named[pid] = command.replace(b"\0", b" ").decode(errors="replace").strip()
     return named

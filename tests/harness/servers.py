@@ -25,7 +25,7 @@ from typing import Any, Self
 
 import redis
 
-from tests.harness.polling import eventually
+from tests.harness.polling import eventually, unwatch, watch
 from tests.harness.ports import free_port
 from tests.harness.processes import resume
 from tests.harness.programs import MODULE, server_environment
@@ -155,6 +155,17 @@ class Server:
                 start_new_session=True,
                 env=server_environment(),
             )
+        watch(self, self._ended)
+
+    def may_end(self) -> None:
+        """From now on the server may end by itself: waits do not fail when it does."""
+        unwatch(self)
+
+    def _ended(self) -> str:
+        """How the server has ended; empty while it runs."""
+        if self.process is None or self.process.poll() is None:
+            return ""
+        return f"the server on port {self.port} ended with {self.process.returncode}:\n{self.output()}"
 
     def wait_started(self) -> None:
         """Waits until it answers."""
@@ -171,8 +182,6 @@ class Server:
         return self
 
     def _answers(self) -> bool:
-        if self.process is not None and self.process.poll() is not None:
-            raise AssertionError(f"server ended with {self.process.returncode}:\n{self.output()}")
         with self.client() as client:
             try:
                 return bool(client.ping())
@@ -253,6 +262,7 @@ class Server:
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Ends it; its directory stays."""
+        unwatch(self)
         if self.process is None:
             return
         self.observer.close()

@@ -23,8 +23,9 @@ import redis
 from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.config import Settings
 from tests.harness.commands import run_here
-from tests.harness.polling import eventually
+from tests.harness.polling import eventually, unwatch, watch
 from tests.harness.ports import free_port
+from tests.harness.processes import lives
 from tests.harness.programs import MODULE, server_environment
 from tests.harness.workers import COMPILED, FEW_TOKENS
 
@@ -114,10 +115,29 @@ class System:
                 host, _, port = shard["address"].rpartition(":")
                 self.addresses.append((host, int(port)))
             self.nodes = self.clients()
+            self.watch()
         except BaseException:
             self.__exit__(*sys.exc_info())
             raise
         return self
+
+    def server_pid(self, number: int) -> int:
+        """The process id of a server."""
+        return int((self.folder / "data" / f"node-{number}" / "server.pid").read_text())
+
+    def watch(self) -> None:
+        """Make waits fail when a server ends."""
+        pids = {number: self.server_pid(number) for number in range(len(self.addresses))}
+
+        def ended() -> str:
+            gone = [number for number, pid in pids.items() if not lives(pid)]
+            return f"servers {gone} have ended:\n{self.logs()}" if gone else ""
+
+        watch(self, ended)
+
+    def may_end(self) -> None:
+        """From now on servers may end: waits do not fail when one does."""
+        unwatch(self)
 
     def client(self, index: int, **options: Any) -> Any:
         """A redis.Redis of one shard, which closes at the end (its execute_command has no types)."""
@@ -198,6 +218,7 @@ class System:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        unwatch(self)
         for client in self._clients:
             client.close()
         with suppress(subprocess.TimeoutExpired):

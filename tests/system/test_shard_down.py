@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +18,7 @@ from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.errors import QAError
 from qa_cluster.keys import PARTITIONS_KEY, partition_of, slot
 from tests.harness.polling import eventually
+from tests.harness.processes import lives
 from tests.harness.programs import binary_or_skip, chosen_servers
 from tests.harness.system import UNHURRIED, System
 
@@ -47,10 +47,6 @@ def id_on(number: int) -> str:
     """The id of a document on this shard."""
     found = (f"doc-{n}" for n in range(1000))
     return next(name for name in found if slot(partition_of(name, PARTITIONS)) * 3 // 16384 == number)
-
-
-def pid_of(system: System, number: int) -> int:
-    return int((system.folder / "data" / f"node-{number}" / "server.pid").read_text())
 
 
 def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, Any]]:
@@ -92,7 +88,8 @@ def noticed(system: System, address: str) -> bool:
 def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
     """A shard is down, and the service knows; its address. It is back, and whole, at the end."""
     host, port = system.addresses[number]
-    pid = pid_of(system, number)
+    pid = system.server_pid(number)
+    system.may_end()
     os.kill(pid, how)
     try:
         eventually(lambda: noticed(system, f"{host}:{port}"), 60)
@@ -102,19 +99,12 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
             os.kill(pid, signal.SIGCONT)
         else:
             with suppress(ProcessLookupError):
-                eventually(lambda: not _lives(pid))
+                eventually(lambda: not lives(pid))
             system.cli("up")
+        system.watch()
         # the servers may call a shard that goes on failing for a while yet, and its reader is loaded last
         eventually(system.whole, 120, ignore=(redis.RedisError, QAError))
         eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
-
-
-def _lives(pid: int) -> bool:
-    """What has ended stays a zombie until its parent, perhaps this process, asks for it."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 HOWS = [signal.SIGKILL, signal.SIGSTOP]

