@@ -1,5 +1,6 @@
 /* QA.INDEX.PUT, QA.INDEX.DEL and QA.INDEX.LOAD: a command checks all before it changes anything. One that changes
- * anything is replicated verbatim, because the same operations make the same index. docs/inverted-index.md has the formats. */
+ * anything is replicated verbatim, because the same operations make the same index. docs/inverted-index.md has the
+ * formats. */
 #include "corpus/cmd_index_write.h"
 
 #include <stdio.h>
