@@ -118,12 +118,12 @@ async def test_waiting_has_a_limit_and_running_has_none(store: ModelStore) -> No
     assert store.devices.of("CPU").depth <= 1 and not model.shapes
     model.gate.clear()
     # a busy machine has this long to begin the run
-    begun = asyncio.ensure_future(within(3000, lambda limit: store.run_batched(1, pair(1), None, limit)))
+    begun = asyncio.ensure_future(within(1000, lambda limit: store.run_batched(1, pair(1), None, limit)))
     assert await asyncio.to_thread(model.entered.wait, 30)
     behind = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
     with pytest.raises(TimedOut):
         await behind
-    await asyncio.sleep(3.0)
+    await asyncio.sleep(1.0)
     assert not begun.done()
     model.gate.set()
     assert (await begun)[0][0].tolist() == [[2.0, 2.0]]

@@ -89,7 +89,7 @@ import time
 begun = []
 def begin():
     if execute('CLUSTER', 'MYID') != {execute(cluster.nodes[0], "CLUSTER", "MYID")!r}:
-        time.sleep(3)
+        time.sleep(1)
     begun.append(1)
 GB('CommandReader').map(lambda _: len(begun)).register(trigger='begun', convertToStr=False, onRegistered=begin)
 """

@@ -17,6 +17,7 @@ from qa_cluster.gears.scripts.runs.part import Packet
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.messages import Message, decode
 from qa_cluster.gears.shard.peers import Peers
+from tests.harness.polling import eventually_async
 
 RUN = "run-1"
 
@@ -319,11 +320,16 @@ async def test_a_part_whose_origin_is_silent_has_patience(monkeypatch: pytest.Mo
     assert loop.time() - begun >= 1.0
     bus.start("a")
     bus.led.add(RUN)
-    chance = random.Random(5)
-    bus.lost = lambda _kind, _body: chance.random() < 0.3
+    chance, lost = random.Random(5), list[bool]()
+
+    def lose(_kind: str, _body: object) -> bool:
+        lost.append(chance.random() < 0.3)
+        return lost[-1]
+
+    bus.lost = lose
     monkeypatch.setattr(origin, "SILENCE_SECONDS", 1.0)
     watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0))
-    await asyncio.sleep(1.5)
+    await eventually_async(lambda: sum(lost) >= 5 or watching.done())
     assert not watching.done(), "some lost messages do not end it"
     watching.cancel()
 

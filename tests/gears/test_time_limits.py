@@ -95,7 +95,7 @@ def test_a_batch_of_a_stream_may_take_as_long_as_it_does(shard: Server) -> None:
 
 
 def test_an_unblocking_run_may_take_as_long_as_it_does(shard: Server) -> None:
-    script = "import time\ndef f(r):\n    time.sleep(2)\n    return 'done'\nGB('ShardsIDReader').map(f).run()"
+    script = "import time\ndef f(r):\n    time.sleep(1)\n    return 'done'\nGB('ShardsIDReader').map(f).run()"
     name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
     with shard.client(socket_timeout=60) as client:
         assert client.execute_command("RG.GETRESULTSBLOCKING", name) == [["done"], []]

@@ -75,8 +75,12 @@ class Later:
             except redis.RedisError as error:
                 self._reply = error
 
+    def is_over(self) -> bool:
+        """Whether the reply has arrived."""
+        return not self._thread.is_alive()
+
     def result(self) -> Any:
-        """The reply or the error, once it is there."""
+        """The reply or the error, once it has arrived."""
         self._thread.join(60)
         assert not self._thread.is_alive(), "no reply within 60 s"
         return self._reply
