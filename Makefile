@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# setuptools warns about every folder that package-dir maps; its warnings help nobody who installs.
+# setuptools warns about every folder that package-dir maps; they do not help users who install.
 PIP    := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 ARGS   ?=
 # Python keeps compiled files, whatever the shell says: otherwise each process compiles all tests and the product again.
@@ -119,7 +119,7 @@ reader: $(VENV)-export/.done  ## a reader from this checkout and PyPI packages (
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe $(ARGS)
 
 # The clients of the conformance tests pin old versions: an environment of their own. The shards' worker runs from the
-# export environment, which has torch (a slice: from that which is there), with what redgrease needs on its path.
+# export environment, which has torch (a slice runs it from the test environment), with what redgrease needs on its path.
 $(VENV)-conformance/.done: tests/conformance/requirements.txt tests/conformance/worker-requirements.txt
 	@rm -rf $(VENV)-conformance
 	@$(PYTHON) -m venv $(VENV)-conformance
@@ -186,7 +186,7 @@ wheel: $(VENV)-wheel/.done  ## dist/: a wheel with the native module, for every 
 	@$(VENV)-wheel/bin/python deploy/wheel/sbom.py dist/*.whl deploy/service.lock
 	@ls dist/*
 
-lock: $(VENV)-wheel/.done  ## deploy/service.lock anew: the dependencies of serving, with hashes, at the versions of constraints.txt
+lock: $(VENV)-wheel/.done  ## rebuild deploy/service.lock: the dependencies of serving, with hashes, at the versions of constraints.txt
 	@CUSTOM_COMPILE_COMMAND='make lock' $(VENV)-wheel/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
 		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --constraint constraints.txt \
 		--output-file deploy/service.lock pyproject.toml

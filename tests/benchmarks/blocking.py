@@ -1,9 +1,9 @@
-"""New questions by `GET` on a shard, beside users' functions that block: how much longer they take than alone.
+"""New questions by `GET` on a shard while user functions block: how much longer they take than alone.
 
-Each round asks alone and beside the functions, one after the other, so that what else the machine does concerns both.
+Each round asks alone and then with the functions, so that other load on the machine affects both.
 It does so on a shard whose worker runs the models, and on one with an inference worker. Functions that sleep or wait
-need nobody's time; those that compute share the interpreter lock with the worker's own code, and the processors with
-its models.
+need no processor time. Functions that compute share the interpreter lock with the worker's code and the processors
+with its models.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def run(
     questions: int = QUESTIONS,
     inference_workers: tuple[int, ...] = INFERENCE_WORKERS,
 ) -> None:
-    """Ask new questions about stored sentences of one shard, alone and beside each kind of function."""
+    """Ask new questions about stored sentences of one shard, alone and with each kind of function."""
     rows = []
     for workers in inference_workers:
         settings = {"QA_INFERENCE_WORKERS": str(workers)}
@@ -143,7 +143,7 @@ def run(
 def _compared(
     node: Any, asking: Asking, beside: Callable[[Any], AbstractContextManager[None]], rounds: int
 ) -> list[str]:
-    """The cells of one row: alone and beside the functions, in turn."""
+    """The cells of one row: alone and with the functions, in turn."""
     alone, with_them = [], []
     for _ in range(rounds):
         alone.append(asking.round())

@@ -1,4 +1,4 @@
-"""Round trips of `AI.TENSORSET`, `AI.TENSORGET` and `AI.MODELEXECUTE` beside `SET` and `GET` of the same bytes.
+"""Round trips of `AI.TENSORSET`, `AI.TENSORGET` and `AI.MODELEXECUTE`, compared with `SET` and `GET` of the same bytes.
 
 The model adds its input to itself, so the figures are of a tensor's way to the worker and back. The plain alternative
 is a client that gets the bytes, computes and sets them: a `GET`, then a `SET`. Everything runs on one server in one

@@ -1,4 +1,4 @@
-"""Events per second: writes that each start a function, beside the same writes that start none.
+"""Events per second: writes that each start a function, compared with the same writes that start no function.
 
 A writer sends pipelines of a hundred commands over one connection. The clock stops when every function has run; an
 idle function shows what the way to it costs, the others what reading the value and writing a key add.
@@ -61,7 +61,7 @@ REGISTRATIONS = (
 
 
 def run(report: Report, binary: Path, rounds: int, events: int = EVENTS) -> None:
-    """Rounds of each registration, each beside the same writes to keys that no registration matches."""
+    """Rounds of each registration, each compared with the same writes to keys that no registration matches."""
     rows = []
     with ready_shards(binary, 1) as (server,), server.client() as client:
         for registration in REGISTRATIONS:

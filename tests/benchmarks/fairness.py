@@ -1,7 +1,7 @@
-"""How long one user's questions take beside what others ask: alone, beside a thousand connections, beside bulk work.
+"""How long one user's questions take alone, next to a thousand connections and next to bulk work.
 
 A question is one `RG.TRIGGER qa.read` of new text about three stored sentences, as a wave of a question reads them, or
-about one. Each round measures beside each of the others, and alone just before, so that what else the machine does
+about one. Each round measures with each of the other loads, and alone just before, so that other load on the machine
 concerns both. The others run in a process of their own.
 """
 
@@ -40,7 +40,7 @@ FOREVER_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Others:
-    """What goes on beside: so many connections of a user, under a name, each with calls of so many sentences."""
+    """The other load: connections of a user, under a name, each with calls of some sentences."""
 
     user: str
     name: str
@@ -49,7 +49,7 @@ class Others:
 
 
 def besides(connections: int, bulk: int) -> dict[str, Others]:
-    """What the first user's questions are measured beside."""
+    """The other loads with which the first user's questions are measured."""
     calls = max(1, bulk // MOST_A_CALL)
     return {
         f"{connections} connections of another user": Others("bob", "", connections, 1),
@@ -72,7 +72,7 @@ def _calls(sentences: Sequence[str], each: int, questions: Iterator[int], prefix
 def flood(port: int, first: int, others: Others, sentences: Sequence[str]) -> None:
     """Ask without end, as a process of its own: its questions have numbers from `first` on."""
     calls = _calls(sentences, others.sentences, itertools.count(first), "Which other thing is number")
-    # with each call, for a connection takes whichever comes next
+    # with each call, because a connection takes the next one
     greeting = [encode("AUTH", others.user, PASSWORD), encode("CLIENT", "SETNAME", others.name)]
     requests: Iterator[Request] = ((pipeline([*greeting, call]),) for call in calls)
     run_resp_load(port, requests, clients=others.connections, max_seconds=FOREVER_SECONDS, strict=False)
@@ -111,11 +111,11 @@ class Bench:
         return float(p50), float(p95), float(p99)
 
     def _answered(self) -> int:
-        """Calls that the shard has answered, of everybody."""
+        """Calls of all users that the shard has answered."""
         return int(self._node.info("everything")["qa_jobs_trigger"]["ok"])
 
     def _read(self) -> int:
-        """Sentences that the shard has read, of everybody, as the worker's last beat has it."""
+        """Sentences that the shard has read for all users, by the worker's last heartbeat."""
         return int(self._node.info("everything")["qa_worker_batched_items"])
 
     @contextmanager
@@ -159,7 +159,7 @@ def run(
     sentences: Sequence[int] = (1, 3),
     settings: Sequence[tuple[str, int]] = (),
 ) -> None:
-    """Ask as one user about so many sentences each, alone and beside each of the others.
+    """Ask as one user about some sentences each, alone and with each of the other loads.
 
     `settings` are set on the shard before.
     """
@@ -183,7 +183,7 @@ def run(
 
 
 def measured(bench: Bench, each: int, others: dict[str, Others], rounds: int) -> list[list[str]]:
-    """The rows of one table: alone, then beside each of the others."""
+    """The rows of one table: alone, then with each of the other loads."""
     alone: list[tuple[float, float, float]] = []
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in others}
     ratios: dict[str, list[float]] = {name: [] for name in others}

@@ -1,4 +1,4 @@
-"""Records per second of functions over many keys, beside a client that fetches the keys and does the same in Python.
+"""Records per second of functions over many keys, compared with a client that does the same in Python.
 
 There are three runs: map, filter and count (each shard sends one number); the same counted by a key (each shard sends
 its counts to the owners of their keys); and grouped by a key without counting first (every record moves).

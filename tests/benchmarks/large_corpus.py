@@ -62,7 +62,7 @@ def _pipelined(node: Any, commands: Any) -> list[Any]:
 
 
 def rank_over_http(cluster: System, question: str) -> float:
-    """`timings_ms.rank` of a question that nobody has asked."""
+    """`timings_ms.rank` of a new question."""
     asked = urllib.parse.quote(f"{question} ({next(_numbers)})")
     status, _, body = cluster.http(f"/qa?question={asked}&cache=off&retriever_k=1")
     if status != 200:

@@ -1,4 +1,4 @@
-"""The longest time that a pinging client waits while something big goes on in its shard."""
+"""The longest time that a pinging client waits during large operations in its shard."""
 
 from __future__ import annotations
 

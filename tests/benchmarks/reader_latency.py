@@ -1,4 +1,4 @@
-"""The times of a reader by length and batch: every precision and runtime, beside PyTorch and the arithmetic limit.
+"""The times of a reader by length and batch, for every precision and runtime, PyTorch and the arithmetic limit.
 
 In each round all contenders run a shape one after the other, so that drift of the machine hits all alike; the largest
 shapes leave rounds out when time is short. Lengths and batches are among those of a worker's padded batches; windows

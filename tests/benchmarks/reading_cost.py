@@ -32,7 +32,7 @@ CANDIDATES = (8, 32)
 QUESTIONS = 40
 DOCUMENTS = 150
 SETTINGS = {"qa.worker-threads": 1}
-TELLING_SECONDS = 1.2  # twice as long as a worker takes between two reports, so that none is on its way
+TELLING_SECONDS = 1.2  # twice as long as a worker takes between two reports, so that no report is in flight
 WORKERS = {
     "by length": f'"{sys.executable}" -m qa_cluster.gears.worker',
     "as they come": f'"{sys.executable}" "{Path(__file__).parent / "baselines" / "unsorted_worker.py"}"',

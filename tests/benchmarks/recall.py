@@ -1,4 +1,4 @@
-"""How often the sentence that answers is among the best, when a large corpus of other texts stands beside its own.
+"""How often the sentence that answers is among the best, when a large corpus of other texts is added.
 
 The paragraphs of the SQuAD-format file (`--data`) are ingested with the documents of `--documents`, as plain texts, and
 all its questions are searched for. The exhaustive ranking scores every sentence by the same formula in double
@@ -122,5 +122,5 @@ def run(report: Report, cluster: System, folder: Path, data: Path, sentences: in
 
 
 def _rank(asked: Asked, found: Sequence[tuple[str, int, int]]) -> int:
-    """The place, from 1, of the first sentence that answers; beyond all cuts if there is none."""
+    """The place, from 1, of the first sentence that answers; beyond all cuts if no sentence answers."""
     return next((at for at, place in enumerate(found, start=1) if asked.is_answered_by(*place)), CUTS[-1] + 1)

@@ -31,7 +31,7 @@ def median(values: Sequence[float], digits: int = 2) -> str:
 
 @dataclass
 class Report:
-    """Everything that one run has printed, also as JSON."""
+    """All that a run has printed, also as JSON."""
 
     server: str
     corpus: str

@@ -1,4 +1,4 @@
-"""`/qa`: ours in waves, and all of 8 candidates read; uncached and cached, beside a usual service that reads 8."""
+"""`/qa` of qa-cluster, in waves and with all 8 candidates read, uncached and cached, compared with a usual service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The systems that ours is compared with, started as a user would start them and stopped by their process ids."""
+"""The systems that qa-cluster is compared with, started as a user would start them and stopped by their process ids."""
 
 from __future__ import annotations
 

@@ -216,6 +216,6 @@ def test_corpus_runs(tmp_path: Path) -> None:
     assert row[:2] == ["10", "300"]
     assert all(float(cell) > 0 for cell in row[2:])
     assert [len(table["rows"]) for table in report.tables[1:]] == [6, 5]
-    # servers count whole microseconds, which may be none for so few sentences
+    # servers count whole microseconds, which may be 0 for so few sentences
     timed = [ranked for ranked in report.tables[1]["rows"] if ranked[0] != "time of the shard itself in them"]
     assert all(float(cell) > 0 for ranked in timed for cell in ranked[2:])

@@ -19,7 +19,7 @@ from redis.crc import key_slot
 from tests.harness.polling import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-# Packages that the worker's own environment lacks: `make conformance` puts them beside the clients.
+# Packages that the worker's own environment lacks: `make conformance` installs them next to the clients.
 WORKER_PACKAGES = Path(sys.prefix) / "worker-packages"
 
 

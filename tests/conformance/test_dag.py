@@ -24,7 +24,7 @@ def slow(tensors: List[Tensor], keys: List[str], args: List[str]):
 
 @pytest.fixture
 def model(deployment: Deployment) -> str:
-    """The key of a model that adds; `a` and `b` are tensors beside it."""
+    """The key of a model that adds; `a` and `b` are tensors in the same slot."""
     ai, key = deployment.ai(), deployment.key("model")
     ai.modelstore(key, "ONNX", "CPU", add_model())
     ai.tensorset(deployment.key("a"), np.array([1, 2], dtype="float32"))

@@ -34,7 +34,7 @@ def fill(deployment: Deployment, prefix: str, count: int = 30) -> None:
 
 
 def dropped(gears: Any, execution: Any) -> bool:
-    """Drops an execution; False if a shard does not know of its end yet."""
+    """Drops an execution; False while a shard does not know that it has ended."""
     try:
         return bool(gears.dropexecution(execution))
     except redis.ResponseError as error:

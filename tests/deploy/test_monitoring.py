@@ -72,7 +72,7 @@ class Prometheus:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
 
     def query(self, expression: str) -> str:
-        """The result as promtool prints it: a line for each series; empty if there is none."""
+        """The result as promtool prints it: a line for each series."""
         command = [self._promtool, "query", "instant", self.url, expression]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS)
         assert done.returncode == 0, expression + done.stderr
@@ -102,7 +102,7 @@ def load(deployed: Deployed) -> Iterator[Load]:
 def prometheus(
     deployed: Deployed, load: Load, tmp_path_factory: pytest.TempPathFactory, tool: Tool
 ) -> Iterator[Prometheus]:
-    """Prometheus, beside the load; it has evaluated every rule."""
+    """Prometheus under load, after it has evaluated every rule."""
     made = Prometheus(tmp_path_factory.mktemp("prometheus"), tool, deployed.admin_port)
     try:
         eventually(lambda: made.query("qa_queue_seconds_p95 > 0"), SECONDS, ignore=AssertionError)

@@ -53,7 +53,7 @@ def test_the_bill_of_materials_names_what_is_in_it(wheel: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_it_answers_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
-    """All dependencies are installed anew, with their hashes checked, into an environment of their own."""
+    """All dependencies are installed, with their hashes checked, into an environment of their own."""
     bin_folder = tmp_path / "environment" / "bin"
     subprocess.run([sys.executable, "-m", "venv", bin_folder.parent], check=True)
     # PATH holds the environment alone: no cc, no make, no redis-server.

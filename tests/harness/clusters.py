@@ -58,7 +58,7 @@ class Cluster:
     def _complete(self, node: Server) -> bool:
         with node.client() as client:
             fields = client.execute_command("CLUSTER INFO")
-        # without cluster-require-full-coverage the state is ok before a node has heard of the others' slots
+        # without cluster-require-full-coverage the state is ok before a node knows the others' slots
         wanted = {
             "cluster_known_nodes": str(len(self.nodes)),
             "cluster_slots_ok": "16384",

@@ -44,7 +44,7 @@ class Host:
             _ip("-n", self.name, "link", "set", device, "up")
 
     def cut_off(self) -> None:
-        """Pull the cable: nothing gets through, and no end hears of it."""
+        """Pull the cable: nothing gets through, and neither end is notified."""
         _ip("link", "set", self._cable, "down")
 
     def join_again(self) -> None:
@@ -55,7 +55,7 @@ class Host:
         return ["ip", "netns", "exec", self.name, *command]
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
-        """Start a program here. It takes the place of `ip`, so its process is that of the program."""
+        """Start a program here. The program replaces `ip`, so the process is the program's."""
         with log.open("ab") as output:
             self.processes.append(
                 subprocess.Popen(

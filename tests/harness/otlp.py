@@ -36,7 +36,7 @@ class Receiver:
     release: threading.Event = field(default_factory=threading.Event)
 
     def trace(self, trace_id: str, *, root: str) -> dict[str, Span]:
-        """The spans of a trace by their ids, once the one with this name has come: it is the last to end."""
+        """The spans of a trace by their ids, once the span with this name, the last to end, has arrived."""
 
         def whole() -> dict[str, Span]:
             found = {span.span_id.hex(): span for span in list(self.spans) if span.trace_id.hex() == trace_id}

@@ -2,7 +2,7 @@
 
 A server of a cluster needs two, its own and that of its bus (port + 10000). Both are below the range from which systems
 take the ports of outgoing connections, so that no such connection has one when the server starts. Test processes that
-run beside each other (pytest-xdist) have separate ranges, and none has a port that `qa-cluster up` chooses.
+run at the same time (pytest-xdist) have separate ranges, without the ports that `qa-cluster up` chooses.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class Server:
             execute(self, "CONFIG", "SET", setting, patience)
 
     def let_go(self, name: str = "go") -> None:
-        """Lets go what the fake worker holds under this name."""
+        """Resumes the job that the fake worker holds under this name."""
         (self.directory / name).touch()
 
     def wait_ready(self, seconds: float = START_SECONDS) -> None:

@@ -105,7 +105,7 @@ class System:
         return dict(json.loads(self.cli("status", "--json").stdout))
 
     def whole(self) -> bool:
-        """Whether `qa-cluster status` would miss nothing, whichever server it asks first."""
+        """Whether `qa-cluster status` would report a whole cluster, from each server."""
         return all(inspect_cluster(Settings(), f"redis://{host}:{port}").ready for host, port in self.addresses)
 
     def __enter__(self) -> Self:

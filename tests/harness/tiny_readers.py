@@ -21,7 +21,7 @@ def tiny_reader(
     tokenizer: bytes | None = None,
     created: str = "2026-01-01",
 ) -> Manifest:
-    """Write a reader into `folder`: a model of ours, and limits and tokenizer of the bundled one unless given."""
+    """Write a reader into `folder`; by default, limits and tokenizer are the bundled reader's."""
     model = span_model(last=last, weights=weights)
     text = tokenizer if tokenizer is not None else (BUNDLED / TOKENIZER_FILE).read_bytes()
     manifest = replace(

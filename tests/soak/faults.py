@@ -102,7 +102,7 @@ class Faults:
             os.kill(pid, signal.SIGCONT)
 
     def inference_worker(self, index: int) -> int:
-        """The process id of one of the inference workers; 0 while there is none."""
+        """The process id of one of the inference workers; 0 while no inference worker runs."""
         found = inference_workers(int(self.clients[index].info("server")["process_id"]))
         return self.chance.choice(found) if found else 0
 

@@ -233,7 +233,7 @@ class Load:
         return turn
 
     def sleeper(self, chance: random.Random) -> Callable[[], None]:
-        """Calls a trigger that sleeps, which keeps nobody waiting but its caller."""
+        """Calls a trigger that sleeps: only its caller waits."""
         clients = [self.system.client(index) for index in range(SHARDS)]
 
         def sleep() -> None:

@@ -11,7 +11,7 @@ be empty, and no client may be blocked; every answer on the way must be right or
 (verdicts.py lists them); and no memory, descriptors, threads or processes may have grown (resources.py has the
 tolerances). A table and the exit status report this. Once a minute everything rests for some seconds: then queues must
 be empty, all shards must have the same registrations, and the resources still held are compared with the other rests.
-After the faults the load goes on for a while without any, which shows what the workers keep.
+After the last fault the load continues for a while, which shows what the workers keep.
 
 `--planted` shows that the gate can fail: short runs with modules that have one deliberate mistake each (planted.py)
 must end badly.
@@ -65,7 +65,7 @@ class Plan:
     """The length of a run and its number of rests.
 
     It takes longer until it has so many faults, and until each of these kinds of requests got a right answer, but not
-    for ever: after LONGER_SECONDS it fails.
+    forever: after LONGER_SECONDS it fails.
     """
 
     seconds: float
@@ -125,7 +125,7 @@ class Soak:
         self.recovers()
 
     def go_on(self, seconds: float, rests: int, *, calm: bool) -> None:
-        """Goes on for this long, with this many rests."""
+        """Continues for this long, with this many rests."""
         begun = time.monotonic()
         for number in range(1, rests + 1):
             time.sleep(max(0.0, begun + seconds * number / rests - time.monotonic()))
@@ -156,7 +156,7 @@ class Soak:
             print(f"no look: {error}", flush=True)
 
     def is_idle(self) -> bool:
-        """Whether all shards come to rest; notes a problem if not."""
+        """Whether all shards become idle; notes a problem if not."""
         try:
             eventually(lambda: not self.leftovers(), RECOVERY_SECONDS, ignore=redis.RedisError)
         except AssertionError:

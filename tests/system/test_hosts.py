@@ -59,7 +59,7 @@ class Elsewhere:
         self.hosts, self.folder = hosts, folder
         self.authority = Authority(folder / "made")
         client = self.authority.sign("client", (), usage="clientAuth")
-        # primaries first; the replica on each host is that of the host before it
+        # primaries first; each host has the replica of the previous host's primary
         ring = [*hosts[1:], hosts[0]]
         self.addresses = [Address(host.address, PRIMARY) for host in hosts]
         self.addresses += [Address(host.address, REPLICA) for host in ring]
@@ -117,7 +117,7 @@ class Elsewhere:
 
     @contextmanager
     def asking(self) -> Iterator[Asked]:
-        """Ask all questions again and again, of the whole corpus and of what is there, until the end of the block."""
+        """Ask all questions of the whole corpus and of the shards that answer, until the end of the block."""
         asked, over = Asked(), threading.Event()
         with ClusterClient(self.settings) as client:
             for name, (text, _) in FACTS.items():

@@ -36,7 +36,7 @@ STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "1000"))
 SEED = int(os.environ.get("QA_TEST_SEED", "1"))
 DOCUMENTS = 60
 PATIENCE_SECONDS = 120.0
-# A change of the cluster goes on for a while after all servers agree on it: sweeps, the services' topology.
+# A change of the cluster continues for a while after all servers agree on it: sweeps, the services' topology.
 SETTLING_SECONDS = 3.0
 
 Answer = tuple[list[tuple[str, str, str, int]], float]
@@ -147,7 +147,7 @@ class Steps:
         self.waiting.add(name)
 
     async def _noticed(self, name: str) -> bool:
-        """Whether the record of a document is that of its text."""
+        """Whether the record of a document belongs to its text."""
         try:
             stored = await self.services[0].documents.get(name)
         except NotFound:
@@ -201,7 +201,7 @@ class Steps:
     async def _write_and_ask(self, number: int, name: str, question: str, services: tuple[Engine, Engine]) -> None:
         """Write through the second service what belongs into an answer that the first may keep, and ask that at once.
 
-        Only what waits for its worker, or is lost with a killed primary, changes between the next two questions.
+        Only pending documents, and writes that are lost with a killed primary, change between the next two questions.
         """
         self.counts["question right after a write"] += 1
         during, (keeper, writer) = self.kind, services

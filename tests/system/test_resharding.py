@@ -87,7 +87,7 @@ def from_the_upper_end(shards: Shards) -> int:
 
 
 def at_once(shards: Shards) -> int:
-    """Move like Valkey's CLUSTER MIGRATESLOTS: the slots of each shard in one piece, while their source goes on."""
+    """Move like Valkey's CLUSTER MIGRATESLOTS: the slots of each shard in one piece, while their source continues."""
     nodes = ordered(shards)
     moves = plan(nodes)
     for index, node in enumerate(nodes):

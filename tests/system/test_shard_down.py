@@ -102,7 +102,7 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
                 eventually(lambda: not lives(pid))
             system.cli("up")
         system.watch()
-        # the servers may call a shard that goes on failing for a while yet, and its reader is loaded last
+        # the servers may still call a resumed shard failing for a while, and its reader is loaded last
         eventually(system.whole, 120, ignore=(redis.RedisError, QAError))
         eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
 

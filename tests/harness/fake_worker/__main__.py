@@ -1,7 +1,7 @@
 """A worker's process for tests: `python -S tests/harness/fake_worker BEHAVIOUR OPTION..`.
 
-BEHAVIOUR is a module beside this one, or any by its full name, with a class `Behaviour`. All of them need only the
-standard library, so that a worker starts at once.
+BEHAVIOUR is a module of this folder, or any module by its full name, with a class `Behaviour`. These modules need only
+the standard library, so that a worker starts at once.
 """
 
 from __future__ import annotations
