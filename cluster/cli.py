@@ -1,4 +1,4 @@
-"""The command `qa-cluster`: it declares the options of all commands and chooses the exit code of each kind of error."""
+"""The command `qa-cluster`: the options that all subcommands share, and the exit code of each kind of error."""
 
 from __future__ import annotations
 
@@ -12,54 +12,55 @@ from qa_cluster import __version__
 from qa_cluster.errors import CannotWrite, CapacityError, ClusterError, ConfigError, NoWorker, QAError, WorkerLost
 from qa_cluster.security.passwords import hide_typed_passwords
 
-from .commands.shared_options import SharedOptions
+from .commands.shared_options import SharedOptions, file_option
 from .terminal import console
-from .terminal.late_commands import PASSED_ON, Late, group_of
+from .terminal.lazy_commands import PASSED_ON, LazyCommand, group_of
 
 OK, FAILURE, USAGE, NOT_RUNNING, OVERLOADED = 0, 1, 2, 3, 4
 
 _HELP = """
 Question answering inside a Redis or Valkey Cluster.
 
-Start here: [bold]qa-cluster demo[/bold] runs three shards, reads the Python language reference and answers questions.
+Start here: [bold]qa-cluster demo[/bold] starts three shards, ingests the Python language reference and answers
+questions about it.
 
 With your own text:
 
     qa-cluster up                  start a local cluster
 
-    qa-cluster ingest articles/    read .txt, .md, .jsonl, SQuAD and CORD-19 files
+    qa-cluster ingest articles/    store text, Markdown, HTML, PDF and other files
 
     qa-cluster ask "Who ...?"      ask a question
 
-    qa-cluster serve               the REST service, with a page to ask from
+    qa-cluster serve               run the REST service and its web page
 
     qa-cluster down                stop the cluster; its data stays in .qa-cluster
 """
 _EPILOG = (
-    "The options above may stand before or after the command. Every setting can also come from QA_<NAME> in the"
-    " environment or from qa-cluster.toml; `qa-cluster config` shows all of them.\n\n"
+    "You can write these options before or after the command. You can also give every setting in the environment"
+    " (QA_<NAME>) or in qa-cluster.toml; `qa-cluster config` lists all settings.\n\n"
     "Exit codes: 0 done, 1 failed, 2 wrong usage or setting, 3 not running or not reachable, 4 overloaded or timed out,"
     " 130 interrupted (Ctrl-C)."
 )
-# Options of the command itself that take a value; users may write them after the subcommand too.
+# Shared options that take a value. Users may also write them after the subcommand.
 _CLUSTER_TLS = ("--cluster-tls-ca", "--cluster-tls-cert", "--cluster-tls-key")
 _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, "--log-level", "--set")
 
 _COMMANDS = {
-    name: Late(f"{__package__}.commands.{name}", name)
+    name: LazyCommand(f"{__package__}.commands.{name}", name)
     for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve")
 } | {
-    "eval": Late(f"{__package__}.commands.eval", "evaluate"),
-    "bench": Late(f"{__package__}.commands.bench", "bench", PASSED_ON),
-    "node": Late(f"{__package__}.commands.hosts.node", "node"),
-    "check": Late(f"{__package__}.commands.hosts.check", "check"),
-    "config": Late(f"{__package__}.commands.config", "config"),
-    "backup": Late(f"{__package__}.commands.backups.backup", "backup"),
-    "restore": Late(f"{__package__}.commands.backups.restore", "restore"),
-    "model": Late(f"{__package__}.commands.model.group", "model"),
-    "documents": Late(f"{__package__}.commands.documents.group", "documents"),
-    "keys": Late(f"{__package__}.commands.keys.group", "keys"),
-    "collections": Late(f"{__package__}.commands.collections.group", "collections"),
+    "eval": LazyCommand(f"{__package__}.commands.eval", "evaluate"),
+    "bench": LazyCommand(f"{__package__}.commands.bench", "bench", PASSED_ON),
+    "node": LazyCommand(f"{__package__}.commands.hosts.node", "node"),
+    "check": LazyCommand(f"{__package__}.commands.hosts.check", "check"),
+    "config": LazyCommand(f"{__package__}.commands.config", "config"),
+    "backup": LazyCommand(f"{__package__}.commands.backups.backup", "backup"),
+    "restore": LazyCommand(f"{__package__}.commands.backups.restore", "restore"),
+    "model": LazyCommand(f"{__package__}.commands.model.group", "model"),
+    "documents": LazyCommand(f"{__package__}.commands.documents.group", "documents"),
+    "keys": LazyCommand(f"{__package__}.commands.keys.group", "keys"),
+    "collections": LazyCommand(f"{__package__}.commands.collections.group", "collections"),
 }
 
 app = typer.Typer(
@@ -82,54 +83,47 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    config: Annotated[
-        str | None, typer.Option(help="Settings file (TOML).", metavar="FILE", show_default=False)
-    ] = None,
+    config: Annotated[str | None, file_option("Read settings from this TOML file.")] = None,
     data_dir: Annotated[
         str | None, typer.Option(help="Folder of the local cluster.", metavar="FOLDER", show_default=False)
     ] = None,
     cluster_url: Annotated[
         str | None,
         typer.Option(
-            help="An existing cluster: redis://host:port, or rediss://host:port with TLS.",
+            help="Address of an existing cluster: redis://host:port, or rediss://host:port for TLS.",
             metavar="URL",
             show_default=False,
         ),
     ] = None,
     cluster_tls_ca: Annotated[
-        str | None,
-        typer.Option(
-            help="The authority that signed the cluster's certificates (PEM).", metavar="FILE", show_default=False
-        ),
+        str | None, file_option("Certificate of the authority that signed the cluster's certificates (PEM).")
     ] = None,
-    cluster_tls_cert: Annotated[
-        str | None, typer.Option(help="Client certificate for the cluster (PEM).", metavar="FILE", show_default=False)
-    ] = None,
-    cluster_tls_key: Annotated[
-        str | None, typer.Option(help="Key of the client certificate (PEM).", metavar="FILE", show_default=False)
-    ] = None,
+    cluster_tls_cert: Annotated[str | None, file_option("Client certificate for the cluster (PEM).")] = None,
+    cluster_tls_key: Annotated[str | None, file_option("Private key of the client certificate (PEM).")] = None,
     log_level: Annotated[
-        str | None, typer.Option(help="debug, info, warning or error.", metavar="LEVEL", show_default=False)
+        str | None, typer.Option(help="Log level: debug, info, warning or error.", metavar="LEVEL", show_default=False)
     ] = None,
     set: Annotated[
-        list[str] | None, typer.Option(help="Any setting; can be repeated.", metavar="NAME=VALUE", show_default=False)
+        list[str] | None, typer.Option(help="Set any setting; repeatable.", metavar="NAME=VALUE", show_default=False)
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    del version  # its callback has handled it
+    del version  # _version has handled it
     flags = {}
     for text in set or []:
         name, equals, value = text.partition("=")
         if not equals:
-            raise typer.BadParameter(f"{text!r} is not NAME=VALUE")
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--set")
         flags[name.strip().replace("-", "_")] = value
-    named = {"data_dir": data_dir, "cluster_url": cluster_url, "log_level": log_level}
-    named |= {
+    named = {
+        "data_dir": data_dir,
+        "cluster_url": cluster_url,
         "cluster_tls_ca": cluster_tls_ca,
         "cluster_tls_cert": cluster_tls_cert,
         "cluster_tls_key": cluster_tls_key,
+        "log_level": log_level,
     }
     flags |= {name: value for name, value in named.items() if value is not None}
     context.obj = SharedOptions(config, flags)
@@ -149,7 +143,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def shared_first(arguments: list[str]) -> list[str]:
-    """The command line with the options of all commands moved to the front; words after ``--`` stay in place.
+    """Move the shared options to the front of the command line; words after ``--`` stay in place.
 
     >>> shared_first(["up", "--data-dir", "x", "--shards", "5"])
     ['--data-dir', 'x', 'up', '--shards', '5']

@@ -1,1 +1,1 @@
-"""This room saves what a cluster holds in a folder, and stores it in a cluster again."""
+"""Saves the contents of a cluster in a folder, and restores them in a cluster."""

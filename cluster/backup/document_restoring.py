@@ -1,7 +1,7 @@
-"""Stores the documents of a backup by the way of every other document, so the shards make anew all that follows.
+"""Stores the documents of a backup like new documents, so the shards rebuild indexes, tokens and answers.
 
-It looks at the version that each document has before it sends a text: what is there already costs a few bytes, so a
-restore that was interrupted goes on when it is repeated.
+It compares the version of each document before it sends the text. A document that the cluster already has costs only a
+few bytes, so a repeated restore quickly continues where the interrupted one stopped.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .manifest import DamagedBackup
 FAIL, SKIP, REPLACE = "fail", "skip", "replace"
 POLICIES = (FAIL, SKIP, REPLACE)
 
-_AT_A_TIME = 16
+_CONCURRENT = 16
 _BATCH_DOCUMENTS, _BATCH_CHARS = 64, 1 << 20
-# Files that are read at the same time: each is of one partition, and shards index their partitions beside each other.
+# Files that are read at the same time. Each file holds one partition, and shards index partitions in parallel.
 _FILES = 16
 _POLL_SECONDS = 0.2
 _TRIES = 3
@@ -40,8 +40,8 @@ _Line = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Restored:
-    """What became of the documents: by their names where they were refused or are of another version than before."""
+class RestoredDocuments:
+    """How many documents were restored; the names of refused documents, and of documents with a new version."""
 
     new: int = 0
     replaced: int = 0
@@ -52,12 +52,12 @@ class Restored:
 
     @property
     def done(self) -> int:
-        """All of them."""
+        """The number of handled documents."""
         return self.new + self.replaced + self.unchanged + self.skipped + len(self.refused)
 
 
 class DocumentRestoring:
-    """Restores the documents of some files, all or those of the `chosen` collections."""
+    """Restores the documents in some files: all documents, or the documents of the `chosen` collections."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class DocumentRestoring:
         self._chosen = chosen
         self._patience = patience
         self._on_progress = on_progress
-        self.restored = Restored()
+        self.restored = RestoredDocuments()
 
     async def differing(self) -> list[str]:
-        """The documents that are stored in other versions than those of the backup. It writes nothing."""
+        """The documents that the cluster has in another version than the backup. It writes nothing."""
         found = []
         async for batch in self._batches():
             versions = await self._versions(batch)
@@ -87,12 +87,12 @@ class DocumentRestoring:
             ]
         return found
 
-    async def run(self, policy: str) -> Restored:
-        """Store the documents; return when questions find them. DeadlineExceeded if no shard indexes any more."""
-        slots = asyncio.Semaphore(_AT_A_TIME)
+    async def run(self, policy: str) -> RestoredDocuments:
+        """Store the documents and wait until they are indexed. DeadlineExceeded if the indexing makes no progress."""
+        limit = asyncio.Semaphore(_CONCURRENT)
 
         async def store(line: _Line, version: str) -> None:
-            async with slots:
+            async with limit:
                 try:
                     await self._store(line, version, policy)
                 except RequestError as error:
@@ -108,15 +108,15 @@ class DocumentRestoring:
         return self.restored
 
     async def _store(self, line: _Line, version: str, policy: str) -> None:
-        """Store a document that has this version now, empty for none."""
+        """Store a document whose current version in the cluster is `version`; empty if it does not exist."""
         restored, documents = self.restored, self._engine.documents
         for _ in range(_TRIES):
             if version == line["version"]:
                 restored.unchanged += 1
                 return
             if version and policy != REPLACE:
-                if policy == FAIL:  # somebody has written it since `differing` looked
-                    raise VersionConflict(f"it was written meanwhile, as version {version}, and stays")
+                if policy == FAIL:  # another client has written it since the call of `differing`
+                    raise VersionConflict(f"not replaced: another client wrote version {version} meanwhile")
                 restored.skipped += 1
                 return
             try:
@@ -140,7 +140,7 @@ class DocumentRestoring:
                 restored.other_version.append(_shown(line))
             await documents.caught_up(line["id"], self._patience)
             return
-        raise VersionConflict("it is being written all the time, and stays")
+        raise VersionConflict(f"not replaced: other clients changed it {_TRIES} times meanwhile")
 
     async def _versions(self, lines: Iterable[_Line]) -> list[str]:
         names = [DocumentName.of(line["id"], line["collection"]) for line in lines]
@@ -149,7 +149,7 @@ class DocumentRestoring:
         return [NO_VERSION if reply is None else reply.decode() for reply in replies]
 
     async def _batches(self) -> AsyncIterator[list[_Line]]:
-        """The documents of all files, some of each file in turn."""
+        """The documents of all files, in batches from several files in turn."""
         with ExitStack() as stack:
             left = iter(self._files)
             opened: deque[Generator[_Line, None, None]] = deque()
@@ -166,21 +166,21 @@ class DocumentRestoring:
                     yield batch
 
     async def _wait_indexed(self) -> None:
-        """Wait until no document waits for its shard's worker; those of others that write meanwhile, too."""
+        """Wait until no document is pending, including documents that other clients write meanwhile."""
         tags = partition_tags(self._engine.partitions)
         keys = [pending_key(tag) for tag in tags]
         before, until = -1, monotonic() + self._patience
         while True:
             replies = await self._engine.shards.execute_many([(key, ("HGET", key, "")) for key in keys])
-            waiting = sum(int(reply or 0) for reply in replies)
-            if not waiting:
+            pending = sum(int(reply or 0) for reply in replies)
+            if not pending:
                 return
-            if waiting != before:
-                before, until = waiting, monotonic() + self._patience
+            if pending != before:
+                before, until = pending, monotonic() + self._patience
             elif monotonic() > until:
                 raise DeadlineExceeded(
-                    f"all documents are stored, but {waiting} bytes of texts wait to be indexed and nothing has moved"
-                    f" for {self._patience:g} s: see `qa-cluster status` and the servers' logs"
+                    f"all documents are stored, but {pending} bytes of text are still pending, and no document was"
+                    f" indexed for {self._patience:g} s (start_timeout_ms): see `qa-cluster status` and the server logs"
                 )
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -197,16 +197,16 @@ def _batch(lines: Iterator[_Line]) -> list[_Line]:
 
 
 def _close(lines: Generator[_Line, None, None]) -> None:
-    with suppress(ValueError):  # a thread is still reading, after an interruption
+    with suppress(ValueError):  # after an interruption, a thread may still be reading
         lines.close()
 
 
 def documents_in(path: Path, chosen: frozenset[str] | None = None) -> Generator[_Line, None, None]:
-    """The lines of a file of documents, checked; all, or those of the `chosen` collections."""
+    """The checked lines of a file of documents: all lines, or the lines of the `chosen` collections."""
     for number, line in enumerate(read_lines(path), start=1):
         texts = [line.get(name) for name in ("id", "collection", "title", "text", "version", "source")]
         if not all(isinstance(text, str) for text in texts) or not isinstance(line.get("metadata"), dict):
-            raise DamagedBackup(path, f"damaged, line {number} is no document")
+            raise DamagedBackup(path, f"damaged, line {number} is not a document")
         if chosen is None or line["collection"] in chosen:
             yield line
 

@@ -1,15 +1,20 @@
-"""Writes the documents of a cluster to a backup, so that those of a shard are a state that the shard had.
+"""Writes the documents of a cluster to a backup, as a consistent snapshot of each shard.
 
-A shard goes on serving meanwhile, and nothing is locked. First all its documents are read. Then those partitions whose
-epoch has moved since they were read are compared with what was written, and their differences are read, until no epoch
-differs from the one that was there before its partition was compared. An epoch moves with every change and takes no
-value twice, so at the moment before that last look every partition was as it is in the backup.
+The shard serves meanwhile, and nothing is locked:
 
-While a shard is written to without a pause, that moment does not come. After `patience` seconds, the documents stay as
-they were read, each whole and of one version, and the backup says that they are of no one moment. With `hold_seconds`,
-the shard is then told to let writes wait (`CLIENT PAUSE .. WRITE`), for so long at most, which makes that moment.
+1. Read the epochs of all partitions of the shard and all documents.
+2. Read the epochs again. Compare each partition whose epoch has changed with the written documents, and read the
+   differences.
+3. Repeat step 2 until no epoch has changed.
 
-In memory are the names and versions of one shard's documents, and a few megabytes of texts.
+An epoch changes with every write and never takes a value twice. So when step 3 ends, there was a moment at which every
+partition was as it is in the backup.
+
+If clients write to the shard without a pause, step 3 does not end. After `patience` seconds, the documents stay as they
+were read: each document is complete, but the backup says that they are of different moments. With `hold_seconds`, the
+shard instead blocks writes (`CLIENT PAUSE .. WRITE`) for at most this time, so that step 3 ends.
+
+In memory are the names and versions of the documents of one shard, and a few megabytes of texts.
 """
 
 from __future__ import annotations
@@ -48,9 +53,9 @@ from .lines import LinesWriter
 from .manifest import DOCUMENTS_FOLDER, ShardState
 
 PATIENCE_SECONDS = 10.0
-"""How long a moment without writes is waited for, on each shard."""
+"""How long step 3 may take on each shard."""
 READ_BYTES = 4 << 20
-"""Texts that are read together, unless one is longer."""
+"""Maximum size of the texts that are read together; a longer text is read alone."""
 _NAMES = 500
 _PAGE = 1000
 _SCAN_KEYS = 1000
@@ -58,18 +63,18 @@ _READ_ATTEMPTS = 20
 _PAUSE_SECONDS = 0.02
 _FIELDS = ("title", "metadata", "version", "source")
 
-# By collection, the epoch of a partition: what is there while it stays the same.
-_State = dict[str, bytes | None]
+# The epoch of each collection in a partition.
+_Epochs = dict[str, bytes | None]
 
 
 @dataclass(slots=True)
-class Saved:
-    """What was written.
+class SavedDocuments:
+    """The written documents.
 
     Attributes:
-        collections: those besides the default one.
-        meanwhile: documents that were found written or removed after they had been read.
-        unreadable: documents whose text is not UTF-8 or too long, or whose metadata are not JSON; they are left out.
+        collections: all collections except the default collection.
+        meanwhile: how often a document was found written or deleted after it had been read.
+        unreadable: documents that are not saved, because the text is not UTF-8 or too long, or the metadata not JSON.
     """
 
     documents: int = 0
@@ -82,12 +87,18 @@ class Saved:
 
 @dataclass(slots=True)
 class _Partition:
-    """A partition's file: of each document the version and the number of its line; `dead` lines hold for none."""
+    """The file of a partition.
+
+    Attributes:
+        known: for each document, its version, the number of its line, and the bytes of its text.
+        dead: the lines whose documents have changed since.
+        epochs: the epochs at which the file is right; None if it must be compared again.
+    """
 
     tag: str
     known: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     dead: set[int] = field(default_factory=set)
-    state: _State | None = None
+    epochs: _Epochs | None = None
     writer: LinesWriter | None = None
 
     @property
@@ -101,15 +112,15 @@ class _Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
-    """A document as it was read, with the bytes of its text."""
+class _ReadDocument:
+    """The line of a document, and the bytes of its text."""
 
     line: dict[str, Any]
     bytes: int
 
 
 class DocumentSaving:
-    """Saves the documents of a cluster, of all collections or of the `chosen` ones."""
+    """Saves the documents of a cluster: of all collections, or of the `chosen` collections."""
 
     def __init__(
         self,
@@ -128,10 +139,10 @@ class DocumentSaving:
         self._patience = patience
         self._hold_seconds = hold_seconds
         self._on_progress = on_progress
-        self.saved = Saved()
+        self.saved = SavedDocuments()
         self._done = 0
 
-    async def run(self) -> Saved:
+    async def run(self) -> SavedDocuments:
         """Save one shard after the other."""
         by_shard: dict[Shard, list[str]] = {}
         for tag in self._tags:
@@ -145,20 +156,20 @@ class DocumentSaving:
         partitions = [_Partition(tag) for tag in tags]
         for partition in partitions:
             await self._catch_up(partition, names.pop(partition.tag, set()))
-        exact = await self._settle(partitions)
+        exact = await self._until_consistent(partitions)
         for partition in partitions:
             if partition.writer is not None:
                 await asyncio.to_thread(self._folder.close, partition.name, partition.dead)
             self.saved.documents += len(partition.known)
             self.saved.text_bytes += sum(size for _, _, size in partition.known.values())
-            for name in partition.state or {}:
+            for name in partition.epochs or {}:
                 self.saved.collections.add(name)
         self.saved.collections.discard(DEFAULT_COLLECTION)
         documents = sum(len(partition.known) for partition in partitions)
         self.saved.shards.append(ShardState(str(shard.address), tuple(tags), documents, exact))
 
     async def _scan(self, tags: Sequence[str]) -> dict[str, set[str]]:
-        """The names of documents by partition, from all keys of a shard: some are in no index and do not wait."""
+        """The names of documents by partition, from all keys of a shard: some documents are not indexed or pending."""
         wanted = frozenset(tags)
 
         async def attempt() -> dict[str, set[str]]:
@@ -187,29 +198,29 @@ class DocumentSaving:
         result: dict[str, set[str]] = await self._shards.retrying(attempt)
         return result
 
-    async def _settle(self, partitions: Sequence[_Partition]) -> bool:
-        """Read differences until the partitions are, together, as they were at one moment; whether they are."""
+    async def _until_consistent(self, partitions: Sequence[_Partition]) -> bool:
+        """Read differences until the partitions are a consistent snapshot; return whether they are."""
         until = monotonic() + self._patience
         held: Shard | None = None
         try:
             while True:
-                now = await self._states([partition.tag for partition in partitions])
-                moved = [partition for partition in partitions if partition.state != now[partition.tag]]
-                if not moved:
+                now = await self._epochs([partition.tag for partition in partitions])
+                changed = [partition for partition in partitions if partition.epochs != now[partition.tag]]
+                if not changed:
                     return True
                 if monotonic() > until:
                     if held is not None or not self._hold_seconds:
                         return False
-                    held = await self._hold(partitions[0].tag)
+                    held = await self._block_writes(partitions[0].tag)
                     until = monotonic() + self._hold_seconds
-                for partition in moved:
+                for partition in changed:
                     await self._catch_up(partition)
         finally:
             if held is not None:
                 with suppress(QAError, ReplyError):
                     await self._shards.execute_on(held, "CLIENT", "UNPAUSE")
 
-    async def _hold(self, tag: str) -> Shard:
+    async def _block_writes(self, tag: str) -> Shard:
         shard = self._shards.shard_of_key(epoch_key(tag))
         try:
             await self._shards.execute_on(shard, "CLIENT", "PAUSE", int(self._hold_seconds * 1000), "WRITE")
@@ -217,10 +228,10 @@ class DocumentSaving:
             raise from_reply(str(error)) from error
         return shard
 
-    async def _states(self, tags: Sequence[str]) -> dict[str, _State]:
-        """By partition, the epochs of its collections; those that are being deleted are left out.
+    async def _epochs(self, tags: Sequence[str]) -> dict[str, _Epochs]:
+        """The epochs of each partition, without collections that are being deleted.
 
-        It names the partition's flight key: a partition that is on its way to another shard is waited for.
+        The commands also name the flight key of the partition, so that they wait while its slot is migrating.
         """
         lists = await self._shards.execute_many(
             [(collections_key(tag), ("HGETALL", collections_key(tag))) for tag in tags]
@@ -235,7 +246,7 @@ class DocumentSaving:
         replies = await self._shards.execute_many(
             [(key, ("MGET", key, flight_key(tag))) for key, (tag, _) in zip(keys, wanted, strict=True)]
         )
-        found: dict[str, _State] = {tag: {} for tag in tags}
+        found: dict[str, _Epochs] = {tag: {} for tag in tags}
         for (tag, name), reply in zip(wanted, replies, strict=True):
             found[tag][name] = reply[0]
         return found
@@ -244,29 +255,29 @@ class DocumentSaving:
         return self._chosen is None or collection in self._chosen
 
     async def _catch_up(self, partition: _Partition, names: Iterable[str] = ()) -> None:
-        """Make what is written of a partition what is there. `names` has more documents that may be there."""
-        tag, first = partition.tag, partition.state is None and not partition.known
-        before = (await self._states([tag]))[tag]
-        there = set(names) | set(partition.known) | await self._listed(tag, before)
-        wanted = sorted(name for name in there if DocumentName(name).collection in before)
-        for name in there - set(wanted):
+        """Update the file of a partition. `names` are further documents that may be in the partition."""
+        tag, first = partition.tag, partition.epochs is None and not partition.known
+        before = (await self._epochs([tag]))[tag]
+        candidates = set(names) | set(partition.known) | await self._listed(tag, before)
+        wanted = sorted(name for name in candidates if DocumentName(name).collection in before)
+        for name in candidates - set(wanted):
             partition.forget(name)
-        async for some in self._differing(partition, wanted):
-            read = await self._read(tag, some)
-            await asyncio.to_thread(self._write, partition, some, read)
+        async for batch in self._differing(partition, wanted):
+            read = await self._read(tag, batch)
+            await asyncio.to_thread(self._write, partition, batch, read)
             if first:
                 self._done += len(read)
                 self._on_progress(self._done)
             else:
-                self.saved.meanwhile += len(some)
-        after = (await self._states([tag]))[tag]
-        partition.state = before if after == before else None
+                self.saved.meanwhile += len(batch)
+        after = (await self._epochs([tag]))[tag]
+        partition.epochs = before if after == before else None
 
-    async def _listed(self, tag: str, state: _State) -> set[str]:
-        """The names of the documents that a partition's indexes have and that wait to be indexed."""
-        waiting = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
-        found = {name.decode() for name in waiting if name}
-        for collection in state:
+    async def _listed(self, tag: str, epochs: _Epochs) -> set[str]:
+        """The names of the indexed and pending documents of a partition."""
+        pending = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
+        found = {name.decode() for name in pending if name}
+        for collection in epochs:
             key, prefix, position = index_key(tag, collection), collection_prefix(collection), 0
             while True:
                 following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, _PAGE)
@@ -277,33 +288,33 @@ class DocumentSaving:
         return found
 
     async def _differing(self, partition: _Partition, names: Sequence[str]) -> AsyncIterator[list[str]]:
-        """Those of the documents that are not written as they are now, in parts that may be read together."""
-        part: list[str] = []
+        """The documents that differ from the written ones, in batches that can be read together."""
+        batch: list[str] = []
         size = 0
         for at in range(0, len(names), _NAMES):
-            some = names[at : at + _NAMES]
+            compared = names[at : at + _NAMES]
             commands = []
-            for named in map(DocumentName, some):
+            for named in map(DocumentName, compared):
                 record, text = document_key(named, partition.tag), paragraphs_key(named, partition.tag)
                 commands += [(record, ("HGET", record, "version")), (text, ("STRLEN", text))]
             replies = await self._shards.execute_many(commands)
-            for name, version, length in zip(some, replies[::2], replies[1::2], strict=True):
+            for name, version, length in zip(compared, replies[::2], replies[1::2], strict=True):
                 known = partition.known.get(name)
                 if known is not None and version is not None and known[0] == version.decode() and length == known[2]:
                     continue
                 if known is None and version is None and not length:
                     continue
-                if part and (size + int(length) > READ_BYTES or len(part) == _NAMES):
-                    yield part
-                    part, size = [], 0
-                part.append(name)
+                if batch and (size + int(length) > READ_BYTES or len(batch) == _NAMES):
+                    yield batch
+                    batch, size = [], 0
+                batch.append(name)
                 size += int(length)
-        if part:
-            yield part
+        if batch:
+            yield batch
 
-    async def _read(self, tag: str, names: Sequence[str]) -> dict[str, _Stored]:
-        """Documents, each whole and of one version; one that is gone or cannot be read is left out."""
-        found: dict[str, _Stored] = {}
+    async def _read(self, tag: str, names: Sequence[str]) -> dict[str, _ReadDocument]:
+        """Read documents, each complete and consistent, without deleted and unreadable documents."""
+        found: dict[str, _ReadDocument] = {}
         left = list(names)
         for attempt in range(_READ_ATTEMPTS + 1):
             commands: list[tuple[str, tuple[Any, ...]]] = []
@@ -315,12 +326,13 @@ class DocumentSaving:
             for name, values, raw in zip(left, replies[::2], replies[1::2], strict=True):
                 if raw is None:
                     continue
-                stored = self._stored(name, values, raw)
-                if stored is None:
+                document = self._decode(name, values, raw)
+                if document is None:
                     self.saved.unreadable[DocumentName(name).id] = None
-                elif values[2] in (None, stored.line["version"].encode()) or attempt == _READ_ATTEMPTS:
-                    # at last: a plain SET whose function has not run; what stands is what it will become
-                    found[name] = stored
+                elif values[2] in (None, document.line["version"].encode()) or attempt == _READ_ATTEMPTS:
+                    # At the last attempt, a plain SET has changed the text and no worker has run yet: its record will
+                    # get this version.
+                    found[name] = document
                 else:
                     mixed.append(name)
             left = mixed
@@ -330,28 +342,28 @@ class DocumentSaving:
         return found
 
     @staticmethod
-    def _stored(name: str, record: Sequence[bytes | None], text: bytes) -> _Stored | None:
-        """A document of its record and its text, with the version that both make; None if it cannot be read."""
+    def _decode(name: str, record: Sequence[bytes | None], text: bytes) -> _ReadDocument | None:
+        """A document from its record and its text, with the version of both; None if it is unreadable."""
         parsed = DocumentName(name)
         title, metadata, _, source = ((value or b"").decode("utf-8", "replace") for value in record)
         try:
             plain, about = text.decode(), json.loads(metadata or "{}")
             what = f"of document {parsed.id[:100]!r}"
             version = document_version(title, canonical_metadata(about, what), plain)
-            if record[2] != version.encode():  # a record's text has been checked, that of a plain SET has not
+            if record[2] != version.encode():  # a text from a plain SET was not checked before
                 check_document_id(parsed.id)
                 check_length(plain, what)
         except (ValueError, RequestError):
             return None
         line = {"id": parsed.id, "collection": parsed.collection, "title": title, "metadata": about, "text": plain}
-        return _Stored({**line, "version": version, "source": source}, len(text))
+        return _ReadDocument({**line, "version": version, "source": source}, len(text))
 
-    def _write(self, partition: _Partition, names: Iterable[str], read: dict[str, _Stored]) -> None:
+    def _write(self, partition: _Partition, names: Iterable[str], read: dict[str, _ReadDocument]) -> None:
         if read and partition.writer is None:
             partition.writer = self._folder.lines(partition.name)
         for name in names:
             partition.forget(name)
-            stored = read.get(name)
-            if stored is not None and partition.writer is not None:
-                number = partition.writer.add(stored.line)
-                partition.known[name] = (stored.line["version"], number, stored.bytes)
+            document = read.get(name)
+            if document is not None and partition.writer is not None:
+                number = partition.writer.add(document.line)
+                partition.known[name] = (document.line["version"], number, document.bytes)

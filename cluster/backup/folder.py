@@ -1,10 +1,11 @@
-"""The folder of a backup: it gets its name when all of it is on the disk, and is checked before anything is restored.
+"""The folder of a backup. It gets its name when the backup is complete on the disk.
 
-Until then its files are in a folder beside it whose name begins with a dot. A command that was killed leaves that
-behind; the next backup of the same name removes it. The process that writes it holds a lock on it. An earlier backup
-is set aside under such a name, too, between the two renames that put another one in its place; if that was interrupted,
-it gets its name back. A backup that is being restored is locked, too, and takes no other's place meanwhile: a restore
-would go on with files of the other one.
+Before that, its files are in a temporary folder next to it, whose name starts with a dot. The process that writes the
+backup locks this folder. If the process is killed, the folder stays, and the next backup to the same path removes it.
+
+To replace an earlier backup takes two renames. Between them, the earlier backup has a temporary name, too; after an
+interruption, the next command renames it back. A backup that is being restored is locked and cannot be replaced:
+otherwise, the restore would continue with the files of another backup.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from .manifest import MANIFEST_FILE, BackupManifest, DamagedBackup, FileEntry, N
 _PIECE = 1 << 20
 _FOLDER_MODE = 0o700
 _UNFINISHED, _REPLACED = "unfinished", "replaced"
-_IN_USE = "{!r} is being restored just now: name another folder, or repeat the command when that has ended"
+_IN_USE = "{!r} is being restored: use another folder, or repeat the command when the restore has ended"
 
 
 class BackupFolder:
-    """A backup while it is written. `files` has the entries of those that are finished."""
+    """A backup that is being written. `files` has the entries of the completed files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,12 +40,12 @@ class BackupFolder:
         self._open: dict[str, LinesWriter] = {}
 
     def lines(self, name: str) -> LinesWriter:
-        """A new file of JSON lines; `close` finishes it."""
-        writer = self._open[name] = LinesWriter(self._place(name))
+        """Start a file of JSON lines; `close` completes it."""
+        writer = self._open[name] = LinesWriter(self._new_path(name))
         return writer
 
     def close(self, name: str, dead: frozenset[int] | set[int] = frozenset()) -> FileEntry:
-        """Finish a file of lines, and leave out the lines of these numbers; one without lines goes."""
+        """Complete a file of lines, without the lines with these numbers. A file without lines is removed."""
         writer = self._open.pop(name)
         try:
             entry = writer.finish()
@@ -60,10 +61,10 @@ class BackupFolder:
         return entry
 
     def store(self, name: str, data: bytes) -> None:
-        """A file of its own; one that is there stays."""
+        """Write a file, unless it was already written."""
         if name in self.files:
             return
-        file = HashedFile(self._place(name))
+        file = HashedFile(self._new_path(name))
         try:
             file.write(memoryview(data))
             self.files[name] = file.finish()
@@ -72,12 +73,12 @@ class BackupFolder:
             raise
 
     def abandon(self) -> None:
-        """Close what is open."""
+        """Close all open files without completing them."""
         for writer in self._open.values():
             writer.abandon()
         self._open.clear()
 
-    def _place(self, name: str) -> Path:
+    def _new_path(self, name: str) -> Path:
         path = self.path / name
         path.parent.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
         return path
@@ -85,32 +86,32 @@ class BackupFolder:
 
 @contextmanager
 def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFolder, Callable[[BackupManifest], Path]]]:
-    """A folder to write to, and a function that ends it: from then on the backup is at `target`.
+    """A folder to write to, and a function that completes the backup and moves it to `target`.
 
-    Without that call, and after an error, nothing is left. `force` lets it take the place of an earlier backup.
-    ConfigError if `target` is something else.
+    Without this call, or after an error, nothing is left. `force` allows it to replace an earlier backup. ConfigError
+    if `target` is anything else.
     """
-    place = target.resolve()
-    if place.parent.is_dir():
-        _tidy(place)
-    check_target(place, force=force)
-    # The name is known before the folder is there: an interrupt may come between its making and the next line.
-    path = _beside(place, _UNFINISHED)
+    target = target.resolve()
+    if target.parent.is_dir():
+        _remove_leftovers(target)
+    check_target(target, force=force)
+    # The path is known before the folder exists, so that an interrupt right after mkdir removes the folder, too.
+    path = _sibling(target, _UNFINISHED)
     folder = BackupFolder(path)
 
     def finish(manifest: BackupManifest) -> Path:
         folder.store(MANIFEST_FILE, manifest.to_json())
-        for below in [*(found for found in path.rglob("*") if found.is_dir()), path]:
-            _sync(below)
-        check_target(place, force=force)
-        _take_place(path, place)
-        return place
+        for subfolder in [*(found for found in path.rglob("*") if found.is_dir()), path]:
+            _sync(subfolder)
+        check_target(target, force=force)
+        _move_to_target(path, target)
+        return target
 
     try:
         path.mkdir(_FOLDER_MODE)
         with _locked(path, fcntl.LOCK_EX) as free:
-            if not free:  # another command's `_tidy` came between the two lines
-                raise ConfigError(f"another backup to {str(place)!r} began at the same moment: repeat the command")
+            if not free:  # `_remove_leftovers` of another command ran between the two lines
+                raise ConfigError(f"another backup to {str(target)!r} started at the same moment: repeat the command")
             yield folder, finish
     finally:
         folder.abandon()
@@ -119,22 +120,21 @@ def new_backup(target: Path, *, force: bool = False) -> Iterator[tuple[BackupFol
 
 @contextmanager
 def reading(backup: Path) -> Iterator[None]:
-    """Keep others from replacing a backup; ConfigError if it is being replaced just now."""
+    """Prevent other commands from replacing a backup; ConfigError if it is being replaced."""
     with _locked(backup, fcntl.LOCK_SH) as free:
         if not free:
-            raise ConfigError(f"the backup {str(backup)!r} is being replaced by another one: repeat the command")
+            raise ConfigError(f"another backup is replacing {str(backup)!r}: repeat the command")
         yield
 
 
 @contextmanager
 def _locked(folder: Path, how: int) -> Iterator[bool]:
-    """A lock on a folder; whether nobody else's stands against it. File systems without locks have none."""
+    """Lock a folder; yield whether this succeeded. It always succeeds on a file system without locks."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(handle, how | fcntl.LOCK_NB)
-            here, there = os.fstat(handle), folder.stat()
-            free = (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)  # it was not renamed meanwhile
+            free = os.path.samestat(os.fstat(handle), folder.stat())  # it was not renamed meanwhile
         except (BlockingIOError, FileNotFoundError):
             free = False
         except OSError:
@@ -144,71 +144,71 @@ def _locked(folder: Path, how: int) -> Iterator[bool]:
         os.close(handle)
 
 
-def check_target(place: Path, *, force: bool) -> None:
+def check_target(target: Path, *, force: bool) -> None:
     """Raise ConfigError unless a backup may be written to this folder."""
-    if not place.parent.is_dir():
-        raise ConfigError(f"{str(place.parent)!r} is no folder: make it first, {place.name!r} is made in it")
-    if not place.exists():
+    if not target.parent.is_dir():
+        raise ConfigError(f"{str(target.parent)!r} is not a folder: create it before the backup to {target.name!r}")
+    if not target.exists():
         return
-    if not place.is_dir():
-        raise ConfigError(f"{str(place)!r} is no folder")
-    if place.is_mount() or place.parent == place:
-        raise ConfigError(f"{str(place)!r} is where a file system begins: name a folder within it")
-    if not any(place.iterdir()):
+    if not target.is_dir():
+        raise ConfigError(f"{str(target)!r} is not a folder: name a new or empty folder")
+    if target.is_mount() or target.parent == target:
+        raise ConfigError(f"{str(target)!r} is the root of a file system: name a folder in it")
+    if not any(target.iterdir()):
         return
     if not force:
-        raise ConfigError(f"{str(place)!r} is not empty: name another folder, or replace the backup there with --force")
+        raise ConfigError(f"{str(target)!r} is not empty: name another folder, or replace its backup with --force")
     try:
-        BackupManifest.load(place)
+        BackupManifest.load(target)
     except NoBackup as error:
-        raise ConfigError(f"{error}; --force replaces earlier backups only") from error
+        raise ConfigError(f"{error}; --force replaces only a backup: name another folder") from error
     except DamagedBackup as error:
-        if not is_of_backup(place / MANIFEST_FILE):  # manifest.json is a common name, a reader's too
+        if not is_of_backup(target / MANIFEST_FILE):  # a reader has a manifest.json, too
             raise ConfigError(
-                f"{str(place)!r} has a {MANIFEST_FILE} that is not that of a backup; --force replaces earlier backups"
-                " only: name another folder"
+                f"the {MANIFEST_FILE} in {str(target)!r} does not belong to a backup; --force replaces only a backup:"
+                " name another folder"
             ) from error
-    with _locked(place, fcntl.LOCK_EX) as free:
+    with _locked(target, fcntl.LOCK_EX) as free:
         if not free:
-            raise ConfigError(_IN_USE.format(str(place)))
+            raise ConfigError(_IN_USE.format(str(target)))
 
 
-def _take_place(path: Path, place: Path) -> None:
-    if not place.exists():
-        path.rename(place)
-        _sync(place.parent)
+def _move_to_target(path: Path, target: Path) -> None:
+    if not target.exists():
+        path.rename(target)
+        _sync(target.parent)
         return
-    with _locked(place, fcntl.LOCK_EX) as free:
+    with _locked(target, fcntl.LOCK_EX) as free:
         if not free:
-            raise ConfigError(_IN_USE.format(str(place)))
-        former = _beside(place, _REPLACED)
+            raise ConfigError(_IN_USE.format(str(target)))
+        former = _sibling(target, _REPLACED)
         try:
-            place.rename(former)
-            path.rename(place)
+            target.rename(former)
+            path.rename(target)
         except BaseException:
-            if former.exists() and not place.exists():
-                former.rename(place)
+            if former.exists() and not target.exists():
+                former.rename(target)
             raise
-        _sync(place.parent)
+        _sync(target.parent)
         shutil.rmtree(former, ignore_errors=True)
 
 
-def _hidden(place: Path, what: str) -> str:
-    return f".{place.name}.{what}-"
+def _hidden(target: Path, what: str) -> str:
+    return f".{target.name}.{what}-"
 
 
-def _beside(place: Path, what: str) -> Path:
-    return place.parent / f"{_hidden(place, what)}{secrets.token_hex(8)}"
+def _sibling(target: Path, what: str) -> Path:
+    return target.parent / f"{_hidden(target, what)}{secrets.token_hex(8)}"
 
 
-def _tidy(place: Path) -> None:
-    """Remove what a killed command has left beside a backup of this name; others may be writing one."""
-    for left in [path for path in place.parent.iterdir() if path.name.startswith(_hidden(place, _REPLACED))]:
-        if not place.exists() and (left / MANIFEST_FILE).exists():
-            left.rename(place)
-        elif place.exists():
+def _remove_leftovers(target: Path) -> None:
+    """Remove what killed commands have left next to `target`, except folders that other commands are writing."""
+    for left in [path for path in target.parent.iterdir() if path.name.startswith(_hidden(target, _REPLACED))]:
+        if not target.exists() and (left / MANIFEST_FILE).exists():
+            left.rename(target)
+        elif target.exists():
             shutil.rmtree(left, ignore_errors=True)
-    for left in [path for path in place.parent.iterdir() if path.name.startswith(_hidden(place, _UNFINISHED))]:
+    for left in [path for path in target.parent.iterdir() if path.name.startswith(_hidden(target, _UNFINISHED))]:
         try:
             lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
@@ -232,7 +232,7 @@ def _sync(folder: Path) -> None:
 
 
 def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], None] = lambda done: None) -> None:
-    """Compare every file with its entry; DamagedBackup names the first that differs. Progress is in bytes."""
+    """Compare every file with its entry; DamagedBackup names the first different file. Progress is in bytes."""
     done = 0
     for name, entry in sorted(manifest.files.items()):
         path = folder / name
@@ -240,9 +240,9 @@ def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], 
             with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
-                    raise DamagedBackup(path, "is no file")
+                    raise DamagedBackup(path, "is not a regular file")
                 if status.st_size != entry.bytes:
-                    raise DamagedBackup(path, f"damaged, it has {status.st_size} bytes, {entry.bytes} were written")
+                    raise DamagedBackup(path, f"damaged, it has {status.st_size} bytes, but {entry.bytes} were written")
                 digest = sha256()
                 while piece := file.read(_PIECE):
                     digest.update(piece)
@@ -253,4 +253,4 @@ def verify(folder: Path, manifest: BackupManifest, on_progress: Callable[[int], 
         except OSError as error:
             raise DamagedBackup(path, f"cannot be read: {error.strerror}") from error
         if digest.hexdigest() != entry.sha256:
-            raise DamagedBackup(path, "damaged, its SHA-256 is not that of the file that was written")
+            raise DamagedBackup(path, "damaged, its SHA-256 differs from the manifest")

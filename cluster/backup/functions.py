@@ -1,8 +1,9 @@
-"""The functions that the users of a cluster have registered: their scripts, as `RG.PYEXECUTE` got them.
+"""User functions in a backup: the source of each script that `RG.PYEXECUTE` received.
 
-A function is stored on the shards as bytecode of one Python with the classes of one version, so a backup has its source
-instead, and a restored session runs it again, without its `run()`. What functions have added while they ran, and the
-values of their globals, are not in it. Registrations that were unregistered one by one come back with their session.
+The shards store a function as bytecode of one Python version with the classes of one qa-cluster version. A backup
+therefore has the source, and a restore runs the script again, without its `run()`. The backup does not have the values
+of globals, nor functions that other functions have registered. A registration that was unregistered alone is registered
+again with its session.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _PAUSED = "PAUSED"
 
 @dataclass(frozen=True, slots=True)
 class StoredFunctions:
-    """A session.
+    """A session of user functions.
 
     Attributes:
-        paused: for each of its registrations, in their order, whether it was paused; only those on streams can be.
+        paused: whether each registration, in order, was paused; only registrations on streams can be paused.
     """
 
     id: str
@@ -35,24 +36,24 @@ class StoredFunctions:
     paused: tuple[bool, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The line of the backup."""
+        """The object for the line in the backup."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Self:
-        """Read what `to_dict` makes; ValueError if it is not that."""
+        """Read the object from `to_dict`; ValueError for another object."""
         try:
             texts = [value.pop(name) for name in ("id", "description", "source")]
             requirements, paused = tuple(value.pop("requirements")), tuple(value.pop("paused"))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"no session: {error}") from error
+            raise ValueError(f"not a session of functions: {error}") from error
         if value or not all(isinstance(text, str) for text in (*texts, *requirements)):
-            raise ValueError("no session")
+            raise ValueError("not a session of functions: it has unknown fields, or a field that is not a text")
         identity, description, source = texts
         return cls(identity, description, source, requirements, paused)
 
     def same_as(self, other: Self) -> bool:
-        """Whether it is made of the same script."""
+        """Whether both sessions have the same script, description and requirements."""
         return (self.source, self.description, self.requirements) == (
             other.source,
             other.description,
@@ -61,9 +62,9 @@ class StoredFunctions:
 
 
 def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[str, ...]]]:
-    """The sessions of users on a shard by their ids, each with the ids of its registrations."""
+    """The sessions of user functions on a shard by id, each with the ids of its registrations."""
     found = {}
-    for row in _plain(command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES")):
+    for row in _decoded(command(client, "RG.PYDUMPSESSIONS", "VERBOSE", "SOURCES")):
         session = _pairs(row)
         registrations = [_pairs(entry) for entry in session["registrations"] if isinstance(entry, dict | list)]
         if session["ID"] == SESSION or not registrations:
@@ -81,9 +82,10 @@ def sessions_on(client: redis.Redis) -> dict[str, tuple[StoredFunctions, tuple[s
 
 
 def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> str:
-    """Run the script of a session under its id, in place of the one that is there with `upgrade`.
+    """Run the script of a session under its id; `upgrade` replaces the session with this id in the cluster.
 
-    It returns what went wrong, empty if all is as it was.
+    Returns:
+        The problem, or an empty string if the session is restored.
     """
     words: list[str] = [stored.source, "NO_RUN", "ID", stored.id, *(["UPGRADE"] if upgrade else [])]
     words += ["DESCRIPTION", stored.description] if stored.description else []
@@ -94,32 +96,32 @@ def register(client: redis.Redis, stored: StoredFunctions, *, upgrade: bool) -> 
         return str(error)
     if reply not in (b"OK", "OK"):
         return f"its script replied {str(reply)[:300]}"
-    made = sessions_on(client).get(stored.id)
-    count = len(made[1]) if made is not None else 0
-    if made is None or count != len(stored.paused):
+    registered = sessions_on(client).get(stored.id)
+    count = len(registered[1]) if registered is not None else 0
+    if registered is None or count != len(stored.paused):
         return (
-            f"its script has registered {count} functions, there were {len(stored.paused)}: some were unregistered,"
-            " or added by functions"
+            f"its script registered {count} functions, but the backup has {len(stored.paused)}: some were unregistered,"
+            " or registered by other functions"
         )
-    pause(client, stored, *made)
+    pause(client, stored, *registered)
     return ""
 
 
 def pause(client: redis.Redis, stored: StoredFunctions, present: StoredFunctions, ids: Sequence[str]) -> None:
-    """Pause what is paused in the backup and runs in the cluster, where `present` has the registrations `ids`."""
-    if len(ids) != len(stored.paused):  # some were unregistered since: nobody knows which is which
+    """Pause the registrations of `present`, with these `ids`, that are paused in the backup but not in the cluster."""
+    if len(ids) != len(stored.paused):  # some were unregistered since, so the registrations cannot be matched
         return
     pairs = zip(ids, stored.paused, present.paused, strict=True)
     if pausing := [name for name, wanted, paused in pairs if wanted and not paused]:
         command(client, "RG.PAUSEREGISTRATIONS", *pausing)
 
 
-def _plain(value: Any) -> Any:
-    """A reply with text in place of bytes."""
+def _decoded(value: Any) -> Any:
+    """A reply with all bytes decoded to text."""
     if isinstance(value, dict):
-        return {_plain(name): _plain(item) for name, item in value.items()}
+        return {_decoded(name): _decoded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_decoded(item) for item in value]
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
 
 

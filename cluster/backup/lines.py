@@ -1,4 +1,4 @@
-"""Files of JSON lines, compressed with gzip, that know their digest; nothing larger than a line is held in memory."""
+"""Files of JSON lines, compressed with gzip and hashed. Only one line at a time is in memory."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 
 from .manifest import DamagedBackup, FileEntry
 
-# A document of 5,000,000 code points, each escaped, with title and metadata.
+# Enough for a document of 5,000,000 escaped code points, with title and metadata.
 MAX_LINE_BYTES = 64 << 20
 FILE_MODE = 0o600
 _LEVEL = 6
 
 
 class HashedFile:
-    """A new file, readable for its owner only, that counts and hashes what is written to it."""
+    """A new file, readable only for its owner, that counts and hashes its bytes."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb")
@@ -35,18 +35,18 @@ class HashedFile:
         return self._file.write(data)
 
     def flush(self) -> None:
-        """Hand what was written to the system."""
+        """Pass the written bytes to the operating system."""
         self._file.flush()
 
     def finish(self, lines: int = 0) -> FileEntry:
-        """Close it, once it is on the disk."""
+        """Write everything to the disk and close the file."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         return FileEntry(self._bytes, self._hash.hexdigest(), lines)
 
     def abandon(self) -> None:
-        """Close it, whatever is lost."""
+        """Close the file; data may be lost."""
         with suppress(OSError):
             self._file.close()
 
@@ -58,7 +58,7 @@ class LinesWriter:
         self.path = path
         self.lines = 0
         self._file = HashedFile(path)
-        # without name and time: the same lines make the same file
+        # no name and time in the header, so that the same lines give the same file
         self._gzip = gzip.GzipFile("", "wb", _LEVEL, self._file, mtime=0)
 
     def add(self, value: Any) -> int:
@@ -67,24 +67,24 @@ class LinesWriter:
         return self.lines - 1
 
     def add_raw(self, line: bytes) -> None:
-        """Append a line as it is."""
+        """Append an encoded line."""
         self._gzip.write(line)
         self.lines += 1
 
     def finish(self) -> FileEntry:
-        """Close it, once it is on the disk."""
+        """Write everything to the disk and close the file."""
         self._gzip.close()
         return self._file.finish(self.lines)
 
     def abandon(self) -> None:
-        """Close it, whatever is lost."""
+        """Close the file; data may be lost."""
         with suppress(OSError, ValueError):
             self._gzip.close()
         self._file.abandon()
 
 
 def without(path: Path, dead: Collection[int]) -> FileEntry:
-    """Write a finished file anew without the lines of these numbers."""
+    """Rewrite a completed file without the lines with these numbers."""
     written = path.with_suffix(".new")
     writer = LinesWriter(written)
     try:
@@ -105,19 +105,19 @@ def raw_lines(path: Path) -> Iterator[bytes]:
         with gzip.open(path, "rb") as file:
             while line := file.readline(MAX_LINE_BYTES + 1):
                 if len(line) > MAX_LINE_BYTES or not line.endswith(b"\n"):
-                    raise DamagedBackup(path, f"damaged, a line is cut off or longer than {MAX_LINE_BYTES} bytes")
+                    raise DamagedBackup(path, f"damaged, a line is incomplete or longer than {MAX_LINE_BYTES} bytes")
                 yield line
     except (OSError, EOFError, zlib.error) as error:
         raise DamagedBackup(path, f"cannot be read: {error}") from error
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The values of the lines of a file, each an object; DamagedBackup names the line that is none."""
+    """The objects in the lines of a file; DamagedBackup names the first line that is not an object."""
     for number, line in enumerate(raw_lines(path), start=1):
         try:
             value = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DamagedBackup(path, f"damaged, line {number} is not JSON: {error}") from error
         if not isinstance(value, dict):
-            raise DamagedBackup(path, f"damaged, line {number} is no object")
+            raise DamagedBackup(path, f"damaged, line {number} is not an object")
         yield value

@@ -1,7 +1,7 @@
-"""What a backup says of itself: `manifest.json`, with the digest of every other file and of itself.
+"""The manifest of a backup, `manifest.json`, with the digest of every file and of itself.
 
-Only sources are in a backup: what is made from them (indexes, tokens, answers) is made anew when it is restored, so
-neither the number of shards nor the version that made them matters.
+A backup has only sources. A restore rebuilds indexes, tokens and answers from them, so the number of shards and the
+version of the backed-up cluster do not matter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_cluster import __version__
 from qa_cluster.errors import InvalidInput
 
 FORMAT = 1
-"""Raise it with every change that an earlier version cannot read: it then refuses the backup and says so."""
+"""Increment it with every change that earlier versions cannot read: they then refuse the backup."""
 
 MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 64 << 20
@@ -28,7 +28,7 @@ DOCUMENTS_FOLDER = "documents"
 MODELS_FOLDER = "models"
 
 _DIGEST = "manifest_sha256"
-# Nothing in a manifest leads out of its folder.
+# A file name in a manifest cannot point outside the folder.
 _NAME = re.compile(
     r"(?:documents/[a-z0-9]{1,8}\.jsonl\.gz|models/[0-9a-f]{16}/[a-z0-9_]+\.(?:json|onnx)|[a-z-]+\.jsonl\.gz)\Z"
 )
@@ -36,19 +36,19 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class DamagedBackup(InvalidInput):
-    """A file of a backup is missing or is not what was written, or this version cannot read it."""
+    """A file of a backup is missing or damaged, or this version cannot read it."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}; nothing was restored from it")
 
 
 class NoBackup(InvalidInput):
-    """The folder holds no backup, or one that was never finished."""
+    """The folder has no backup, or an incomplete one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file of a backup: its size, its SHA-256 in hex, and its lines (0 for a model's files)."""
+    """A file of a backup: its size, its SHA-256 in hex, and its number of lines (0 for the files of a reader)."""
 
     bytes: int
     sha256: str
@@ -57,7 +57,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class SavedReader:
-    """A reader: its full name, the folder with its three files, and whether it was the default."""
+    """A reader: its full name, the folder with its three files, and whether it was the default reader."""
 
     name: str
     folder: str
@@ -66,12 +66,12 @@ class SavedReader:
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """What is known of the documents of a shard.
+    """The documents of a shard.
 
     Attributes:
-        partitions: the tags of its partitions.
-        exact: whether these documents are together a state that the shard had at one moment. If not, there were writes
-            all the time: each document is whole and of one version, but not all are of the same moment.
+        partitions: the tags of the partitions of the shard.
+        exact: whether the documents are a consistent snapshot of the shard. If not, clients wrote without a pause: each
+            document is complete, but the documents are of different moments.
     """
 
     address: str
@@ -82,14 +82,14 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True)
 class BackupManifest:
-    """A whole backup.
+    """The manifest of a backup.
 
     Attributes:
-        version: that of the qa-cluster that made it.
-        created: when it was begun, ISO 8601 in UTC.
-        chosen: the collections that were asked for; None: everything was.
-        collections: those besides the default one.
-        written_meanwhile: documents that were written or removed while it was made, once for each time that was seen.
+        version: the version of qa-cluster that made the backup.
+        created: when the backup started, ISO 8601 in UTC.
+        chosen: the requested collections; None: the backup has everything.
+        collections: all collections in the backup, except the default collection.
+        written_meanwhile: how often a document was found written or deleted during the backup.
     """
 
     version: str
@@ -105,7 +105,7 @@ class BackupManifest:
 
     @property
     def size(self) -> int:
-        """The bytes of all files but the manifest."""
+        """The bytes of all files except the manifest."""
         return sum(entry.bytes for entry in self.files.values())
 
     @property
@@ -121,14 +121,14 @@ class BackupManifest:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Read that of a folder; NoBackup where there is none, DamagedBackup if it cannot be relied on."""
+        """Read the manifest of a folder; NoBackup without a manifest, DamagedBackup for an invalid one."""
         path = folder / MANIFEST_FILE
         try:
             with path.open("rb") as file:
                 raw = file.read(MAX_MANIFEST_BYTES + 1)
         except FileNotFoundError as error:
             raise NoBackup(
-                f"{str(folder)!r} has no {MANIFEST_FILE}: it is no backup, or one that was never finished"
+                f"{str(folder)!r} has no {MANIFEST_FILE}: it is not a backup, or the backup was never completed"
             ) from error
         except OSError as error:
             raise DamagedBackup(path, f"cannot be read: {error.strerror}") from error
@@ -136,16 +136,16 @@ class BackupManifest:
             value = json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise DamagedBackup(path, f"damaged, not JSON: {error}") from error
-        if not isinstance(value, dict) or type(made := value.pop("format", None)) is not int:
-            raise NoBackup(f"{path} is no manifest of a backup: it names no format")
-        if made > FORMAT:
+        if not isinstance(value, dict) or type(given := value.pop("format", None)) is not int:
+            raise NoBackup(f"{path} is not the manifest of a backup: it has no format number")
+        if given > FORMAT:
             raise DamagedBackup(
                 path,
-                f"format {made}, made by qa-cluster {str(value.get('version'))[:40]}; this is {__version__}, which"
-                f" reads formats up to {FORMAT}: install a version that is as new",
+                f"format {given}, written by qa-cluster {str(value.get('version'))[:40]}; this is qa-cluster"
+                f" {__version__}, which reads formats up to {FORMAT}: install that version or a newer one",
             )
-        if value.pop(_DIGEST, None) != _digest({"format": made, **value}):
-            raise DamagedBackup(path, "damaged, its digest is not that of its contents")
+        if value.pop(_DIGEST, None) != _digest({"format": given, **value}):
+            raise DamagedBackup(path, "damaged, its digest does not match its contents")
         try:
             return cls(**_fields(value))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -153,7 +153,7 @@ class BackupManifest:
 
 
 def is_of_backup(path: Path) -> bool:
-    """Whether a file that cannot be relied on was the manifest of a backup: those name their own digest."""
+    """Whether a damaged file was the manifest of a backup, which has a field for its own digest."""
     try:
         return f'"{_DIGEST}"'.encode() in path.read_bytes()
     except OSError:
@@ -161,20 +161,20 @@ def is_of_backup(path: Path) -> bool:
 
 
 def _digest(value: Mapping[str, Any]) -> str:
-    plain = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return sha256(plain.encode("utf-8", "surrogatepass")).hexdigest()
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _fields(value: dict[str, Any]) -> dict[str, Any]:
     files = {name: FileEntry(**entry) for name, entry in value["files"].items()}
     for name, entry in files.items():
         if not _NAME.match(name) or not _SHA256.match(entry.sha256) or type(entry.bytes) is not int:
-            raise ValueError(f"no file of a backup: {name[:100]!r}")
+            raise ValueError(f"invalid entry of the file {name[:100]!r}")
     shards = [ShardState(**{**shard, "partitions": tuple(shard["partitions"])}) for shard in value["shards"]]
     readers = [SavedReader(**reader) for reader in value["readers"]]
     for reader in readers:
         if not any(name.startswith(f"{reader.folder}/") for name in files):
-            raise ValueError(f"no files of reader {reader.name[:100]!r}")
+            raise ValueError(f"the files of reader {reader.name[:100]!r} are missing")
     return {
         **value,
         "files": files,

@@ -1,4 +1,4 @@
-"""The readers of a cluster: three files each, in a folder that `qa-cluster model load` takes, too."""
+"""The readers in a backup: three files each, in a folder that `qa-cluster model load` can also load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import redis
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 
-from ..nodes.all_shards import Place, until_all
+from ..nodes.all_shards import ClusterOperation, until_all
 from ..nodes.node import Node
 from ..readers import reader_loading, shard_readers
 from ..readers.reader_files import ReaderFiles, read_reader
@@ -19,93 +19,91 @@ from .folder import BackupFolder
 from .manifest import MODELS_FOLDER, DamagedBackup, SavedReader
 
 
-def save_readers(place: Place, folder: BackupFolder) -> tuple[SavedReader, ...]:
-    """Write the readers that are on the shards. One is in memory at a time."""
-    found = [entry for entries in listing(place).values() for entry in entries]
+def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[SavedReader, ...]:
+    """Write the readers on the shards, with one reader in memory at a time."""
+    found = [entry for entries in listing(operation).values() for entry in entries]
     default = next((entry.name for entry in found if entry.default), "")
     saved = []
     for name in sorted({entry.name for entry in found}):
-        reader = reader_loading.read_loaded(place, name)
+        reader = reader_loading.read_loaded(operation, name)
         if reader is None:
             raise ClusterError(
-                f"reader {name} is in the memory of workers only, its keys are on the way to another shard: repeat the"
-                " command in a few seconds"
+                f"reader {name} cannot be saved while its keys are migrating to another shard: repeat the command in a"
+                " few seconds"
             )
-        place.on_step(f"saving the reader {name}")
-        below = _folder_of(reader)
-        folder.store(f"{below}/{MODEL_FILE}", reader.model)
-        folder.store(f"{below}/{TOKENIZER_FILE}", reader.tokenizer)
-        folder.store(f"{below}/{MANIFEST_FILE}", reader.manifest_text.encode())
-        saved.append(SavedReader(name, below, name == default))
+        operation.on_step(f"saving the reader {name}")
+        subfolder = _folder_of(reader)
+        folder.store(f"{subfolder}/{MODEL_FILE}", reader.model)
+        folder.store(f"{subfolder}/{TOKENIZER_FILE}", reader.tokenizer)
+        folder.store(f"{subfolder}/{MANIFEST_FILE}", reader.manifest_text.encode())
+        saved.append(SavedReader(name, subfolder, name == default))
     return tuple(saved)
 
 
 def _folder_of(reader: ReaderFiles) -> str:
-    """By its contents: the manifest has the digests of the two other files."""
+    """A name from the contents: the manifest has the digests of the two other files."""
     return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
 
 
 def stored_manifest(backup: Path, stored: SavedReader) -> Manifest:
-    """The manifest of a reader of a backup; DamagedBackup if this version cannot use it."""
+    """The manifest of a reader in a backup; DamagedBackup if this version cannot use it."""
     path = backup / stored.folder / MANIFEST_FILE
     try:
         found = Manifest.load(path)
     except ModelError as error:
         raise DamagedBackup(path, f"cannot be used: {error}") from error
     if found.name != stored.name:
-        raise DamagedBackup(path, f"is of the reader {found.name}, not {stored.name}")
+        raise DamagedBackup(path, f"belongs to the reader {found.name}, not to {stored.name}")
     return found
 
 
 class ReaderRestoring:
     """Loads the readers of a backup that the shards lack."""
 
-    def __init__(self, place: Place, backup: Path, readers: tuple[SavedReader, ...]) -> None:
-        self._place = place
+    def __init__(self, operation: ClusterOperation, backup: Path, readers: tuple[SavedReader, ...]) -> None:
+        self._operation = operation
         self._backup = backup
         self._readers = readers
         self.loaded = 0
 
     def differing(self) -> list[str]:
-        """The readers that are on the shards under the same name, but with other numbers in their manifests."""
-        there = self._manifests()
+        """The readers that are on the shards under the same name but with another manifest."""
+        present = self._manifests()
         return [
             stored.name
             for stored in self._readers
-            if stored.name in there and there[stored.name] != stored_manifest(self._backup, stored)
+            if stored.name in present and present[stored.name] != stored_manifest(self._backup, stored)
         ]
 
     def run(self, *, replace: bool, default: bool) -> None:
-        """Load the readers that are missing and, with `replace`, those that differ; `loaded` counts them.
+        """Load the missing readers and, with `replace`, the differing readers; `loaded` counts them.
 
-        With `default`, the one that was the default becomes it again; the present one stays loaded.
+        With `default`, the default reader of the backup becomes the default; the current default stays loaded.
         """
-        there = self._manifests()
+        present = self._manifests()
         differing = self.differing() if replace else []
         for stored in self._readers:
-            if stored.name not in there or stored.name in differing:
-                reader_loading.load(self._place, self._files(stored), beside=True)
+            if stored.name not in present or stored.name in differing:
+                stored_manifest(self._backup, stored)
+                files = read_reader(self._backup / stored.folder)
+                reader_loading.load(self._operation, files, make_default=False)
                 self.loaded += 1
         wanted = next((stored.name for stored in self._readers if stored.default), "")
         if default and wanted and not self._is_default(wanted):
-            reader_loading.use(self._place, wanted)
+            reader_loading.use(self._operation, wanted)
 
     def _is_default(self, name: str) -> bool:
-        return all(any(e.default and e.name == name for e in entries) for entries in listing(self._place).values())
-
-    def _files(self, stored: SavedReader) -> ReaderFiles:
-        stored_manifest(self._backup, stored)
-        return read_reader(self._backup / stored.folder)
+        return all(any(e.default and e.name == name for e in entries) for entries in listing(self._operation).values())
 
     def _manifests(self) -> dict[str, Manifest]:
         """The manifests of the readers that are on all shards."""
         by_shard: dict[str, dict[str, Manifest]] = {}
 
-        def look(node: Node, client: redis.Redis) -> str:
+        def read(node: Node, client: redis.Redis) -> str:
             entries = shard_readers.readers_on(client, manifests=True)
             by_shard[node.address] = {entry.name: Manifest.from_json(entry.manifest) for entry in entries}
             return ""
 
-        until_all(self._place, look, "the shards' readers are not known")
+        until_all(self._operation, read, "the readers of the shards could not be listed")
         first, *others = by_shard.values()
         return {name: manifest for name, manifest in first.items() if all(name in other for other in others)}

@@ -1,9 +1,8 @@
-"""One restore of a cluster at a time: a key in the cluster says who restores, as long as that process lives.
+"""A lease that allows one restore of a cluster at a time: a key in the cluster names the restoring process.
 
-Each write of a restore is safe beside any other client's. But two restores together would leave some of the one backup
-and some of the other, and each would say that it has restored all. The key has a lifetime, which a thread renews. So it
-goes by itself some seconds after a restore that was killed, and a command on the same machine sees at once that the
-process is gone.
+Two restores at the same time would mix two backups, and each would report a complete restore. (Other clients may write
+during a restore.) The key has a TTL, and a thread renews the lease. After a restore was killed, the key expires within
+seconds; a command on the same machine sees at once that the process has ended.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from ..nodes.polling import HEAVY_POLL_SECONDS
 
 LIFE_SECONDS = 20.0
 RENEW_SECONDS = 4.0
-_NO_KEY = -2  # as PTTL has it; -1 is a key for ever, which no restore makes
-_PROC = Path("/proc")  # not on macOS
+_NO_KEY = -2  # PTTL of a missing key; -1 is a key without a TTL, which no restore writes
+_PROC = Path("/proc")  # does not exist on macOS
 _REPLACE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
     redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
@@ -49,11 +48,11 @@ end
 
 
 class OtherRestore(RequestError):
-    """Somebody else restores to this cluster."""
+    """Another process is restoring to this cluster."""
 
 
 class RestoreLock:
-    """The right to restore, a context manager. OtherRestore if another one has it; the error names who."""
+    """The lease, as a context manager. OtherRestore names the process that holds it."""
 
     def __init__(self, settings: Settings, on_step: OnStep = lambda text: None) -> None:
         self._settings = settings
@@ -78,18 +77,20 @@ class RestoreLock:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._over.set()
-        self._renewing.join(RENEW_SECONDS)  # it may wait for a server that does not answer
-        with suppress(redis.exceptions.RedisError):  # it goes by itself
+        self._renewing.join(RENEW_SECONDS)  # the thread may wait for a server that does not answer
+        with suppress(redis.exceptions.RedisError):  # the key expires anyway
             self._client.eval(_REMOVE, 1, RESTORING_KEY, self._own)
         self._client.close()
 
     def check(self) -> None:
-        """Raise OtherRestore if another restore has begun, because this one could not be seen for too long."""
+        """Raise OtherRestore if this restore lost the lease to another one, because it could not renew it in time."""
         if self._lost:
-            raise OtherRestore(f"{self._lost}: this one, which did not get through for {LIFE_SECONDS:g} s, has stopped")
+            raise OtherRestore(
+                f"{self._lost}; this restore has stopped, because it could not renew its lease for {LIFE_SECONDS:g} s"
+            )
 
     def _acquire(self) -> None:
-        """Take the key; from a process that is gone, at once or when its lifetime is over."""
+        """Set the key. If its process has ended, replace it at once, or wait until it expires."""
         left_before = 0
         while not self._client.set(RESTORING_KEY, self._own, nx=True, px=int(LIFE_SECONDS * 1000)):
             held, left = self._client.get(RESTORING_KEY), self._client.pttl(RESTORING_KEY)
@@ -99,19 +100,19 @@ class RestoreLock:
             if gone and self._client.eval(_REPLACE, 1, RESTORING_KEY, held, self._own, int(LIFE_SECONDS * 1000)):
                 return
             if gone is False or left < 0 or left > left_before > 0:
-                raise OtherRestore(f"{_described(held)}: nothing was restored; wait until that one has ended")
+                raise OtherRestore(f"{_described(held)}: nothing was restored; repeat the command when it has ended")
             if not left_before:
-                self._on_step(f"{_described(held)}: waiting to see whether it goes on")
+                self._on_step(f"{_described(held)}: waiting to see whether it is still running")
             left_before = left
             time.sleep(HEAVY_POLL_SECONDS)
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_SECONDS):
-            with suppress(redis.exceptions.RedisError, OSError):  # a failover, or the network: the next time may do
+            with suppress(redis.exceptions.RedisError, OSError):  # a failover or network fault: retry
                 life = int(LIFE_SECONDS * 1000)
                 if self._client.eval(_REPLACE, 1, RESTORING_KEY, self._own, self._own, life):
                     continue
-                # nobody restores where there is no key: a failover has lost it, or this process was stopped
+                # without a key no other restore runs: a failover has lost it, or this process was suspended
                 if not self._client.set(RESTORING_KEY, self._own, nx=True, px=life):
                     self._lost = _described(self._client.get(RESTORING_KEY) or b"{}")
                     return
@@ -120,7 +121,7 @@ class RestoreLock:
 def _this_process() -> dict[str, Any]:
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # the user of a container may have no name
         user = str(os.getuid())
     return {
         "user": user,
@@ -133,7 +134,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _system() -> str:
-    """What has process ids of its own: this boot of this machine or, in a container, its name space."""
+    """Identifies a set of process ids: the boot of this machine, and the pid namespace of a container."""
     try:
         return f"{(_PROC / 'sys/kernel/random/boot_id').read_text().strip()} {(_PROC / 'self/ns/pid').readlink()}"
     except OSError:
@@ -141,7 +142,7 @@ def _system() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since the boot; empty if there is none."""
+    """When a process started, in ticks since the boot; empty if it is not running."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -150,7 +151,7 @@ def _started(pid: int) -> str:
 
 
 def _is_gone(held: bytes) -> bool | None:
-    """Whether the process that holds the key is gone; None if that cannot be seen from here."""
+    """Whether the process that holds the key has ended; None if this machine cannot tell."""
     try:
         value = json.loads(held)
         if not value["system"] or value["system"] != _system():
@@ -165,5 +166,5 @@ def _described(held: bytes) -> str:
         value = json.loads(held)
         who = f"{value['user']} on {value['host']} (process {value['pid']}), since {value['since']}"
     except (ValueError, TypeError, KeyError):
-        return "another restore is under way"
-    return f"another restore is under way: by {who}"
+        return "another restore is running"
+    return f"another restore is running, by {who}"

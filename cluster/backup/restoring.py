@@ -1,7 +1,7 @@
-"""Restores a backup: everything is checked first; then API keys, readers, collections, documents and functions follow.
+"""Restores a backup: checks everything first, then restores API keys, readers, collections, documents and functions.
 
-API keys come first, so that a service on the new cluster is closed before there is anything to read; functions last, so
-that events of the documents do not run them.
+API keys come first, so that a REST service on the new cluster requires keys before it has documents. Functions come
+last, so that the restored documents do not trigger them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import InvalidInput, RequestError, from_reply
 from qa_cluster.keys import DEFAULT_COLLECTION
 
-from ..nodes.all_shards import OnStep, Place
+from ..nodes.all_shards import ClusterOperation, OnStep
 from ..nodes.connect import shards_of
 from ..provision.storing import check_storable
 from ..servers.local import with_cluster
 from ..terminal import console
 from . import functions
-from .document_restoring import FAIL, REPLACE, SKIP, DocumentRestoring, Restored, documents_in
+from .document_restoring import FAIL, REPLACE, SKIP, DocumentRestoring, RestoredDocuments, documents_in
 from .folder import verify
 from .functions import StoredFunctions
 from .lines import read_lines
@@ -38,18 +38,18 @@ from .readers import ReaderRestoring, stored_manifest
 from .restore_lock import RestoreLock
 
 READERS_SECONDS = 300.0
-_NAMED = 5
+_MAX_LISTED = 5
 
 
 class Conflict(RequestError):
-    """Something in the cluster differs from what the backup has under the same name."""
+    """The cluster has different contents than the backup under the same name."""
 
 
 @dataclass
 class RestoreOutcome:
-    """What was restored, and by name what was not."""
+    """The numbers of restored items, and the names of kept and failed items."""
 
-    documents: Restored = field(default_factory=Restored)
+    documents: RestoredDocuments = field(default_factory=RestoredDocuments)
     collections: int = 0
     models: int = 0
     functions: int = 0
@@ -59,12 +59,12 @@ class RestoreOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing has failed; what was skipped has not."""
+        """Whether no item failed or was refused; skipped items are neither."""
         return not self.failed and not self.documents.refused
 
 
 class Restoring:
-    """The restore of one backup to the cluster of the settings, all of it or the documents of `chosen` collections."""
+    """The restore of a backup to the cluster of the settings: everything, or the documents of `chosen` collections."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Restoring:
             known &= set(self.manifest.chosen)
         if unknown := sorted((chosen or frozenset()) - known):
             raise InvalidInput(
-                f"the backup has no collection {unknown[0]!r}, it has {', '.join(sorted(known)) or 'none'}"
+                f"the backup does not have collection {unknown[0]!r}; it has {', '.join(sorted(known)) or 'none'}"
             )
 
     def check(self) -> None:
-        """Verify all files; DamagedBackup names one that is not what was written. No cluster is needed."""
+        """Verify all files without a cluster; DamagedBackup names the first damaged file."""
         with console.progress("verifying bytes", self.manifest.size) as advance:
             verify(self._backup, self.manifest, advance)
         for name in self.manifest.document_files:
@@ -106,16 +106,16 @@ class Restoring:
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
 
     def run(self, on_begin: Callable[[], None] = lambda: None) -> RestoreOutcome:
-        """Restore, after `check`. Conflict says what differs, with the policy `fail`; then nothing was written.
+        """Restore, after `check`. With the policy `fail`, Conflict names the differences, and nothing is written.
 
-        `on_begin` is called before the first write. What an error has left undone is missing in `outcome`.
+        `on_begin` is called before the first write. After an error, `outcome` has what was restored until then.
         """
         self._settings = with_cluster(self._settings)
         check_storable(self._settings)
         with RestoreLock(self._settings, self._on_step) as lock:
             if self._policy == FAIL:
                 self._refuse_conflicts()
-            asyncio.run(self._check_room())
+            asyncio.run(self._check_key_limit())
             on_begin()
             if self._chosen is None:
                 asyncio.run(self._restore_keys())
@@ -141,41 +141,41 @@ class Restoring:
     # ---- conflicts
 
     def _refuse_conflicts(self) -> None:
-        self._on_step("comparing with what the cluster has")
+        self._on_step("comparing the backup with the cluster")
         found = asyncio.run(self._differing())
         if self._chosen is None:
             found += [f"reader {name}" for name in self._readers().differing()]
-            there = self._sessions_there()
+            present = self._present_sessions()
             found += [
                 f"functions {stored.id}"
                 for stored in self._sessions
-                if stored.id in there and not stored.same_as(there[stored.id])
+                if stored.id in present and not stored.same_as(present[stored.id])
             ]
         if found:
-            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            more = f" and {len(found) - _MAX_LISTED} more" if len(found) > _MAX_LISTED else ""
             raise Conflict(
-                "nothing was restored: the cluster has other contents under the same names:"
-                f" {', '.join(found[:_NAMED])}{more};"
-                " keep them with --on-conflict skip, or take the backup's with --on-conflict replace"
+                "nothing was restored: the cluster has different contents under the same names:"
+                f" {', '.join(found[:_MAX_LISTED])}{more}; keep the contents of the cluster with --on-conflict skip, or"
+                " use the contents of the backup with --on-conflict replace"
             )
 
     async def _differing(self) -> list[str]:
         async with AsyncClusterClient(self._settings) as client:
-            there = {} if self._chosen is not None else {key.id: key for key in await client.engine.api_keys.all()}
-            keys = [f"API key {key.id}" for key in self._keys if key.id in there and not _fits(key, there[key.id])]
+            present = {} if self._chosen is not None else {key.id: key for key in await client.engine.api_keys.all()}
+            keys = [f"API key {key.id}" for key in self._keys if key.id in present and not _fits(key, present[key.id])]
             return keys + [f"document {name}" for name in await self._documents(client).differing()]
 
-    async def _check_room(self) -> None:
-        """Conflict if the keys of both are more than a cluster may have."""
+    async def _check_key_limit(self) -> None:
+        """Conflict if the keys of the cluster and of the backup together exceed the limit."""
         if self._chosen is not None or not self._keys:
             return
         async with AsyncClusterClient(self._settings) as client:
-            ours = {key.id for key in self._keys}
-            theirs = {key.id for key in await client.engine.api_keys.all() if key.revoked is None} - ours
-            if len(ours) + len(theirs) > MAX_KEYS:
+            ids = {key.id for key in self._keys}
+            others = {key.id for key in await client.engine.api_keys.all() if key.revoked is None} - ids
+            if len(ids) + len(others) > MAX_KEYS:
                 raise Conflict(
-                    f"nothing was restored: the backup has {console.counted(len(ours), 'API key')}, the cluster"
-                    f" {len(theirs)} others that are valid, and the limit is {MAX_KEYS}: revoke some with"
+                    f"nothing was restored: the backup has {console.counted(len(ids), 'API key')} and the cluster"
+                    f" {len(others)} other valid keys, but the limit is {MAX_KEYS}: revoke some keys with"
                     " `qa-cluster keys revoke`"
                 )
 
@@ -186,13 +186,13 @@ class Restoring:
             return
         async with AsyncClusterClient(self._settings) as client:
             store = client.engine.api_keys
-            there = {key.id: key for key in await store.all()}
+            stored = {key.id: key for key in await store.all()}
             incomplete = await store.incomplete()
-            ours = {key.id for key in self._keys}
+            ids = {key.id for key in self._keys}
             for key in self._keys:
-                present = there.get(key.id)
+                present = stored.get(key.id)
                 if present is None:
-                    await store.add(key, keep=ours)
+                    await store.add(key, keep=ids)
                     self.outcome.api_keys += 1
                 elif _fits(key, present):
                     if key.id in incomplete:
@@ -204,8 +204,8 @@ class Restoring:
                     self.outcome.kept.append(f"API key {key.id}")
 
     def _readers(self) -> ReaderRestoring:
-        place = Place.of(self._settings, self._settings.cluster_url, READERS_SECONDS, self._on_step)
-        return ReaderRestoring(place, self._backup, self.manifest.readers)
+        operation = ClusterOperation.begin(self._settings, self._settings.cluster_url, READERS_SECONDS, self._on_step)
+        return ReaderRestoring(operation, self._backup, self.manifest.readers)
 
     def _restore_readers(self) -> None:
         if not self.manifest.readers:
@@ -231,7 +231,7 @@ class Restoring:
                     advance(done)
 
                 restoring = self._documents(client, on_progress)
-                self.outcome.documents = restoring.restored  # also what there is of it after an error
+                self.outcome.documents = restoring.restored  # set before the run, so that it is right after an error
                 await restoring.run(self._policy)
 
     def _documents(
@@ -245,7 +245,7 @@ class Restoring:
             on_progress=advance,
         )
 
-    def _sessions_there(self) -> dict[str, StoredFunctions]:
+    def _present_sessions(self) -> dict[str, StoredFunctions]:
         with ExitStack() as stack:
             return {name: stored for name, (stored, _) in functions.sessions_on(self._first(stack)).items()}
 
@@ -262,11 +262,11 @@ class Restoring:
         with ExitStack() as stack:
             client = self._first(stack)
             try:
-                there = functions.sessions_on(client)
+                sessions = functions.sessions_on(client)
                 for stored in self._sessions:
-                    present = there.get(stored.id)
+                    present = sessions.get(stored.id)
                     if present is not None and stored.same_as(present[0]):
-                        if self._policy != SKIP:  # an interrupted restore may not have come to this
+                        if self._policy != SKIP:  # an interrupted restore may have stopped before the pause
                             functions.pause(client, stored, *present)
                         continue
                     if present is not None and self._policy != REPLACE:
@@ -282,5 +282,5 @@ class Restoring:
 
 
 def _fits(key: ApiKey, present: ApiKey) -> bool:
-    """Whether nothing need be done for a key: it is there as it was, or was revoked since, and stays so."""
+    """Whether a key needs no restore: it is unchanged, or was revoked since the backup and stays revoked."""
     return present == key or (present.revoked is not None and key.revoked is None)

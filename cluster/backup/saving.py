@@ -1,4 +1,4 @@
-"""Makes a backup: readers, functions, API keys and documents, then the manifest, and then the folder gets its name."""
+"""Makes a backup: saves readers, functions, API keys and documents, writes the manifest, then renames the folder."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, from_reply
 from qa_cluster.keys import DEFAULT_COLLECTION
 
-from ..nodes.all_shards import OnStep, Place
+from ..nodes.all_shards import ClusterOperation, OnStep
 from ..nodes.connect import shards_of
 from ..provision.inspection import inspect_cluster
 from ..terminal import console
 from . import functions
-from .document_saving import PATIENCE_SECONDS, DocumentSaving, Saved
+from .document_saving import PATIENCE_SECONDS, DocumentSaving, SavedDocuments
 from .folder import BackupFolder, new_backup
 from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, SavedReader
 from .readers import save_readers
 
 READERS_SECONDS = 60.0
-"""How long a shard or its worker may be away, for a failover or a restart, before the backup gives up."""
+"""How long the backup waits for a shard or its worker, during a failover or a restart."""
 
 
 @dataclass(frozen=True)
 class Backup:
-    """A finished backup, where it is, and the ids of documents that are not in it because they cannot be read."""
+    """A completed backup, with the ids of the documents that are not in it because they are unreadable."""
 
     path: Path
     manifest: BackupManifest
@@ -51,18 +51,18 @@ def save(
     hold_seconds: float = 0.0,
     on_step: OnStep = console.step,
 ) -> Backup:
-    """Back up the cluster of the settings to a new folder, or only the documents of the `chosen` collections.
+    """Save the cluster of the settings, or only the documents of the `chosen` collections, in a new folder.
 
-    ConfigError if the folder cannot be used, NotFound if there is no such collection, ClusterError while a shard is
-    down. After any error nothing is left.
+    ConfigError if the folder cannot be used, NotFound if a collection does not exist, ClusterError while a shard is
+    down. After an error, nothing is left.
     """
     created = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     readers: tuple[SavedReader, ...] = ()
     with new_backup(target, force=force) as (folder, finish):
-        _check_whole(settings)
+        _check_shards(settings)
         if chosen is None:
-            place = Place.of(settings, settings.cluster_url, READERS_SECONDS, on_step)
-            readers = save_readers(place, folder)
+            operation = ClusterOperation.begin(settings, settings.cluster_url, READERS_SECONDS, on_step)
+            readers = save_readers(operation, folder)
             _save_functions(settings, folder)
         partitions, saved = asyncio.run(_save_documents(settings, folder, chosen, hold_seconds))
         counts = Counter(
@@ -90,8 +90,8 @@ def save(
         return Backup(finish(manifest), manifest, list(saved.unreadable))
 
 
-def _check_whole(settings: Settings) -> None:
-    """Raise ClusterError at once if a shard is down that no replica may take over: its documents cannot be saved."""
+def _check_shards(settings: Settings) -> None:
+    """Raise ClusterError if a shard without replicas is down: its documents cannot be saved."""
     found = [
         f"shard {shard.address}: {problem}"
         for shard in inspect_cluster(settings, settings.cluster_url).shards
@@ -119,7 +119,7 @@ def _save_functions(settings: Settings, folder: BackupFolder) -> None:
 
 async def _save_documents(
     settings: Settings, folder: BackupFolder, chosen: frozenset[str] | None, hold_seconds: float
-) -> tuple[int, Saved]:
+) -> tuple[int, SavedDocuments]:
     async with AsyncClusterClient(settings) as client:
         engine = client.engine
         for name in sorted(chosen or ()):
@@ -142,7 +142,7 @@ async def _save_documents(
 
 
 async def _save_keys(engine: Engine, folder: BackupFolder) -> None:
-    """The records as the cluster stores them: hashes of secrets, of which nobody can make a key."""
+    """Save the records of the API keys. They have only the hashes of the keys."""
     writer = folder.lines(API_KEYS_FILE)
     for key in await engine.api_keys.all():
         writer.add(orjson.loads(key.to_json()))

@@ -1,1 +1,1 @@
-"""The command line has one file for each subcommand."""
+"""The subcommands of `qa-cluster`, one file each."""

@@ -1,4 +1,4 @@
-"""`qa-cluster bench`: runs the measurements of the README."""
+"""`qa-cluster bench`: runs the benchmarks behind the README's figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..terminal import console
 
 
 def bench(context: typer.Context) -> None:
-    """Run the measurements of the README. They are part of the source checkout (tests/benchmarks), not of the package.
+    """Run the benchmarks behind the README's figures. They need the source checkout (tests/benchmarks).
 
     Example: qa-cluster bench --help
     """
@@ -24,7 +24,9 @@ def bench(context: typer.Context) -> None:
         console.say(context.get_help())
         return
     if source is None or not _has_benchmarks(source):
-        raise ConfigError("the benchmarks are part of the source checkout: clone it and run `make bench` there")
+        raise ConfigError(
+            "this installation has no benchmarks (tests/benchmarks): clone the repository and run `make bench` there"
+        )
     arguments = [sys.executable, "-m", "tests.benchmarks.run", *context.args]
     raise typer.Exit(subprocess.run(arguments, cwd=source.parent, check=False).returncode)
 

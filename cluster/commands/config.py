@@ -1,4 +1,4 @@
-"""`qa-cluster config`: shows every setting, its value and where it comes from."""
+"""`qa-cluster config`: shows every setting with its value and source."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from qa_cluster.config import SETTINGS, Loaded, expected
 from ..servers.module_options import module_options
 from ..servers.server_process import quoted
 from ..terminal import console, tables
-from .shared_options import load_settings
+from .shared_options import Json, load_settings
 
 
 def config(
     context: typer.Context,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
     module: Annotated[
-        bool, typer.Option("--module", help="Print the server configuration lines that load the native module.")
+        bool, typer.Option("--module", help="Print the lines of a server configuration that load the native module.")
     ] = False,
 ) -> None:
-    """Show every setting, its value and where it comes from. Secrets are masked.
+    """Show every setting with its value and source. Secrets are masked.
 
-    A setting comes from its default, from qa-cluster.toml (or --config FILE, or QA_CONFIG), from the environment
-    (QA_SHARDS=5) or from the command line (--set shards=5); the later one of these wins.
+    The sources are, from lowest to highest priority: the default, qa-cluster.toml (or the file in --config or
+    QA_CONFIG), the environment (QA_SHARDS=5), and the command line (--set shards=5).
 
     Example: QA_HTTP_PORT=9000 qa-cluster config --json
     """

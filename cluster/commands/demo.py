@@ -1,4 +1,4 @@
-"""`qa-cluster demo`: shows the whole system, on the Python language reference, and leaves nothing behind."""
+"""`qa-cluster demo`: shows the whole system on the Python language reference, and then removes everything."""
 
 from __future__ import annotations
 
@@ -36,27 +36,28 @@ def demo(
     once: Annotated[bool, typer.Option("--once", help="Print the answers, stop everything and exit.")] = False,
     port: Annotated[int | None, typer.Option(help="Port of the REST service.", show_default="8080")] = None,
 ) -> None:
-    """Start three shards and the REST service, read the Python language reference, and ask a few questions twice.
+    """Start three shards and the REST service, ingest the Python language reference, and ask a few questions twice.
 
-    Everything runs in a temporary folder, or in the folder given with --data-dir, and ends with this command: at
-    Ctrl-C, or after the table with --once.
+    The demo runs until Ctrl-C; with --once, it ends after the answers. It uses a temporary folder that it removes at
+    the end, or the folder given with --data-dir.
 
     Example: qa-cluster demo --once
     """
     loaded = load_settings(context, http_port=port)
     started = time.monotonic()
     with until_signal(), _data_folder(loaded) as folder:
-        # on loopback, for a minute: no certificate of the service
+        # the service listens on loopback for a short time, so it needs no certificate
         settings = replace(loaded.settings, data_dir=folder, cluster_url="", http_tls_cert="", http_tls_key="")
         loaded = replace(loaded, settings=settings)
         if LocalCluster(loaded.settings).is_running():
             raise ConfigError(
-                f"the cluster in {str(folder)!r} is running: the demo would stop it; use `qa-cluster ask`"
+                f"a cluster is running in {str(folder)!r}, and the demo would stop it: ask it with `qa-cluster ask`, or"
+                " give the demo another --data-dir"
             )
         settings = with_usual_password(settings)
         if settings != loaded.settings:
-            made = {"cluster_password": f"file {folder / PASSWORD_FILE}"}
-            loaded = replace(loaded, settings=settings, sources={**loaded.sources, **made})
+            source = {"cluster_password": f"file {folder / PASSWORD_FILE}"}
+            loaded = replace(loaded, settings=settings, sources={**loaded.sources, **source})
         try:
             _run(loaded, folder, started, once)
         except KeyboardInterrupt:
@@ -73,7 +74,7 @@ def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
     wanted = loaded.settings.http_port
     port = ports.next_free(wanted, loaded.settings.http_host)
     if port != wanted:
-        console.notice(f"port {wanted} is taken by another program: the REST service listens on {port}")
+        console.notice(f"another program uses port {wanted}: the REST service listens on port {port}")
     console.step("starting the REST service")
     process, address = service.start(
         loaded, url, port, folder / "api.log", page_questions="\n".join(demo_corpus.QUESTIONS)
@@ -93,7 +94,7 @@ def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
             console.say("Ctrl-C stops everything.")
             while process.is_running():
                 time.sleep(0.2)
-            raise ClusterError("the REST service ended")
+            raise ClusterError("the REST service ended unexpectedly")
     finally:
         stop(process, loaded.settings.stop_timeout_ms / 1000)
 
@@ -127,7 +128,7 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
 
 
 def _wait_idle(loaded: Loaded, url: str) -> None:
-    """Wait until the workers are idle: they use their first idle seconds to compile for more lengths."""
+    """Wait until the workers are idle: in their first idle seconds, they compile the reader for more input lengths."""
     shards = inspect_cluster(loaded.settings, url).shards
     pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]
     deadline = time.monotonic() + _SETTLE_SECONDS
@@ -139,7 +140,7 @@ def _wait_idle(loaded: Loaded, url: str) -> None:
 
 @contextmanager
 def _data_folder(loaded: Loaded) -> Iterator[Path]:
-    """The data folder of the settings if one was given, else a temporary one that is removed at the end."""
+    """The data folder that the user has given, else a temporary folder that is removed at the end."""
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir
         return

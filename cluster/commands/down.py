@@ -13,7 +13,7 @@ from .shared_options import load_settings
 
 
 def down(context: typer.Context) -> None:
-    """Stop the local cluster and its background jobs. The data stays.
+    """Stop the local cluster and its background jobs. Its data is kept.
 
     Example: qa-cluster down --data-dir /var/lib/qa
     """
@@ -21,9 +21,9 @@ def down(context: typer.Context) -> None:
     settings = loaded.settings
     if settings.cluster_url:
         raise ConfigError(
-            f"`down` only stops the local cluster of a data folder, and setting 'cluster_url' is"
-            f" {loaded.shown('cluster_url')} ({loaded.sources['cluster_url']}): leave it out to stop the one in"
-            f" {str(settings.data_dir)!r}, and stop servers elsewhere where they were started"
+            f"`down` stops only the local cluster of a data folder, but setting 'cluster_url' is"
+            f" {loaded.shown('cluster_url')} ({loaded.sources['cluster_url']}). Unset it to stop the cluster in"
+            f" {str(settings.data_dir)!r}. Stop the servers of other clusters where they were started."
         )
     stopped = jobs.stop(settings) + LocalCluster(settings).down()
     for name in stopped:

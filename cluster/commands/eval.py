@@ -6,7 +6,7 @@ import json as json_module
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict
 
 import typer
 
@@ -20,7 +20,7 @@ from qa_cluster.reading.bundled import bundled_reader
 
 from ..evaluation import report_tables
 from ..evaluation.measuring import EvaluationPlan, measure
-from ..evaluation.plain import PlainPlan, measure_plain
+from ..evaluation.plain_questions import PlainQuestionPlan, measure_plain_questions
 from ..readers.reader_files import ReaderFiles, budget_of, read_reader
 from ..servers.signals import until_signal
 from ..terminal import console
@@ -30,68 +30,75 @@ MAX_K = 64
 
 
 QuestionFile = Annotated[
-    Path, typer.Argument(help="Question set: SQuAD-format .json, or .jsonl(.gz).", exists=True, dir_okay=False)
+    Path, typer.Argument(help="Question set: .json in SQuAD format, or .jsonl(.gz).", exists=True, dir_okay=False)
 ]
 Documents = Annotated[
     Path | None,
-    typer.Option(help="Folder or file with the documents that plain questions are asked of.", exists=True),
+    typer.Option(help="Folder or file with the documents for plain questions.", exists=True),
 ]
 By = Annotated[
     list[str] | None,
-    typer.Option(help="Field of plain questions by which to tell figures apart, such as kind; may be repeated."),
+    typer.Option(help="Break the figures down by this field of plain questions, such as kind; repeatable."),
 ]
 Fit = Annotated[
     bool,
     typer.Option(
-        "--fit", help="Fit scores and the no-answer threshold to the plain questions, and write the reader's manifest."
+        "--fit",
+        help="Fit the scores and the no-answer threshold to the plain questions, and write them to the manifest in"
+        " --reader.",
     ),
 ]
 ReaderFolder = Annotated[
     Path | None,
     typer.Option(help="Folder of the reader.", exists=True, file_okay=False, show_default="setting 'reader'"),
 ]
-Given = Annotated[bool, typer.Option("--context/--no-context", help="Measure the reader, with the context given.")]
-OfRanking = Annotated[bool, typer.Option("--ranking/--no-ranking", help="Measure recall of the ranking.")]
-OfSystem = Annotated[bool, typer.Option("--system/--no-system", help="Measure the answers of the whole system.")]
+WithReader = Annotated[bool, typer.Option("--context/--no-context", help="Measure the reader on the given contexts.")]
+WithRanking = Annotated[bool, typer.Option("--ranking/--no-ranking", help="Measure the recall of the ranking.")]
+WithSystem = Annotated[bool, typer.Option("--system/--no-system", help="Measure the answers of the whole system.")]
 Checkpoint = Annotated[
     Path | None,
     typer.Option(
-        help="Compare with plain PyTorch reading of BM25's best sentences by this checkpoint (extra: bench).",
+        help="Compare with this checkpoint, which plain PyTorch runs on the best sentences of BM25 (extra: bench).",
         exists=True,
         file_okay=False,
     ),
 ]
-Running = Annotated[bool, typer.Option("--running", help="Ask the running cluster; it must hold the contexts.")]
+Running = Annotated[
+    bool, typer.Option("--running", help="Ask the running cluster, into which you have ingested the file.")
+]
 RetrieverK = Annotated[
-    int | None, typer.Option(help="Most sentences read for a question.", min=1, max=MAX_K, show_default="8")
+    int | None,
+    typer.Option(
+        help="Maximum number of sentences read for a question.", min=1, max=MAX_K, show_default="setting 'retriever_k'"
+    ),
 ]
 ContextTokens = Annotated[
     int | None,
     typer.Option(
-        help="Budget, in tokens, of a sentence with its neighbours; 0: each sentence alone.",
+        help="Maximum tokens of a sentence with its neighbours; with 0, each sentence is read alone.",
         min=0,
-        show_default="the manifest's",
+        show_default="the reader's manifest",
     ),
 ]
 Limit = Annotated[
-    int | None, typer.Option(help="How many questions to ask, spread over the file.", min=1, show_default="all")
+    int | None, typer.Option(help="Number of questions to ask, spread over the file.", min=1, show_default="all")
 ]
 Seed = Annotated[int, typer.Option(help="Random seed of the confidence intervals.", min=0)]
 Out = Annotated[
-    Path | None, typer.Option(help="Write JSON with every question's answers to this file.", dir_okay=False)
+    Path | None, typer.Option(help="Write the report with all answers to this file, as JSON.", dir_okay=False)
 ]
 
 
-class _Parts(TypedDict):
-    """The parts that are measured."""
+class _Measurements(TypedDict):
+    """Which parts of the system are measured."""
 
     given: bool
     ranking: bool
     system: bool
 
 
-class _Shared(TypedDict):
-    """What both kinds of plans have."""
+class _CommonOptions(TypedDict):
+    """The options of a plan for plain questions and of a plan for questions with contexts."""
 
     file: Path
     settings: Settings
@@ -102,16 +109,16 @@ class _Shared(TypedDict):
     seed: int
 
 
-_Measured = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+_Measuring = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
 
 def evaluate(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     file: QuestionFile,
     reader: ReaderFolder = None,
-    given: Given = True,
-    ranking: OfRanking = True,
-    system: OfSystem = True,
+    given: WithReader = True,
+    ranking: WithRanking = True,
+    system: WithSystem = True,
     checkpoint: Checkpoint = None,
     running: Running = False,
     collection: CollectionOption = DEFAULT_COLLECTION,
@@ -125,19 +132,20 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
     by: By = None,
     fit: Fit = False,
 ) -> None:
-    """Measure how good the answers to a question set are: of the reader, of the ranking, and of the whole system.
+    """Measure the quality of the reader, of the ranking and of the whole system on a question set.
 
-    The reader is measured with each question's context given: exact match and F1. Then all contexts become the corpus
-    of a cluster that starts and ends with the command. There it measures how often a sentence that answers is among the
-    first 1, 5, 8 and 20, and exact match and F1 of the answers, read in waves and reading all candidates. With
-    --running or --cluster-url it asks a cluster into which the file has been ingested. Intervals are 95 % bootstrap
-    intervals over questions; `docs/evaluation.md` says how everything is counted.
+    The command measures three parts. The reader gets each question with its context: exact match and F1. The ranking
+    gets all contexts as documents: how often a sentence that holds the answer is among the first 1, 5, 8 and 20. The
+    whole system gets the same documents: exact match and F1, in waves and with all candidates read. Ranking and system
+    run on a temporary cluster; with --running or --cluster-url, on a cluster into which you have ingested the file.
+    All intervals are 95 % bootstrap intervals over questions. See `docs/evaluation.md` for how everything is counted.
 
-    A .jsonl file may also hold plain questions, {"question": "..", "answers": ["..", ..]} or {"question": "..",
-    "pattern": ".."} on every line; no answers mean that there is none. They are asked of the documents in --documents,
-    or with --running of the running cluster: how often the first answer is right, how often one of the first three, how
-    often a wrong one comes with a score above .5. With --fit the scores become those that fit these questions: the
-    manifest in --reader is written anew, and `qa-cluster model load` brings it to a cluster.
+    A .jsonl file can also hold plain questions, without contexts. Each line is {"question": "..", "answers": ["..",
+    ..]} or {"question": "..", "pattern": ".."}; an empty list of answers means that the documents hold no answer. The
+    command asks them of the documents in --documents or, with --running, of the running cluster. It counts how often
+    the first answer is right, how often one of the first three is, and how often a wrong answer has a score above
+    0.5. With --fit, it then fits the scores to these questions and writes the manifest in --reader; load the reader
+    again with `qa-cluster model load`.
 
     Examples:
 
@@ -151,11 +159,18 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster eval plain.jsonl --documents manuals/ --reader my-reader --fit
     """
-    parts = _parts(given=given, ranking=ranking, system=system)
+    parts = _Measurements(given=given, ranking=ranking, system=system)
+    if not any(parts.values()):
+        raise typer.BadParameter(
+            "--no-context, --no-ranking and --no-system leave nothing to measure: omit one of them"
+        )
     settings = load_settings(context).settings
     running = running or bool(settings.cluster_url)
     if not running and collection != DEFAULT_COLLECTION:
-        raise typer.BadParameter("only a running cluster has collections: add --running", param_hint="--collection")
+        raise typer.BadParameter(
+            "the temporary cluster has no collections: add --running to ask the running cluster",
+            param_hint="--collection",
+        )
     folder = reader or (Path(settings.reader) if settings.reader else bundled_reader())
     plain = holds_plain_questions(file)
     if plain:
@@ -164,13 +179,13 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         _check_labelled(documents, by, fit=fit)
     if fit and (running or reader is None):
         raise typer.BadParameter(
-            "needs --reader, the folder whose manifest is to be written, and a cluster of its own: leave out --running"
-            " and --cluster-url",
+            "--fit writes the manifest in --reader and measures on a temporary cluster: add --reader, and leave out"
+            " --running and --cluster-url",
             param_hint="--fit",
         )
     if running:
-        _need_ingestable(file, context_tokens, plain=plain)
-    shared = _Shared(
+        _check_running(file, context_tokens, plain=plain)
+    common = _CommonOptions(
         file=file,
         settings=settings,
         reader=read_reader(folder, budget_of(settings) if context_tokens is None else context_tokens),
@@ -179,98 +194,100 @@ def evaluate(  # noqa: PLR0917 - one parameter is one option
         retriever_k=retriever_k or settings.retriever_k,
         seed=seed,
     )
-    _need_place(out)
+    _check_writable(out)
     if plain:
-        measured = _of_plain(shared, limit, documents, by or [], reader if fit else None)
+        measuring = _plain_questions(common, limit, documents, by or [], reader if fit else None)
     else:
-        measured = _of_labelled(shared, limit, folder, checkpoint, parts)
-    _report(measured, json=json, out=out)
+        measuring = _questions_with_contexts(common, limit, folder, checkpoint, parts)
+    _report(measuring, json=json, out=out)
 
 
-def _of_plain(
-    shared: _Shared, limit: int | None, documents: Path | None, by: list[str], fit_into: Path | None
-) -> _Measured:
-    """The measuring of plain questions."""
-    questions = load_plain_questions(shared["file"])
-    plan = PlainPlan(
-        **shared,
+def _plain_questions(
+    common: _CommonOptions, limit: int | None, documents: Path | None, by: list[str], fit_into: Path | None
+) -> _Measuring:
+    questions = load_plain_questions(common["file"])
+    plan = PlainQuestionPlan(
+        **common,
         questions=spread(questions, limit) if limit is not None else questions,
         documents=documents,
         labels=by,
         fit_into=fit_into,
     )
-    return lambda: measure_plain(plan)
+    return lambda: measure_plain_questions(plan)
 
 
-def _of_labelled(shared: _Shared, limit: int | None, folder: Path, checkpoint: Path | None, parts: _Parts) -> _Measured:
-    """The measuring of questions with contexts."""
+def _questions_with_contexts(
+    common: _CommonOptions, limit: int | None, folder: Path, checkpoint: Path | None, parts: _Measurements
+) -> _Measuring:
     plan = EvaluationPlan(
-        **shared,
-        questions=load_question_set(shared["file"], limit=limit, max_bytes=shared["settings"].body_max_bytes),
+        **common,
+        questions=load_question_set(common["file"], limit=limit, max_bytes=common["settings"].body_max_bytes),
         folder=folder,
         checkpoint=checkpoint,
         limit=limit,
     )
-    _need_gold(plan, parts)
+    _check_recall(plan, parts)
     return lambda: measure(plan, **parts)
 
 
-def _parts(**parts: Unpack[_Parts]) -> _Parts:
-    if not any(parts.values()):
-        raise typer.BadParameter("all three parts are switched off: there is nothing to measure")
-    return parts
-
-
-def _check_plain(file: Path, parts: _Parts, checkpoint: Path | None, documents: Path | None, *, running: bool) -> None:
-    """Raise for options that plain questions cannot have, and without documents to ask them of."""
+def _check_plain(
+    file: Path, parts: _Measurements, checkpoint: Path | None, documents: Path | None, *, running: bool
+) -> None:
+    """Refuse options that do not apply to plain questions, and require documents or a running cluster."""
     if not all(parts.values()) or checkpoint is not None:
         raise typer.BadParameter(
-            f"{file} holds plain questions, of which only the answers are measured: leave out --no-context,"
+            f"{file} holds plain questions, for which only the whole system is measured: leave out --no-context,"
             " --no-ranking, --no-system and --checkpoint"
         )
     if (documents is None) != running:
         raise typer.BadParameter(
-            f"{file} holds plain questions: name the documents they are asked of with --documents, or ask the running"
-            " cluster with --running or --cluster-url; not both"
+            f"{file} holds plain questions: give their documents with --documents, or ask the running cluster with"
+            " --running or --cluster-url, but not both"
         )
 
 
 def _check_labelled(documents: Path | None, by: list[str] | None, *, fit: bool) -> None:
-    """Raise for options that only plain questions have."""
+    """Refuse options that apply only to plain questions."""
     for option, value in (("--documents", documents), ("--by", by), ("--fit", fit)):
         if value:
-            raise typer.BadParameter("only for files of plain questions, without contexts", param_hint=option)
+            raise typer.BadParameter(
+                "this option is only for files of plain questions, without contexts", param_hint=option
+            )
 
 
-def _need_ingestable(file: Path, context_tokens: int | None, *, plain: bool) -> None:
-    """Raise for what a running cluster cannot have: the contexts of JSON lines, or another context budget."""
+def _check_running(file: Path, context_tokens: int | None, *, plain: bool) -> None:
+    """Refuse a file or context budget that a running cluster cannot have."""
     if file.suffix.lower() != ".json" and not plain:
         raise typer.BadParameter(
-            f"{file}: the contexts of JSON lines cannot be ingested, so no running cluster has them"
+            f"{file}: a running cluster cannot hold the contexts of a .jsonl file: leave out --running and"
+            " --cluster-url, or use a .json file in SQuAD format"
         )
     if context_tokens is not None:
-        raise typer.BadParameter("a running cluster reads as its reader was loaded", param_hint="--context-tokens")
-
-
-def _need_place(out: Path | None) -> None:
-    """Raise, before minutes of work, if the output file cannot be written."""
-    if out is not None and not (out.parent.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)):
-        raise typer.BadParameter(f"{str(out)!r} cannot be written", param_hint="--out")
-
-
-def _need_gold(plan: EvaluationPlan, parts: _Parts) -> None:
-    """Raise InvalidInput if recall is to be measured and no question has its answer in its context."""
-    if parts["ranking"] and not any(plan.questions.gold):
-        raise InvalidInput(
-            f"{plan.file}: no question has its answer in its context, so recall cannot be measured: leave it out with"
-            " --no-ranking"
+        raise typer.BadParameter(
+            f"{context_tokens} has no effect on a running cluster, whose reader is already loaded: leave it out",
+            param_hint="--context-tokens",
         )
 
 
-def _report(measured: _Measured, *, json: bool, out: Path | None) -> None:
-    """Measure, print the report, and write it with all answers."""
+def _check_writable(out: Path | None) -> None:
+    """Refuse an output file that cannot be written, before minutes of work."""
+    if out is not None and not (out.parent.is_dir() and os.access(out if out.exists() else out.parent, os.W_OK)):
+        raise typer.BadParameter(
+            f"{str(out)!r} cannot be written: choose a file in an existing, writable folder", param_hint="--out"
+        )
+
+
+def _check_recall(plan: EvaluationPlan, parts: _Measurements) -> None:
+    if parts["ranking"] and not any(plan.questions.gold):
+        raise InvalidInput(
+            f"{plan.file}: no question has its answer in its context, so recall cannot be measured: add --no-ranking"
+        )
+
+
+def _report(measuring: _Measuring, *, json: bool, out: Path | None) -> None:
+    """Measure, print the report, and write it with all answers to `out`."""
     with until_signal():
-        report, answers = measured()
+        report, answers = measuring()
     if out is not None:
         out.write_text(json_module.dumps({**report, "answers": answers}, indent=1, ensure_ascii=False), "utf-8")
     if json:

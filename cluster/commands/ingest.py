@@ -24,9 +24,10 @@ from .shared_options import Audit, CollectionOption, audit_of, load_settings
 
 _FAILED = 1
 _ON_ERROR = ("report", "skip", "stop")
-# A prefix for --sync must end with one of these: `news` would otherwise be a prefix of `newsletter` too.
-_ENDS = ("/", ":")
-_NAMED = 5
+# A prefix for --sync must end with one of these: otherwise `news` would also match the ids of `newsletter`.
+_PREFIX_ENDS = ("/", ":")
+# A message lists at most this many documents or errors.
+_MAX_LISTED = 5
 
 
 def ingest(  # noqa: PLR0917 - one parameter is one option
@@ -37,36 +38,38 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     on_error: Annotated[
         str,
         typer.Option(
-            help="What to do with a document that cannot be read or is refused. report: store the rest and exit with 1;"
-            " skip: store the others and exit with 0; stop: end there."
+            help="What to do if a document cannot be read or is refused. report: store the other documents and exit"
+            " with 1; skip: store the other documents and exit with 0; stop: stop at this document."
         ),
     ] = "report",
     prefix: Annotated[
-        str, typer.Option(help="Put before every id: one prefix for each source keeps their ids apart.")
+        str, typer.Option(help="Prefix of every id. Give each source its own prefix to keep their ids apart.")
     ] = "",
     sync: Annotated[
         bool,
         typer.Option(
             "--sync",
-            help="Remove the documents whose ids begin with --prefix and that are no longer in PATH, one folder."
-            " Nothing is removed if anything in the folder could not be read or was refused.",
+            help="Delete the documents whose ids start with --prefix and that are no longer in PATH, which must be one"
+            " folder. If a file in the folder cannot be read or is refused, nothing is deleted.",
         ),
     ] = False,
     collection: CollectionOption = DEFAULT_COLLECTION,
     format: Annotated[
         str,
         typer.Option(
-            help=f"Read every file as this: {', '.join(FORMATS)}. Without it, its name tells, else its contents.",
+            help=f"The format of every file: {', '.join(FORMATS)}. By default, the command detects the format from the"
+            " file name, else from the contents.",
             show_default=False,
         ),
     ] = "",
     raw: Annotated[
-        bool, typer.Option("--raw", help="Store text as it is, with its markup: .txt and .md only, in UTF-8.")
+        bool, typer.Option("--raw", help="Store the text unchanged, with its markup; only for .txt and .md in UTF-8.")
     ] = False,
     show: Annotated[
         Path | None,
         typer.Option(
-            help="Print what would be stored of this file, section by section, and store nothing; needs no cluster.",
+            help="Print the text that would be stored for this file, section by section, and store nothing. Needs no"
+            " cluster.",
             exists=True,
             dir_okay=False,
             show_default=False,
@@ -74,24 +77,24 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Wait until questions are answered from the documents.")
+        bool, typer.Option("--wait/--no-wait", help="Wait until the documents are indexed and can answer questions.")
     ] = True,
 ) -> None:
     """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, .docx, .odt, and JSON.
 
-    What is stored is the clean text that a person would read, with the section and the line or page that each part
-    comes from. Files may be gzip'd. In a folder, hidden files and those whose names have an ending of no known format
-    are left out. PDF and .docx need `pip install 'qa-cluster[sources]'`. JSON is .jsonl, SQuAD and CORD-19: its texts
-    are stored as they are.
+    The command stores the readable text of each file without its markup. For each part of the text, it also stores the
+    section and the line or page. Files may be compressed with gzip. In a folder, the command skips hidden files and
+    files with an unknown extension. PDF and .docx need `pip install 'qa-cluster[sources]'`. JSON means .jsonl, SQuAD
+    and CORD-19 files; their texts are stored unchanged.
 
-    A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata may be left out.
-    A document replaces the one that was stored before under its id; the command says how many replaced one that had not
-    come from the same source: the same --prefix or, without one, the same PATH. The same id twice in one run is an
-    error, and the first document is stored.
+    A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata are optional. A
+    document replaces the stored document with the same id. The command counts the documents that replaced a document
+    of another source; a source is a --prefix or, without a prefix, a PATH. If an id occurs twice in one run, the first
+    document is stored and the second is an error.
 
-    Limits: a text has at most 5,000,000 characters, 100,000 sentences and body_max_bytes (a setting, 8 MiB by default)
-    in UTF-8, an id 512 bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON, a file 64 MiB (.json: 512 MiB,
-    .jsonl: any size); reading a file may take 60 s of processor time and 1.5 GiB of memory.
+    Limits: a text has at most 5,000,000 characters, 100,000 sentences and body_max_bytes bytes in UTF-8 (a setting,
+    8 MiB by default). An id has at most 512 bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON. A file has at
+    most 64 MiB (.json: 512 MiB; .jsonl: no limit). Reading a file takes at most 60 s of CPU time and 1.5 GiB of memory.
 
     Examples:
 
@@ -119,11 +122,11 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     try:
         stored = source.store(wait=wait)
     except KeyboardInterrupt as interrupt:
-        console.notice(f"interrupted: {str(interrupt) or 'nothing was stored'}")
+        console.notice(f"interrupted: {str(interrupt) or 'no document was stored'}")
         raise
     except Exception:
         if sync:
-            console.notice("nothing was removed: the run did not get to its end")
+            console.notice("no document was deleted, because the run was not completed")
         raise
     finally:
         if extractor is not None:
@@ -138,7 +141,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
 @dataclass
 class _Source:
-    """The documents to store, and the errors of those that could not be stored."""
+    """The documents to store, and the errors of the documents that could not be stored."""
 
     settings: Settings
     paths: list[Path]
@@ -149,7 +152,6 @@ class _Source:
     skipped: list[RequestError] = field(default_factory=list)
 
     def store(self, *, wait: bool) -> Stored:
-        """Store the documents."""
         documents = read_from(
             self.paths,
             on_error="stop" if self.stop else "skip",
@@ -178,12 +180,17 @@ def _check_format(format: str, raw: bool) -> None:
     if format and format not in FORMATS:
         raise typer.BadParameter(f"{format!r} is not one of {', '.join(FORMATS)}", param_hint="--format")
     if format and raw:
-        raise typer.BadParameter("--raw stores text as it is: --format has no meaning with it", param_hint="--raw")
+        raise typer.BadParameter(
+            f"--raw stores text unchanged, so --format {format} has no effect: leave one of them out",
+            param_hint="--raw",
+        )
 
 
 def _preview(settings: Settings, show: Path, paths: list[Path] | None, format: str, raw: bool) -> None:
     if paths:
-        raise typer.BadParameter("--show prints one file: leave PATH out", param_hint="--show")
+        raise typer.BadParameter(
+            f"--show prints one file and stores nothing: leave out {' '.join(map(str, paths))}", param_hint="--show"
+        )
     if raw:
         preview(show, None, settings.body_max_bytes)
         return
@@ -196,12 +203,13 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
         raise typer.BadParameter("name the files and folders to store", param_hint="PATH")
     if on_error not in _ON_ERROR:
         raise typer.BadParameter(f"{on_error!r} is not one of {', '.join(_ON_ERROR)}", param_hint="--on-error")
-    if sync and not prefix.endswith(_ENDS):
+    if sync and not prefix.endswith(_PREFIX_ENDS):
         raise typer.BadParameter(
-            f"--sync needs a --prefix that ends with one of {' '.join(_ENDS)}, got {prefix!r}", param_hint="--prefix"
+            f"--sync needs a --prefix that ends with {' or '.join(_PREFIX_ENDS)}, got {prefix!r}",
+            param_hint="--prefix",
         )
     if sync and (len(paths) != 1 or not paths[0].is_dir()):
-        raise typer.BadParameter("--sync needs one folder and nothing else", param_hint="PATH")
+        raise typer.BadParameter(f"--sync needs exactly one folder, got {' '.join(map(str, paths))}", param_hint="PATH")
 
 
 def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | None) -> None:
@@ -216,16 +224,16 @@ def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | 
             for document_id, source in stored.replaced.items()
         ]
         console.notice(
-            f"{console.counted(len(shown), 'document')} replaced one that had not come from this source:"
-            f" {_some(shown, ', ')}; a --prefix for each source keeps their ids apart"
+            f"{console.counted(len(shown), 'document')} replaced a document of another source:"
+            f" {_some(shown, ', ')}; give each source its own --prefix to keep their ids apart"
         )
     if extractor is not None and extractor.counts:
         console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
     repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
     if repeated:
         console.notice(
-            f"{console.counted(len(repeated), 'document')} had the id of another one of this run, which was stored:"
-            f" {_some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
+            f"{console.counted(len(repeated), 'document')} not stored, because an earlier document of this run has the"
+            f" same id: {_some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
         )
     if skipped:
         console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
@@ -234,15 +242,15 @@ def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | 
 def _remove(source: _Source, stored: Stored, audit: Audit) -> None:
     if source.skipped:
         console.notice(
-            f"nothing was removed: {len(source.skipped)} could not be stored, so the folder's contents are not fully"
-            " known"
+            f"no document was deleted: {len(source.skipped)} could not be stored, so the command does not know all"
+            " documents of the folder"
         )
         return
     removed = remove_gone(source.settings, source.prefix, set(stored.ids), source.collection)
     audit.note("documents.delete", collection=source.collection, deleted=removed)
-    console.say(f"{console.counted(removed, 'document')} removed")
+    console.say(f"{console.counted(removed, 'document')} deleted")
 
 
 def _some(texts: list[str], between: str) -> str:
-    more = len(texts) - _NAMED
-    return between.join(texts[:_NAMED]) + (f"{between}and {more} more" if more > 0 else "")
+    more = len(texts) - _MAX_LISTED
+    return between.join(texts[:_MAX_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""`qa-cluster pretokenize`: stores the tokens of all documents."""
+"""`qa-cluster pretokenize`: computes and stores the tokens of all documents."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .shared_options import collection_name, load_settings
 def pretokenize(
     context: typer.Context,
     background: Annotated[
-        bool, typer.Option("--background", help="Return at once; `qa-cluster status` shows the progress.")
+        bool, typer.Option("--background", help="Run as a background job; `qa-cluster status` shows its progress.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Make also tokens that are stored already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace tokens that are already stored.")] = False,
     collection: Annotated[
         str | None,
         typer.Option(
@@ -25,9 +25,9 @@ def pretokenize(
         ),
     ] = None,
 ) -> None:
-    """Store the tokens of all documents on the shards, some 120 bytes a sentence.
+    """Store the tokens of all documents on the shards, about 120 bytes for each sentence.
 
-    Without it, a sentence is tokenized when it is first read, which makes that reading 1 to 3 % slower.
+    Without stored tokens, a sentence is tokenized when it is first read, which makes this reading 1 to 3 % slower.
 
     Example: qa-cluster pretokenize --background
     """

@@ -1,4 +1,4 @@
-"""`qa-cluster scale`: gives the local cluster more shards."""
+"""`qa-cluster scale`: adds shards to the local cluster."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from .shared_options import load_settings
 
 def scale(
     context: typer.Context,
-    shards: Annotated[int, typer.Argument(help="How many shards the cluster will have.", min=1, max=1000)],
+    shards: Annotated[int, typer.Argument(help="The new number of shards.", min=1, max=1000)],
 ) -> None:
-    """Give the local cluster more shards. It keeps answering while documents move; after an interruption, repeat it.
+    """Add shards to the local cluster. It answers while documents move. After an interruption, repeat the command.
 
     Example: qa-cluster scale 4
     """
-    settings = load_settings(context).settings
+    loaded = load_settings(context)
+    settings = loaded.settings
     if settings.cluster_url:
         raise ConfigError(
-            "`scale` starts servers of the local cluster of a data folder: leave setting 'cluster_url' out, or add"
-            " servers to the cluster there and use `redis-cli --cluster rebalance`"
+            f"`scale` adds servers only to the local cluster of a data folder, but setting 'cluster_url' is"
+            f" {loaded.shown('cluster_url')}: unset it, or add servers to that cluster and run"
+            " `redis-cli --cluster rebalance`"
         )
     settings = replace(settings, shards=shards)
     cluster = LocalCluster(settings, options=module_options(settings), on_step=console.step)
     moved = scale_up(settings, cluster, shards, console.step)
-    console.say(f"{console.counted(shards, 'shard', 'shards')}; {console.counted(moved, 'slot', 'slots')} moved")
+    console.say(f"the cluster has {console.counted(shards, 'shard')}; {console.counted(moved, 'slot')} moved")

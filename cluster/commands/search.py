@@ -1,4 +1,4 @@
-"""`qa-cluster search`: prints the sentences that match words best."""
+"""`qa-cluster search`: prints the sentences that best match a query."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import typer
 
 from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.config import PARTIAL, Settings
-from qa_cluster.errors import RequestError
+from qa_cluster.config import PARTIAL
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
@@ -20,31 +19,41 @@ from qa_cluster.types import Hit, SearchResult
 from ..servers.local import with_cluster
 from ..terminal import console
 from .ask import notice_partial, where
-from .shared_options import CollectionOption, CoverageOption, FilterOption, load_settings
+from .shared_options import (
+    CollectionOption,
+    CoverageOption,
+    FilterOption,
+    JsonOfService,
+    load_settings,
+    refusals_as_usage,
+)
 
 _SPACE = re.compile(r"\s")
 
 
 def search(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    words: Annotated[str, typer.Argument(help="What to search for: words, or a question.")],
-    top_k: Annotated[int, typer.Option(help="How many sentences at most.", min=1, max=MAX_RANK_COUNT)] = 10,
+    words: Annotated[str, typer.Argument(help="The query: words or a question.")],
+    top_k: Annotated[int, typer.Option(help="Maximum number of sentences.", min=1, max=MAX_RANK_COUNT)] = 10,
     doc_id: Annotated[
         list[str] | None,
-        typer.Option(help="Only sentences of this document; can be repeated.", metavar="ID", show_default=False),
+        typer.Option(help="Only sentences of this document; repeatable.", metavar="ID", show_default=False),
     ] = None,
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
     around: Annotated[
         int,
-        typer.Option("--context", help="Show this many sentences before and after each.", min=0, max=MAX_NEIGHBOURS),
+        typer.Option(
+            "--context", help="Show this many sentences before and after each sentence.", min=0, max=MAX_NEIGHBOURS
+        ),
     ] = 0,
     coverage: CoverageOption = PARTIAL,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, as the REST service answers.")] = False,
+    json: JsonOfService = False,
 ) -> None:
-    """Find the sentences that match best, without a reader. The exit code is 0 also when there are none.
+    """Find the sentences that best match the words, without a reader. The exit code is 0 even if none matches.
 
-    While a shard is down, the others are searched, and a notice says so; with --coverage full the exit code is then 3.
+    While a shard is down, the other shards are searched, and a note says so. With --coverage full, the exit code is
+    then 3.
 
     Examples:
 
@@ -63,7 +72,8 @@ def search(  # noqa: PLR0917 - one parameter is one option
         context=around,
         coverage=coverage,
     )
-    _check(settings, words, options)
+    with refusals_as_usage():
+        check_search(words, options, AskLimits(question_max_chars=settings.question_max_chars))
     with ClusterClient(with_cluster(settings)) as client:
         result = client.search(
             words,
@@ -77,27 +87,19 @@ def search(  # noqa: PLR0917 - one parameter is one option
     if json:
         console.say_json(result.to_dict())
     else:
-        show(result, chosen=bool(options.doc_id or options.filter))
+        show(result, filtered=bool(options.doc_id or options.filter))
 
 
-def _check(settings: Settings, words: str, options: SearchOptions) -> None:
-    """Raise BadParameter for what the cluster would refuse: it is wrong usage."""
-    try:
-        check_search(words, options, AskLimits(question_max_chars=settings.question_max_chars))
-    except RequestError as error:
-        raise typer.BadParameter(str(error)) from error
+def show(result: SearchResult, *, filtered: bool = False) -> None:
+    """Print each hit as two lines: its document and score, then its text with the matching words in bold.
 
-
-def show(result: SearchResult, *, chosen: bool = False) -> None:
-    """Print each hit as a line about it and a line of text, with matching words in bold.
-
-    `chosen` says that a filter has chosen among the documents.
+    `filtered` says that the search was limited to some documents.
     """
     notice_partial(result.index)
     if not result.terms:
-        console.say("nothing to search for: these words are too common or too short to be ranked by")
+        console.say("nothing to search for: these words are too common or too short for a search")
     elif not result.hits:
-        console.say(f"no sentence in the {'chosen ' if chosen else ''}documents holds any of these words")
+        console.say(f"no sentence in the {'chosen ' if filtered else ''}documents contains any of these words")
     for hit in result.hits:
         title = f", {hit.title}" if hit.title not in ("", hit.document_id) else ""
         place = f", {found}" if (found := where(hit)) else ""
@@ -108,7 +110,7 @@ def show(result: SearchResult, *, chosen: bool = False) -> None:
 
 
 def pieces(hit: Hit) -> Iterator[tuple[str, bool]]:
-    """The text of a hit, with its neighbours, in pieces; each piece is marked if it is a matching word."""
+    """The text of a hit with its neighbouring sentences, in pieces; True marks a matching word."""
     text, begin = (hit.text, hit.start) if hit.passage is None else (hit.passage.text, hit.passage.start)
     line = _SPACE.sub(" ", text)
     done = 0

@@ -1,4 +1,4 @@
-"""`qa-cluster serve`: answers over HTTP."""
+"""`qa-cluster serve`: runs the REST service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_cluster.security.tls import service_context
 
 from ..servers import ports, service
 from ..servers.local import cluster_url
-from .shared_options import load_settings
+from .shared_options import file_option, load_settings
 
 
 def serve(
@@ -20,42 +20,39 @@ def serve(
     *,
     host: Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.", show_default="8080")] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(
-            help="Speak HTTPS with this certificate (PEM); SIGHUP reads it again.", metavar="FILE", show_default=False
-        ),
-    ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option(help="The certificate's key (PEM).", metavar="FILE", show_default=False)
-    ] = None,
+    tls_cert: Annotated[str | None, file_option("Serve HTTPS with this certificate (PEM); SIGHUP reloads it.")] = None,
+    tls_key: Annotated[str | None, file_option("Private key of the certificate (PEM).")] = None,
     without_keys: Annotated[
         bool,
         typer.Option(
             "--without-keys",
-            help="Listen beyond loopback although there is no API key: whoever reaches it may read, write and delete.",
+            help="Listen on other addresses than loopback without API keys. Every client that reaches the service can"
+            " then read, write and delete.",
         ),
     ] = False,
     admin_port: Annotated[
         int | None,
         typer.Option(
-            help="Port of a listener for /metrics, /livez and /readyz; /metrics is then there only, without API keys.",
+            help="Port of the admin listener, which serves /metrics, /livez and /readyz without API keys. /metrics then"
+            " moves there.",
             show_default="none",
         ),
     ] = None,
-    admin_host: Annotated[str | None, typer.Option(help="Address of that listener.", show_default="127.0.0.1")] = None,
+    admin_host: Annotated[
+        str | None, typer.Option(help="Address of the admin listener.", show_default="127.0.0.1")
+    ] = None,
     otlp_endpoint: Annotated[
         str | None,
         typer.Option(
-            help="Send traces to this OTLP receiver, http://host:4318; needs the extra otel.", show_default="none"
+            help="Send traces to this OTLP receiver (http://host:4318); needs the extra otel.", show_default="none"
         ),
     ] = None,
 ) -> None:
-    """Run the REST service, with a page to ask from at /, until Ctrl-C.
+    """Run the REST service, with a web page for questions at /, until Ctrl-C.
 
-    It listens on other addresses than loopback only if there is an API key (`qa-cluster keys create`), or
-    with --without-keys. With --tls-cert and --tls-key it speaks HTTPS only, TLS 1.2 or newer. After the files have been
-    replaced, send it SIGHUP: connections that are open stay.
+    The service listens on other addresses than loopback only if the cluster has an API key (`qa-cluster keys create`),
+    or with --without-keys. With --tls-cert and --tls-key it serves only HTTPS, with TLS 1.2 or newer. After you replace
+    these files, send SIGHUP to the service: new connections then use the new certificate, and open ones stay open.
 
     Example: qa-cluster serve --port 9000
     """
@@ -71,18 +68,18 @@ def serve(
         http_tls_key=tls_key,
     )
     settings = loaded.settings
-    _need_port(settings.http_host, settings.http_port, "http")
+    _check_port(settings.http_host, settings.http_port, "http")
     if settings.admin_port:
-        _need_port(settings.admin_host, settings.admin_port, "admin")
+        _check_port(settings.admin_host, settings.admin_port, "admin")
     if settings.http_tls_cert or settings.http_tls_key:
         service_context(settings.http_tls_cert, settings.http_tls_key)
     url = cluster_url(loaded.settings)
     command = service.command_line()
-    # The service replaces this process, so that a signal to this command ends the service.
+    # The service replaces this process, so that a signal to this command stops the service.
     os.execve(command[0], command, dict(service.environment(loaded, url)))
 
 
-def _need_port(host: str, port: int, listener: str) -> None:
+def _check_port(host: str, port: int, listener: str) -> None:
     try:
         ports.bind_once(port, host)
     except OSError as error:

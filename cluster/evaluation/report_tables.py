@@ -1,4 +1,4 @@
-"""Shows the report of `qa-cluster eval` as tables."""
+"""Prints the report of `qa-cluster eval` as tables."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..terminal import console, tables
-from . import plain_tables
+from . import plain_question_tables
 
-_NUMBERS = ("questions", "EM", "F1", "no answer right", "sentences read", "calibration error", "told none")
+_NUMBERS = ("questions", "EM", "F1", "no answer right", "sentences read", "calibration error", "no answer given")
 _DEPTHS = ("@1", "@5", "@8", "@20")
 
 
 def show(report: Mapping[str, Any]) -> None:
-    """Print the parts that the report has."""
+    """Print all parts of the report."""
     if "plain" in report:
-        plain_tables.show(report)
+        plain_question_tables.show(report)
         return
     level = f"{report['intervals']['level']:.0%}"
     console.say(
         f"{report['file']}: {console.counted(report['questions'], 'question')},"
-        f" {console.counted(report['documents'], 'document')}; reader {report['reader']}; in brackets {level} intervals"
+        f" {console.counted(report['documents'], 'document')}; reader {report['reader']}; {level} intervals in brackets"
     )
     if "context_given" in report:
         _context_given(report["context_given"], report["unanswerable"])
@@ -33,18 +33,18 @@ def show(report: Mapping[str, Any]) -> None:
 def _context_given(part: Mapping[str, Any], unanswerable: int) -> None:
     of_types = {"all": part["figures"], **part["by_type"]}
     rows = [{"type": name, **_figures(found, unanswerable)} for name, found in of_types.items()]
-    tables.table(rows, title="The reader, the context given", right=_NUMBERS)
+    tables.table(rows, title="The reader on the given contexts", right=_NUMBERS)
     if part["trust"] is not None:
-        console.say(f"calibration error of the score {part['trust']['calibration_error']:.3f}")
+        console.say(f"calibration error of the score: {part['trust']['calibration_error']:.3f}")
 
 
 def _ranking(part: Mapping[str, Any]) -> None:
-    rows = [{"ranking": "ours", **_recall(part)}]
+    rows = [{"ranking": "qa-cluster", **_recall(part)}]
     if "reference" in part:
         rows.append({"ranking": "bm25s", **_recall(part["reference"])})
         difference = {f"@{depth}": _signed(found) for depth, found in part["difference"].items()}
         rows.append({"ranking": "difference", "questions": "", **difference})
-    title = f"Recall: a sentence that answers is among the first of {part['sentences']}"
+    title = f"Recall: a sentence with the answer is among the first of {part['sentences']} sentences"
     tables.table(rows, title=title, right=("questions", *_DEPTHS))
     by_type = [
         {"recall by type": name, "questions": found["questions"]}
@@ -61,9 +61,9 @@ def _system(part: Mapping[str, Any], unanswerable: int) -> None:
         row = {"read": run["name"], **_figures(run, unanswerable)}
         row["sentences read"] = f"{run['sentences_read']['value']:.2f}"
         row["calibration error"] = f"{trusted['calibration_error']:.3f}" if trusted else ""
-        row["told none"] = f"{run['refused']:.1%}" if trusted else ""
+        row["no answer given"] = f"{run['refused']:.1%}" if trusted else ""
         rows.append(row)
-    tables.table(rows, title=f"The whole system, at most {part['retriever_k']} sentences", right=_NUMBERS)
+    tables.table(rows, title=f"The whole system, with at most {part['retriever_k']} sentences read", right=_NUMBERS)
     tables.table(
         [
             {"difference of": item["of"], "minus": item["minus"]}
@@ -97,16 +97,16 @@ def _trust(runs: list[Mapping[str, Any]]) -> None:
             {"score shown": f"{part['probability']:.2f}", "right": f"{part['right']:.2f}", "answers": part["answers"]}
             for part in run["trust"]["bins"]
         ],
-        title=f"Scores shown, {run['name']}",
+        title=f"Scores, {run['name']}",
         right=("score shown", "right", "answers"),
     )
     tables.table(
         [
-            {"the surest": f"{part['coverage']:.0%}", "right": f"{part['right']:.2f}"}
+            {"highest scores": f"{part['coverage']:.0%}", "right": f"{part['right']:.2f}"}
             | {"with a score from": f"{part['probability']:.2f}"}
             for part in run["trust"]["coverage"]
         ],
-        right=("the surest", "right", "with a score from"),
+        right=("highest scores", "right", "with a score from"),
     )
 
 

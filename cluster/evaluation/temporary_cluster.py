@@ -1,4 +1,4 @@
-"""The cluster that an evaluation asks: one of its own, which ends with it, or the running one with the same reader."""
+"""The cluster for an evaluation: a temporary one, or the running one if it has the same reader."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
@@ -21,7 +22,7 @@ from ..terminal import console
 
 @contextmanager
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
-    """The settings with the address of a new cluster that has the reader and no documents, until the block ends."""
+    """The settings with the address of a new cluster with this reader and no documents. It ends with the block."""
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
         settings = replace(settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
         settings = with_usual_password(settings)
@@ -34,15 +35,21 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
             LocalCluster(settings).down()
 
 
-def need_reader(settings: Settings, reader: ReaderFiles, folder: Path) -> int:
-    """Raise ConfigError unless the cluster reads with this reader; return the context budget it reads with."""
+def default_reader(settings: Settings) -> LoadedModel:
+    """The default reader of the cluster; ConfigError without one."""
     with ClusterClient(settings) as client:
         default = next((model for model in client.models() if model.default), None)
     if default is None:
-        raise ConfigError("the cluster has no reader: give it one with `qa-cluster model load`")
+        raise ConfigError("the cluster has no default reader: load one with `qa-cluster model load`")
+    return default
+
+
+def check_reader(settings: Settings, reader: ReaderFiles, folder: Path) -> int:
+    """Raise ConfigError unless this is the default reader of the cluster; return its context budget."""
+    default = default_reader(settings)
     if default.revision != reader.manifest.revision:
         raise ConfigError(
-            f"the cluster reads with {default.name}, and the reader in {str(folder)!r}"
-            f" is {reader.manifest.name}: name the folder of the cluster's reader with --reader"
+            f"the default reader of the cluster is {default.name}, but the reader in {str(folder)!r} is"
+            f" {reader.manifest.name}: give the folder of the cluster's reader with --reader"
         )
     return default.context_tokens

@@ -1,1 +1,1 @@
-"""This room handles a cluster from outside: its nodes, their slots, and commands to all of them."""
+"""Administration of a cluster from outside: its nodes, their slots, and work on all shards."""

@@ -1,4 +1,4 @@
-"""Does a step of work on all shards at once, either once or until it succeeds everywhere or the time is up."""
+"""Runs a piece of work on all shards in parallel: once, or until it succeeds everywhere or the deadline passes."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from .node import Node
 from .polling import HEAVY_POLL_SECONDS
 
 _THREADS = 16
-# Long enough for a worker to try again twice.
+# Long enough for two retries of a worker.
 _GIVE_UP_SECONDS = 2 * WARM_AGAIN_SECONDS + 2.0
-_MAY_PASS = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
+_TEMPORARY = ("NOWORKER", "WORKERLOST", "OVERLOADED", "DEADLINE")
 # redis-py removes the code from the text of the errors that it knows.
 _CODES = {redis.exceptions.OutOfMemoryError: "OOM", redis.exceptions.NoPermissionError: "NOPERM"}
-_ELSEWHERE = (
+_TEMPORARY_TYPES = (
     redis.exceptions.AskError,
     redis.exceptions.TryAgainError,
     redis.exceptions.ClusterDownError,
     redis.exceptions.BusyLoadingError,
 )
-# A callback that gets one line about each step of the work.
+# Receives one line about each step of the work.
 OnStep = Callable[[str], None]
 Result = TypeVar("Result")
-# Work on one shard; it returns the problem that still prevents it, empty when it is done.
+# Work on one shard; it returns the problem that still prevents it, or an empty string when it is done.
 Work = Callable[[Node, redis.Redis], str]
 
 
 class Failure(str):
-    """A problem that a worker reports and will try again: `until_all` waits `_GIVE_UP_SECONDS` for it."""
+    """A problem that a worker reports and retries. `until_all` waits `_GIVE_UP_SECONDS` for it."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
-class Place:
-    """The cluster on which work is done, the time limit of that work, and the callback for each step."""
+class ClusterOperation:
+    """An operation on a cluster, with its deadline and the callback for its steps."""
 
     settings: Settings
     url: str
@@ -55,56 +55,56 @@ class Place:
     on_step: OnStep
 
     @classmethod
-    def of(cls, settings: Settings, url: str, seconds: float, on_step: OnStep) -> Place:
-        """A place whose time limit begins now."""
+    def begin(cls, settings: Settings, url: str, seconds: float, on_step: OnStep) -> ClusterOperation:
+        """An operation with a time limit that starts now."""
         return cls(settings, url, time.monotonic() + seconds, on_step)
 
 
-def until_all(place: Place, work: Work, what: str) -> None:
-    """Do `work` on all shards at once, and repeat it until no shard has a problem; raise when the time is up.
+def until_all(operation: ClusterOperation, work: Work, what: str) -> None:
+    """Do `work` on all shards in parallel, and repeat it until no shard has a problem. Raise after the deadline.
 
-    The shards are looked up each time, because slots may move and replicas be promoted meanwhile.
+    Each round looks up the shards, because slots can move and replicas can be promoted meanwhile.
     """
     failing: dict[str, float] = {}
-    while problems := on_all(place, work):
+    while problems := on_all(operation, work):
         now = time.monotonic()
         failing = {address: failing.get(address, now) for address, found in problems.items() if type(found) is Failure}
         given_up = any(now - since > _GIVE_UP_SECONDS for since in failing.values())
-        if given_up or now > place.deadline:
+        if given_up or now > operation.deadline:
             kind = ModelError if len(failing) == len(problems) else ClusterError
             raise kind(f"{what}: {in_words(problems)}" if what else in_words(problems))
         time.sleep(HEAVY_POLL_SECONDS)
 
 
 def in_words(problems: dict[str, str]) -> str:
-    """Each problem once, with the shards that have it."""
+    """Describe each problem once, with its shards."""
     addresses: dict[str, list[str]] = {}
     for address, problem in problems.items():
         addresses.setdefault(problem, []).append(address)
     return "; ".join(f"shard{'s' * (len(on) > 1)} {', '.join(on)}: {problem}" for problem, on in addresses.items())
 
 
-def on_all(place: Place, work: Work) -> dict[str, str]:
-    """Do `work` on all shards at once; return the problems by address.
+def on_all(operation: ClusterOperation, work: Work) -> dict[str, str]:
+    """Do `work` on all shards in parallel; return the problems by address.
 
-    A permanent error, or a signal, ends it, but only after the work on all shards has ended.
+    A permanent error or a signal is raised after the work on all shards has ended.
     """
     with ExitStack() as stack:
-        shards = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
-        results = at_once(shards, partial(_attempt, work), place.on_step)
+        shards = [(node, stack.enter_context(client)) for node, client in shards_of(operation.settings, operation.url)]
+        results = at_once(shards, partial(_attempt, work), operation.on_step)
         return {node.address: problem for (node, _), problem in zip(shards, results, strict=True) if problem}
 
 
 def at_once(
     shards: Sequence[ShardClient], work: Callable[[Node, redis.Redis], Result], on_step: OnStep = lambda text: None
 ) -> list[Result]:
-    """Do `work` on these shards at once; return the results in order, or raise the first error when all have ended."""
+    """Do `work` on these shards in parallel; return the results in order, or raise the first error at the end."""
     with ThreadPoolExecutor(max_workers=max(1, min(len(shards), _THREADS))) as pool:
         running = [pool.submit(work, node, client) for node, client in shards]
         try:
             wait(running)
-        except BaseException:  # a signal: the work must end before callers undo it or close its connections
-            on_step("interrupted: waiting for the work on the shards to end")
+        except BaseException:  # a signal: the work must end before the caller undoes it or closes its connections
+            on_step("interrupted: waiting until the work on the shards ends")
             wait(running)
             raise
     return [done.result() for done in running]
@@ -113,10 +113,10 @@ def at_once(
 def _attempt(work: Work, node: Node, client: redis.Redis) -> str:
     try:
         return work(node, client)
-    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *_ELSEWHERE) as error:
+    except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, *_TEMPORARY_TYPES) as error:
         return f"{type(error).__name__}: {error}"
     except redis.exceptions.ResponseError as error:
-        if str(error).startswith(_MAY_PASS):
+        if str(error).startswith(_TEMPORARY):
             return str(error)
         found = from_reply(f"{_CODES.get(type(error), '')} {error}".strip())
         raise type(found)(f"shard {node.address}: {found}") from error

@@ -1,4 +1,4 @@
-"""Makes redis-py clients for administration, each for one server of the cluster, with the login of the settings."""
+"""Creates redis-py clients for administration, each for one server, with the login from the settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qa_cluster.topology import Address
 from .node import Node, nodes_of, primaries
 
 _ADMIN_TIMEOUT_SECONDS = 120.0
-# redis-py's words for a connection that was ended, and for one that was not made
+# redis-py's messages for a connection that was closed, and for a connection that was refused
 _ENDED = re.compile(r"Error while reading from \S+ : \(\d+, ['\"](.*)['\"]\)")
 _REFUSED = re.compile(r"Error \d+ connecting to \S+\. (.*?)\.?$")
 
@@ -31,21 +31,21 @@ ShardClient = tuple[Node, redis.Redis]
 
 
 class NotRunning(ClusterError):
-    """There is no cluster, or it cannot be reached."""
+    """The cluster is not running or cannot be reached."""
 
 
 class TlsRefused(redis.exceptions.ConnectionError):
-    """One side did not take the other's certificate, or only one of them speaks TLS: to try again would not help."""
+    """A certificate was refused, or only one side uses TLS. A retry would not help."""
 
 
 class _HungUp(redis.exceptions.ConnectionError):
-    """A server with TLS has ended the connection without a word; it may be starting or ending."""
+    """A server with TLS closed the connection without an error message; it may be starting or stopping."""
 
 
 class _TlsConnection(redis.SSLConnection):
-    """redis-py's connection with a context of ours: its own would trust the system's authorities beside the named one.
+    """redis-py's connection with our TLS context, because redis-py's context also trusts the system's authorities.
 
-    The two methods that it replaces are those of redis-py 8; `tests/cluster/test_tls.py` notices others.
+    It overrides two methods of redis-py 8; `tests/cluster/test_tls.py` fails if a later version changes them.
     """
 
     context: ssl.SSLContext
@@ -57,13 +57,13 @@ class _TlsConnection(redis.SSLConnection):
             raise TlsRefused(f"{self.host}:{self.port}: {explain_failure(error)}") from error
 
     def on_connect_check_health(self, check_health: bool = True) -> None:
-        """Log in; with TLS 1.3 a server refuses a client's certificate only then."""
+        """Log in. With TLS 1.3, a server refuses the certificate of a client only now."""
         try:
             super().on_connect_check_health(check_health)
         except redis.exceptions.ConnectionError as error:
             if found := explain_failure(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
-            if type(error) is redis.exceptions.ConnectionError:  # it may have gone before its alert could be read
+            if type(error) is redis.exceptions.ConnectionError:  # closed before its alert could be read
                 raise _HungUp(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
             raise
 
@@ -85,7 +85,7 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
 
 @cache
 def _driver() -> redis.DriverInfo:
-    """What redis-py tells servers about itself; by default it finds that out again for each client, and slowly."""
+    """What redis-py tells servers about itself. Cached, because redis-py computes it slowly for each client."""
     return redis.DriverInfo()
 
 
@@ -94,7 +94,7 @@ def _place(settings: Settings, url: str) -> ClusterAddress:
 
 
 def server_client(settings: Settings, url: str, address: Address, **changes: Any) -> redis.Redis:
-    """A client of one server. It does not retry: callers report a server that is down."""
+    """A client of one server, without retries: callers report a server that is down."""
     options = login(settings, url) | changes
     if "connection_class" in options:
         pool = redis.ConnectionPool(host=address.host, port=address.port, retry=Retry(NoBackoff(), 0), **options)
@@ -103,9 +103,9 @@ def server_client(settings: Settings, url: str, address: Address, **changes: Any
 
 
 def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
-    """A client of the first server named in `url` that answers; NotRunning if none does.
+    """A client of the first server in `url` that answers; NotRunning if no server answers.
 
-    `changes` replace arguments of `redis.Redis`.
+    `changes` override arguments of `redis.Redis`.
     """
     problems = []
     for address in _place(settings, url).seeds:
@@ -116,7 +116,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
         except redis.exceptions.AuthenticationError as error:
             client.close()
             raise ClusterError(
-                f"{address} refused the login: {str(error).rstrip('.')}; see setting 'cluster_password'"
+                f"{address} refused the login: {str(error).rstrip('.')}; check setting 'cluster_password'"
                 " (QA_CLUSTER_PASSWORD), or the user and password in 'cluster_url'"
             ) from error
         except (TlsRefused, _HungUp) as error:
@@ -129,7 +129,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
 
 
 def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
-    """Why a server could not be reached, in words without its address."""
+    """Why a server could not be reached, without its address."""
     if found := explain_failure(error):
         return found
     if ended := _ENDED.match(str(error)):
@@ -139,7 +139,7 @@ def unreached(error: redis.exceptions.RedisError, *, tls: bool) -> str:
 
 
 def _answers(client: redis.Redis) -> None:
-    """Raise unless the server answers; one that cannot write to its disk refuses a PING, but does answer."""
+    """Raise unless the server answers. A server that cannot write to its disk answers, although it refuses PING."""
     try:
         client.ping()
     except redis.exceptions.ResponseError as error:
@@ -147,21 +147,26 @@ def _answers(client: redis.Redis) -> None:
             raise
 
 
+def host_and_port(client: redis.Redis) -> str:
+    """Host and port of the server of a client."""
+    options = client.connection_pool.connection_kwargs
+    return f"{options['host']}:{options['port']}"
+
+
 def cluster_client(settings: Settings, url: str) -> redis.RedisCluster:
-    """redis-py's cluster client: it follows slots that move."""
+    """redis-py's cluster client, which follows slots that move."""
     with seed_client(settings, url) as seed:
-        options = seed.connection_pool.connection_kwargs
-        # of an address redis-py makes its connections by the class that it is given
-        return redis.RedisCluster.from_url(f"redis://{options['host']}:{options['port']}", **login(settings, url))
+        # only from_url uses the given connection class
+        return redis.RedisCluster.from_url(f"redis://{host_and_port(seed)}", **login(settings, url))
 
 
 def shards_of(settings: Settings, url: str) -> list[ShardClient]:
-    """The primaries of the cluster, the one with the lowest slot first, and a client of each."""
+    """The primaries of the cluster in the order of their slots, each with a client."""
     with seed_client(settings, url) as seed:
         try:
             found = primaries(nodes_of(seed))
         except redis.exceptions.ResponseError as error:
-            raise ClusterError(f"the server at that address is not part of a cluster: {error}") from error
+            raise ClusterError(f"the server at {host_and_port(seed)} is not part of a cluster: {error}") from error
     if not found:
-        raise ClusterError("the cluster has no primary that owns slots")
+        raise ClusterError("the cluster has no primary that owns slots: form it with `qa-cluster up --form`")
     return [(node, server_client(settings, url, Address(node.host, node.port))) for node in found]

@@ -1,7 +1,7 @@
-"""Makes one cluster of servers that run anywhere, and introduces them again when their addresses have changed.
+"""Forms one cluster from servers on any hosts, and introduces them again after their addresses have changed.
 
-Each step asks the servers what is missing and adds only that, so it may be repeated, interrupted, and run twice at
-once. `formation` makes the local cluster, in one go.
+Each step asks the servers what is missing and adds only that. It can therefore be repeated, interrupted, and run twice
+at the same time. `formation` forms the local cluster, in one go.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ from qa_cluster.topology import Address
 
 from .all_shards import OnStep
 from .connect import TlsRefused, server_client
-from .formation import slot_ranges, wait_whole
-from .node import Node, command, nodes_of
-from .polling import POLL_SECONDS
-
-_MEET_AGAIN_SECONDS = 3.0  # the server forgets a handshake that failed
+from .formation import MEET_AGAIN_SECONDS, pause, slot_ranges, wait_whole
+from .node import Node, command, nodes_of, text_of
 
 Servers = Mapping[Address, redis.Redis]
 
 
 def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> None:
-    """Make one cluster of the servers in `cluster_url`: the first `shards` are primaries, the others their replicas.
+    """Form one cluster from the servers in `cluster_url`: the first `shards` are primaries, the others their replicas.
 
-    Slots that a server owns stay where they are. ConfigError if the settings do not fit each other, ClusterError if a
-    server does not answer, holds data outside a cluster, or `start_timeout_ms` is over.
+    A server keeps the slots that it owns. ConfigError if the settings contradict each other; ClusterError if a server
+    does not answer, holds data outside a cluster, or `start_timeout_ms` is over.
     """
     addresses = _addresses(settings)
     deadline = time.monotonic() + settings.start_timeout_ms / 1000
@@ -51,57 +48,59 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
             _introduce(clients, ids, deadline)
             _share_slots(list(clients.values()), settings.shards)
             _follow(list(clients.values()), settings.shards, deadline)
-            on_step("waiting for the cluster to be whole")
+            on_step("waiting until the cluster is complete")
             wait_whole(list(clients.values()), len(addresses), deadline)
         except redis.exceptions.RedisError as error:
-            raise ClusterError(f"a server failed while the cluster was put together: {error}") from error
+            raise ClusterError(f"a server failed while the cluster was formed: {error}") from error
 
 
 def _addresses(settings: Settings) -> list[Address]:
-    """The servers of the settings; as many as shards and replicas, each once."""
+    """The servers in `cluster_url`; ConfigError unless their number fits `shards` and `replicas`."""
     found = list(address_of(settings).seeds)
     wanted = settings.shards * (1 + settings.replicas)
     if len(set(found)) != len(found) or len(found) != wanted:
         raise ConfigError(
             f"setting 'cluster_url' names {len(set(found))} servers, but {settings.shards} shards with"
-            f" {settings.replicas} replicas each are {wanted}: name every server once, primaries first, or set 'shards'"
-            " and 'replicas'"
+            f" {settings.replicas} replicas each need {wanted}: name every server once, primaries first, or change"
+            " 'shards' and 'replicas'"
         )
     return found
 
 
 def _ids(clients: Servers, deadline: float) -> dict[Address, str]:
-    """The node id of each server; waits for servers that do not answer yet."""
+    """The node id of each server. It waits for servers that do not answer yet."""
     found: dict[Address, str] = {}
     for address, client in clients.items():
         while address not in found:
             try:
-                found[address] = _text(command(client, "CLUSTER", "MYID"))
+                found[address] = text_of(command(client, "CLUSTER", "MYID"))
             except (redis.exceptions.AuthenticationError, redis.exceptions.NoPermissionError) as error:
-                raise ClusterError(f"{address} refused the login: {error}") from error
+                raise ClusterError(f"{address} refused the login: {error}; check setting 'cluster_password'") from error
             except redis.exceptions.ResponseError as error:
                 if "LOADING" not in str(error):  # "This instance has cluster support disabled"
                     raise ClusterError(f"{address} cannot join a cluster: {error}") from error
-                _pause(deadline, f"{address} still loads its data")
+                pause(deadline, f"{address} still loads its data")
             except TlsRefused as error:
                 raise ClusterError(str(error)) from error
             except redis.exceptions.RedisError as error:
-                _pause(deadline, f"{address}: {error}")
+                pause(deadline, f"{address}: {error}")
     if len(set(found.values())) != len(found):
         raise ConfigError(f"setting 'cluster_url' names a server twice: {', '.join(map(str, found))}")
     return found
 
 
 def _need_empty_or_joined(address: Address, client: redis.Redis) -> None:
-    """A server that is in no cluster must be empty: its keys would lie in slots of another server."""
+    """Raise ClusterError if a server outside a cluster holds keys: their slots will belong to other servers."""
     nodes = nodes_of(client)
     if len(nodes) == 1 and not nodes[0].slots and client.dbsize():
-        raise ClusterError(f"{address} is in no cluster and holds data: empty it, or leave it out of 'cluster_url'")
+        raise ClusterError(
+            f"{address} is not in a cluster and holds data: empty the server, or remove it from 'cluster_url'"
+        )
 
 
 def _introduce(clients: Servers, ids: Mapping[Address, str], deadline: float) -> None:
-    """Give every server the addresses of those that it does not know or reach."""
-    told_at = -_MEET_AGAIN_SECONDS
+    """Send every server the addresses of the servers that it does not know or cannot reach."""
+    met_at = -MEET_AGAIN_SECONDS
     while True:
         unknown = [
             (client, address)
@@ -110,11 +109,13 @@ def _introduce(clients: Servers, ids: Mapping[Address, str], deadline: float) ->
         ]
         if not unknown:
             return
-        if time.monotonic() - told_at >= _MEET_AGAIN_SECONDS:
-            told_at = time.monotonic()
+        if time.monotonic() - met_at >= MEET_AGAIN_SECONDS:
+            met_at = time.monotonic()
             for client, address in unknown:
                 command(client, "CLUSTER", "MEET", _resolved(address), address.port)
-        _pause(deadline, f"no server has met {unknown[0][1]}" if len(unknown) == 1 else "the servers have not all met")
+        pause(
+            deadline, f"a server cannot reach {unknown[0][1]}" if len(unknown) == 1 else "the servers have not all met"
+        )
 
 
 def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Address]:
@@ -123,17 +124,17 @@ def _not_reached(client: redis.Redis, ids: Mapping[Address, str]) -> list[Addres
 
 
 def _resolved(address: Address) -> str:
-    """The IP address of a server: CLUSTER MEET takes no names."""
+    """The IP address of a server, because CLUSTER MEET accepts no host names."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except OSError as error:
-        raise ClusterError(f"the host of {address} has no address: {error}") from error
+        raise ClusterError(f"the host name in {address} cannot be resolved: {error}") from error
     return str(found[0][4][0])
 
 
 def _share_slots(clients: Sequence[redis.Redis], shards: int) -> None:
-    """Give each primary its even share of the slots, as far as nobody owns any of them."""
-    # Every server as it sees itself: it knows best what it owns.
+    """Give each primary its even share of the slots, unless a server already owns a slot of this share."""
+    # Each server is asked for its own slots: it knows them best.
     owned = [span for client in clients for span in _own(client).slots]
     taken = {slot for first, last in owned for slot in range(first, last + 1)}
     for client, (first, last) in zip(clients, slot_ranges(shards), strict=False):
@@ -146,7 +147,7 @@ def _own(client: redis.Redis) -> Node:
 
 
 def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> None:
-    """Make the servers after the first `shards` replicas, in turn, unless they are or own slots after a failover."""
+    """Make the servers after the first `shards` replicas in turn, unless they already are, or own slots (failover)."""
     for index, client in enumerate(clients[shards:]):
         own = _own(client)
         if own.primary_id or own.slots:
@@ -154,15 +155,5 @@ def _follow(clients: Sequence[redis.Redis], shards: int, deadline: float) -> Non
         first = _own(clients[index % shards])
         primary = first.primary_id or first.id
         while primary not in {node.id for node in nodes_of(client)}:
-            _pause(deadline, f"{own.address} does not know its primary yet")
+            pause(deadline, f"{own.address} does not know its primary yet")
         command(client, "CLUSTER", "REPLICATE", primary)
-
-
-def _pause(deadline: float, problem: str) -> None:
-    if time.monotonic() > deadline:
-        raise ClusterError(f"the cluster did not get whole in time: {problem}")
-    time.sleep(POLL_SECONDS)
-
-
-def _text(reply: object) -> str:
-    return reply.decode() if isinstance(reply, bytes) else str(reply)

@@ -1,4 +1,4 @@
-"""Reads the nodes of a cluster, as one of them reports them, and sends commands to one server."""
+"""The nodes of a cluster as one server reports them, and commands to one server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qa_cluster.hashtags import shard_tag
 
 @dataclass(frozen=True)
 class Node:
-    """One node as another one sees it. `slots` are inclusive ranges; `primary_id` is empty for a primary."""
+    """A node in the view of one server. `slots` are inclusive ranges; `primary_id` is empty for a primary."""
 
     id: str
     host: str
@@ -23,9 +23,9 @@ class Node:
     primary_id: str
     connected: bool
     slots: tuple[tuple[int, int], ...]
-    # Slots that are moving to another node, with that node's id; only the node itself reports them.
+    # Slots that are migrating to another node, with the id of that node; only the source itself reports them.
     leaving: tuple[tuple[int, str], ...] = ()
-    # It grows when slots come to the node.
+    # The server raises it when the node receives slots.
     config_epoch: int = 0
 
     @property
@@ -45,22 +45,22 @@ class Node:
 
     @property
     def tag(self) -> str:
-        """The shard's hash tag, that of its lowest slot; it is RedisGears' ``hashtag()``."""
+        """The hash tag of the shard, which is the tag of its lowest slot, as RedisGears' ``hashtag()``."""
         return shard_tag(list(self.slots))
 
     @property
     def slot_count(self) -> int:
-        """The number of slots that it owns."""
+        """The number of slots that the node owns."""
         return sum(last - first + 1 for first, last in self.slots)
 
 
 def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
-    """The nodes in a reply to CLUSTER NODES. A node that does not know its own address yet gets `asked_host`."""
+    """Parse a reply to CLUSTER NODES. A node that does not know its own address yet gets `asked_host`."""
     nodes = []
     for line in text.splitlines():
         fields = line.split()
         if len(fields) < 8:
-            raise ClusterError(f"not a line of CLUSTER NODES: {line!r}")
+            raise ClusterError(f"the server sent a line of CLUSTER NODES with fewer than 8 fields: {line!r}")
         host, _, port = fields[1].split(",")[0].partition("@")[0].rpartition(":")
         # [slot->-node] and [slot-<-node] mark a migration; the slot itself is listed too.
         ranges = [word.partition("-") for word in fields[8:] if not word.startswith("[")]
@@ -82,18 +82,23 @@ def parse_nodes(text: str, asked_host: str = "127.0.0.1") -> list[Node]:
 
 
 def command(client: redis.Redis, *words: str | bytes | memoryview | int) -> Any:
-    """Send any command to one server and return its reply."""
+    """Send a command to one server and return its reply."""
     execute: Callable[..., Any] = client.execute_command
     return execute(*words)
 
 
 def nodes_of(client: redis.Redis) -> list[Node]:
-    """All nodes as the server behind `client` sees them."""
+    """All nodes in the view of the server behind `client`."""
     reply = command(client, "CLUSTER", "NODES")
     host = str(client.connection_pool.connection_kwargs.get("host", "127.0.0.1"))
-    return parse_nodes(reply.decode() if isinstance(reply, bytes) else str(reply), host)
+    return parse_nodes(text_of(reply), host)
+
+
+def text_of(reply: object) -> str:
+    """A reply as text."""
+    return reply.decode() if isinstance(reply, bytes) else str(reply)
 
 
 def primaries(nodes: Sequence[Node]) -> list[Node]:
-    """The primaries that own slots, the one with the lowest slot first."""
+    """The primaries that own slots, in the order of their slots."""
     return sorted((node for node in nodes if node.is_primary), key=lambda node: node.slots[0])

@@ -1,6 +1,6 @@
-"""The intervals at which commands poll while they wait for servers."""
+"""The intervals at which commands poll servers."""
 
-# Short enough that users do not notice it, long enough that the load on the servers is negligible.
+# Short enough for users, and long enough for negligible load on the servers.
 POLL_SECONDS = 0.05
-# For polls that are work for every shard.
+# For polls that cause work on every shard.
 HEAVY_POLL_SECONDS = 0.1

@@ -1,16 +1,20 @@
-"""Moves slots between the primaries of a cluster while it serves, until each has its share.
+"""Moves slots between the primaries of a cluster while it serves, until each primary has its share.
 
-The steps are those of ``redis-cli --cluster rebalance``: a slot is opened on both sides, its keys are migrated in
-batches, then every server gets its new owner. A slot that an earlier run left open is finished first, so an interrupted
-run can simply be repeated. Slots are taken from the upper end of each shard, so that its keys under the hash tag of its
-lowest slot stay where they are.
+The steps are the same as in ``redis-cli --cluster rebalance``:
+
+1. Mark the slot as importing on the target and as migrating on the source.
+2. Migrate its keys in batches.
+3. Tell every server the new owner.
+
+A run first completes slots that an interrupted run left in migration, so it can be repeated. It takes slots from the
+upper end of each shard, so that the keys under the hash tag of its lowest slot do not move.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import redis
 
@@ -24,16 +28,16 @@ from .polling import POLL_SECONDS
 BATCH_KEYS = 64
 BATCH_SLOTS = 128
 MIGRATE_TIMEOUT_MS = 60_000
-# A server that has just joined, or has lost contact with the others for a moment, refuses keys until it has contact.
+# A server that has just joined, or has lost contact for a moment, refuses keys until it is in contact with the others.
 PATIENCE_SECONDS = 60.0
-PASSING = ("CLUSTERDOWN", "LOADING", "IOERR")
+TEMPORARY = ("CLUSTERDOWN", "LOADING", "IOERR")
 
 _RETRY_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
 class Move:
-    """The move of one slot from one primary to another, which are given by node id."""
+    """The move of a slot between two primaries, given by their node ids."""
 
     slot: int
     source: str
@@ -41,7 +45,7 @@ class Move:
 
 
 def plan(nodes: Sequence[Node]) -> list[Move]:
-    """The fewest moves after which every primary of `nodes`, even one without slots now, has its share.
+    """The smallest set of moves after which every primary in `nodes`, even one without slots, has its share.
 
     >>> node = lambda name, *slots: Node(name, "h", 1, frozenset(), "", True, slots)
     >>> [(move.slot, move.target) for move in plan([node("a", (0, 16381)), node("b", (16382, 16383))])][:2]
@@ -63,7 +67,7 @@ def plan(nodes: Sequence[Node]) -> list[Move]:
 def rebalance(
     shards: Sequence[ShardClient], *, password: str = "", on_move: Callable[[int, int], None] | None = None
 ) -> int:
-    """Give every primary its share; return how many slots were moved. `on_move` gets that number and the total."""
+    """Give every primary its share; return the number of moved slots. `on_move` receives this number and the total."""
     moves = _left_open(shards)
     opened = {move.slot for move in moves}
     nodes = [_without(node, moves) for node, _ in shards]
@@ -79,7 +83,7 @@ def move_slots(
     password: str = "",
     on_move: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Carry out moves: slots with keys one by one, so that each is open only briefly; many empty ones at once."""
+    """Carry out moves: slots with keys one by one, so that each migrates only briefly; empty slots in batches."""
     done = 0
     for batch in _batches(moves, shards):
         _move(batch, shards, password)
@@ -91,13 +95,13 @@ def move_slots(
 def _batches(moves: Sequence[Move], shards: Sequence[ShardClient]) -> Iterator[list[Move]]:
     clients = {node.id: client for node, client in shards}
     for source in dict.fromkeys(move.source for move in moves):
-        mine = [move for move in moves if move.source == source]
+        from_source = [move for move in moves if move.source == source]
         with clients[source].pipeline(transaction=False) as pipeline:
-            for move in mine:
+            for move in from_source:
                 command(pipeline, "CLUSTER", "COUNTKEYSINSLOT", move.slot)
             counts = pipeline.execute()
-        yield from ([move] for move, count in zip(mine, counts, strict=True) if count)
-        empty = [move for move, count in zip(mine, counts, strict=True) if not count]
+        yield from ([move] for move, count in zip(from_source, counts, strict=True) if count)
+        empty = [move for move, count in zip(from_source, counts, strict=True) if not count]
         for target in dict.fromkeys(move.target for move in empty):
             to_target = [move for move in empty if move.target == target]
             for first in range(0, len(to_target), BATCH_SLOTS):
@@ -110,40 +114,38 @@ def _left_open(shards: Sequence[ShardClient]) -> list[Move]:
 
 
 def _without(node: Node, moves: Sequence[Move]) -> Node:
-    """The node as it will be after `moves`."""
+    """The node with the slots that it has after `moves`."""
     slots = {slot for first, last in node.slots for slot in range(first, last + 1)}
     slots -= {move.slot for move in moves if move.source == node.id}
     slots |= {move.slot for move in moves if move.target == node.id}
-    return Node(
-        node.id, node.host, node.port, node.flags, node.primary_id, node.connected, tuple((s, s) for s in sorted(slots))
-    )
+    return replace(node, slots=tuple((slot, slot) for slot in sorted(slots)))
 
 
 def _move(moves: Sequence[Move], shards: Sequence[ShardClient], password: str) -> None:
-    """Move some slots from one primary to another; safe to repeat after an interruption at any point."""
+    """Move slots from one primary to another. It can be repeated after an interruption at any point."""
     by_id = {node.id: (node, client) for node, client in shards}
     source_id, target_id = moves[0].source, moves[0].target
     (_, source), (target_node, target) = by_id[source_id], by_id[target_id]
     numbers = [move.slot for move in moves]
     try:
-        _until_heard(source_id, source, target)
+        _wait_for_epoch(source_id, source, target)
         _set_slots(target, numbers, "IMPORTING", source_id)
         _set_slots(source, numbers, "MIGRATING", target_id)
         for number in numbers:
             _move_keys(source, number, target_node, password)
-        # The target comes first: if this process dies in between, the slot has an owner with all its keys.
+        # The target is told first: if this process dies between two servers, the slot has an owner with all its keys.
         for client in (target, source, *(c for node, c in shards if node.id not in (source_id, target_id))):
             _set_slots(client, numbers, "NODE", target_id)
     except redis.exceptions.RedisError as error:
-        raise ClusterError(f"slot {numbers[0]} could not be moved, repeat the command to go on: {error}") from error
+        raise ClusterError(f"slot {numbers[0]} could not be moved; repeat the command to continue: {error}") from error
 
 
-def _until_heard(source_id: str, source: redis.Redis, target: redis.Redis) -> None:
-    """Wait until the target knows the source's configuration epoch; for at most `PATIENCE_SECONDS`.
+def _wait_for_epoch(source_id: str, source: redis.Redis, target: redis.Redis) -> None:
+    """Wait until the target knows the configuration epoch of the source, for at most `PATIENCE_SECONDS`.
 
-    The new owner takes a higher epoch only than those it knows. A source that has just received slots has a new one; if
-    the target had not heard of it, a message that the source sent before the move would outrank it: it would hand the
-    slot back to a source that knows it as the target's, and no server would serve it.
+    As the new owner, the target chooses an epoch above all epochs that it knows. A source that has just received slots
+    has a new epoch. If the target did not know this epoch, an old message of the source would outrank the target: the
+    target would return the slot, the source would not accept it, and no server would serve the slot.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -152,8 +154,8 @@ def _until_heard(source_id: str, source: redis.Redis, target: redis.Redis) -> No
             return
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"the slots' new owner has not heard in {PATIENCE_SECONDS:.0f} s that their owner "
-                f"{source_id[:8]} has epoch {own}: see whether the servers reach each other's cluster bus"
+                f"the target did not learn within {PATIENCE_SECONDS:.0f} s that the source {source_id[:8]} has epoch"
+                f" {own}: check that the servers can reach each other's cluster bus"
             )
         time.sleep(POLL_SECONDS)
 
@@ -167,21 +169,21 @@ def _set_slots(client: redis.Redis, numbers: Sequence[int], state: str, node_id:
 
 
 def _move_keys(source: redis.Redis, number: int, target: Node, password: str) -> None:
-    """Migrate all keys of a slot; wait for at most `PATIENCE_SECONDS` while the target accepts none."""
+    """Migrate all keys of a slot. Fail if the target accepts no key for `PATIENCE_SECONDS`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while names := command(source, "CLUSTER", "GETKEYSINSLOT", number, BATCH_KEYS):
         try:
             _migrate(source, target, names, password)
             deadline = time.monotonic() + PATIENCE_SECONDS
         except redis.exceptions.ResponseError as error:
-            if time.monotonic() > deadline or not any(word in str(error) for word in PASSING):
+            if time.monotonic() > deadline or not any(word in str(error) for word in TEMPORARY):
                 raise
             time.sleep(_RETRY_SECONDS)
 
 
 def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], password: str) -> None:
     login = ("AUTH", password) if password else ()
-    # An interrupted run may leave a key on both sides. The source serves it as long as it has it, so its value counts.
+    # An interrupted run can leave a key on both sides. The source still serves the key, so its value is the right one.
     try:
         command(source, "MIGRATE", target.host, target.port, "", 0, MIGRATE_TIMEOUT_MS, *login, "KEYS", *names)
     except redis.exceptions.ResponseError as error:
@@ -193,5 +195,5 @@ def _migrate(source: redis.Redis, target: Node, names: Sequence[bytes | str], pa
 
 
 def all_primaries(client: redis.Redis) -> list[Node]:
-    """All primaries of the cluster that are up, including those without slots."""
+    """All running primaries of the cluster, including primaries without slots."""
     return [node for node in nodes_of(client) if not node.primary_id and not node.failed]

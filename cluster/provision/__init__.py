@@ -1,1 +1,1 @@
-"""This room sets a cluster up to answer questions, and makes it larger."""
+"""Sets a cluster up to answer questions, stores documents in it, inspects it, and adds shards."""

@@ -1,4 +1,4 @@
-"""The demo's documents and questions: the Python language reference, which ships with CPython (`pydoc_data.topics`)."""
+"""Documents and questions of the demo: the Python language reference, from CPython (`pydoc_data.topics`)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ QUESTIONS = (
     "What is __del__ also called?",
 )
 
-# Lines that underline titles, in the plain-text rendering of the reference.
+# Lines that underline titles in the plain-text reference.
 _UNDERLINE = re.compile(r"^[*=\-~^]{3,}$", re.MULTILINE)
 
 
 def documents() -> Iterator[Document]:
-    """One document for each topic of the language reference that is not part of a longer topic."""
+    """One document for each topic of the reference that is not part of a longer topic."""
     from pydoc_data.topics import topics
 
     lines = {name: set(filter(None, map(str.strip, text.splitlines()))) for name, text in topics.items()}
@@ -33,5 +33,5 @@ def documents() -> Iterator[Document]:
 
 
 def _is_part(lines: set[str], longer: set[str]) -> bool:
-    """Whether nearly all lines are in the longer topic too; its headings may be underlined differently."""
+    """Whether the longer topic has nearly all lines; underlines of headings may differ."""
     return len(lines & longer) >= 0.95 * len(lines)

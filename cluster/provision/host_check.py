@@ -1,7 +1,7 @@
-"""Checks whether this host can run a server of the cluster: it changes nothing, and leaves nothing behind.
+"""Checks whether this host can run a server of the cluster, without changing anything.
 
-Each check is one line: what was looked at, and what is there or what to do. The last ones start a server with module
-and worker in a folder of their own, and look at the other servers from here.
+Each check gives one line: what was checked, and the result or what to do. The last checks start a server with module
+and worker in a temporary folder, and connect to the other servers from this host.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _FACTS = (
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check; `said` is what is there, or what is wrong and what to do."""
+    """The result of one check; `said` describes what was found, or what is wrong and what to do."""
 
     what: str
     ok: bool
@@ -58,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The server that this host is to run: where it listens, and the name or address that others know."""
+    """The server to run on this host: its address and port, and the name or address for other servers."""
 
     settings: Settings
     host: str
@@ -67,7 +67,7 @@ class HostPlan:
 
 
 def check_host(plan: HostPlan) -> Iterator[Check]:
-    """All checks, as they are made. The first ones need nothing but files; the last ones take some seconds."""
+    """Run all checks, and yield each result. The last checks take several seconds."""
     settings = plan.settings
     checks: list[tuple[str, Callable[[], str]]] = [
         (_PROGRAM, lambda: _program(settings)),
@@ -85,18 +85,18 @@ def check_host(plan: HostPlan) -> Iterator[Check]:
             for address in address_of(settings).seeds
         ]
     missing = False
-    for what, look in checks:
+    for what, examine in checks:
         if what == _TRIAL and missing:
-            yield Check(what, False, "not tried: it needs what is missing above")
+            yield Check(what, False, "not tried, because something above is missing")
             continue
-        made = _made(what, look, tls=settings.cluster_url.startswith("rediss:"))
-        missing = missing or (what in _FOR_TRIAL and not made.ok)
-        yield made
+        result = _result(what, examine, tls=settings.cluster_url.startswith("rediss:"))
+        missing = missing or (what in _FOR_TRIAL and not result.ok)
+        yield result
 
 
-def _made(what: str, look: Callable[[], str], *, tls: bool) -> Check:
+def _result(what: str, examine: Callable[[], str], *, tls: bool) -> Check:
     try:
-        return Check(what, True, look())
+        return Check(what, True, examine())
     except redis.exceptions.RedisError as error:
         return Check(what, False, unreached(error, tls=tls))
     except (QAError, OSError) as error:
@@ -110,14 +110,17 @@ def _program(settings: Settings) -> str:
     ).stdout.split()
     version = next((word.removeprefix("v=") for word in found if word.startswith("v=")), "")
     if not version:
-        raise ConfigError(f"{program!r} is no redis-server or valkey-server: it does not say its version")
+        raise ConfigError(
+            f"{program!r} is not redis-server or valkey-server, because it does not print its version: choose another"
+            " program with --server"
+        )
     if int(version.partition(".")[0]) < 7:
-        raise ConfigError(f"{program!r} has version {version}: Redis 7.0, Valkey 8 or newer is needed")
+        raise ConfigError(f"{program!r} has version {version}, but Redis 7.0, Valkey 8 or newer is needed")
     return f"{program}, version {version}"
 
 
 def _environment(settings: Settings) -> str:
-    """The worker's program imports what a worker needs, in the version of this command."""
+    """Check that the Python of the worker can import the worker, in the version of this command."""
     python = settings.worker_python or sys.executable
     try:
         done = subprocess.run(
@@ -132,11 +135,11 @@ def _environment(settings: Settings) -> str:
         raise ConfigError(f"setting 'worker_python': {python!r} cannot be run: {error}") from error
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ConfigError(f"{python!r} cannot run a worker: {last}; install the wheel there (docs/deployment.md)")
+        raise ConfigError(f"{python!r} cannot run a worker: {last}; install qa-cluster there (docs/deployment.md)")
     version, own = json.loads(done.stdout)
     if version != __version__:
         raise ConfigError(
-            f"{python!r} has qa-cluster {version}, this command is of {__version__}: install the same wheel there"
+            f"{python!r} has qa-cluster {version}, but this command has {__version__}: install the same version there"
         )
     return f"{python}, Python {own}, qa-cluster {version}"
 
@@ -151,21 +154,21 @@ def _bus_key(settings: Settings) -> str:
         module_options(settings)  # it must be a file
         return settings.bus_key_file
     if settings.cluster_password:
-        return "made from the password"
+        return "derived from the password"
     raise ConfigError(
-        "none: functions that run on several shards need setting 'bus_key_file', or a password, the same on all servers"
+        "none: set 'bus_key_file' or 'cluster_password', with the same value on all servers; functions that run on"
+        " several shards need it"
     )
 
 
 def _certificate(plan: HostPlan) -> str:
-    """As the server would load it; others know the server by its address."""
     settings = plan.settings
     tls = single.server_tls_of(settings, single.resolved(plan.announce) if plan.announce else "")
     if tls is None:
-        wanted = settings.cluster_url.partition("://")[0] in ("rediss", "valkeys")
-        if wanted:
+        if settings.cluster_url.partition("://")[0] in ("rediss", "valkeys"):
             raise ConfigError(
-                "none, but setting 'cluster_url' says rediss://: name --tls-cert, --tls-key and --cluster-tls-ca"
+                "none, but setting 'cluster_url' requires TLS (rediss://): add --tls-cert, --tls-key and"
+                " --cluster-tls-ca"
             )
         return "none: no TLS"
     server_process.need_tls(server_process.find_program(settings.server))
@@ -173,20 +176,19 @@ def _certificate(plan: HostPlan) -> str:
 
 
 def _ports(plan: HostPlan) -> str:
-    if not 0 < plan.port <= ports.HIGHEST:
-        raise ConfigError(f"port {plan.port} is out of range: 1 to {ports.HIGHEST}, for the bus is 10000 above")
+    single.check_port(plan.port)
     for port in (plan.port, plan.port + ports.BUS_OFFSET):
         try:
             ports.bind_once(port, plan.host)
         except OSError as error:
-            if port == plan.port and _is_ours(plan):
-                return "a server with the module listens there already"
+            if port == plan.port and _has_module(plan):
+                return "a server with the module already listens there"
             raise ConfigError(f"cannot listen on {plan.host}:{port}: {error.strerror or error}") from error
     return f"free on {plan.host}"
 
 
-def _is_ours(plan: HostPlan) -> bool:
-    """Whether a server of this cluster listens on the port."""
+def _has_module(plan: HostPlan) -> bool:
+    """Whether a server with the module listens on the port."""
     host = plan.announce or ("127.0.0.1" if plan.host in ("0.0.0.0", "::") else plan.host)
     scheme = "rediss" if plan.settings.server_tls_cert else "redis"
     try:
@@ -197,7 +199,7 @@ def _is_ours(plan: HostPlan) -> bool:
 
 
 def _trial(settings: Settings) -> str:
-    """Start a server with the module, which starts the worker, and wait until that is ready."""
+    """Start a server with the module, which starts the worker, and wait until the worker is ready."""
     patience_seconds = settings.start_timeout_ms / 1000
     with tempfile.TemporaryDirectory(prefix="qa-cluster-check-") as folder:
         spec = server_process.ServerSpec(
@@ -218,11 +220,11 @@ def _trial(settings: Settings) -> str:
             raise ClusterError(f"{error}\n{server_process.log_tail(spec.log_path)}") from error
         finally:
             stop_all([process], settings.stop_timeout_ms / 1000, insist=True)
-    return "started for a trial: the worker got ready"
+    return "started for a trial; the worker was ready"
 
 
 def _other(plan: HostPlan, address: Address) -> str:
-    """Reach another server from here: its port with login, its bus, and its clock."""
+    """Connect to another server, with login, and to its cluster bus, and compare the clocks."""
     settings = plan.settings
     quick = replace(settings, connect_timeout_ms=min(settings.connect_timeout_ms, int(_REACH_SECONDS * 1000)))
     with server_client(quick, settings.cluster_url, address, socket_timeout=_REACH_SECONDS) as client:
@@ -233,12 +235,15 @@ def _other(plan: HostPlan, address: Address) -> str:
         socket.create_connection((address.host, address.port + ports.BUS_OFFSET), _REACH_SECONDS).close()
     except OSError as error:
         raise ClusterError(
-            f"its bus, port {address.port + ports.BUS_OFFSET}, cannot be reached from here: {error.strerror or error}"
+            f"this host cannot reach its cluster bus, port {address.port + ports.BUS_OFFSET}: {error.strerror or error}"
         ) from error
     if not has_module:
         raise ClusterError(
-            "answers, but has not loaded the module: start it with the lines of `qa-cluster config --module`"
+            "answers, but without the module: add the lines from `qa-cluster config --module` to its configuration"
         )
     if apart > CLOCK_SECONDS:
-        raise ClusterError(f"its clock is {apart:.0f} s from this host's, the limit is {CLOCK_SECONDS:.0f} s")
-    return "answers, with the module; its bus can be reached"
+        raise ClusterError(
+            f"its clock differs by {apart:.0f} s from the clock of this host, but the limit is {CLOCK_SECONDS:.0f} s:"
+            " synchronize the clocks"
+        )
+    return "answers, with the module; its cluster bus can be reached"

@@ -1,4 +1,4 @@
-"""Finds what a cluster has, and what it lacks to answer questions, shard by shard. It changes nothing."""
+"""Reports the state of a cluster, shard by shard, and what it lacks to answer questions. It changes nothing."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from qa_cluster.shard_functions import READER_TRIGGER, TEXT_KEYS, missing_functi
 from qa_cluster.topology import Address
 
 from ..nodes.all_shards import at_once
-from ..nodes.connect import ShardClient, seed_client, server_client, shards_of
+from ..nodes.connect import ShardClient, host_and_port, seed_client, server_client, shards_of
 from ..nodes.formation import UNREACHABLE, incomplete
 from ..nodes.node import Node, command, nodes_of, primaries
-from ..readers.shard_readers import model_mark
+from ..readers.shard_readers import model_tag
 from .writability import write_refusal
 
-# A server that is up answers in milliseconds; users should not wait long for one that is down.
+# A running server answers within milliseconds; users should not wait long for a server that is down.
 _CONNECT_SECONDS, _ANSWER_SECONDS = 1.0, 3.0
 _SCAN_SECONDS, _SCAN_KEYS = 1.0, 5000
 _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER")
@@ -34,12 +34,13 @@ _NEEDED_COMMANDS = ("AI.MODELSTORE", "AI.TENSORSET", "RG.PYEXECUTE", "RG.TRIGGER
 
 @dataclass(frozen=True)
 class ShardReport:
-    """One shard. `problems` names what is missing; it is empty if the shard can answer and be written to.
+    """The state of a shard.
 
-    `obstacles` are those of them that also keep documents from being stored.
-
-    `collections` has the documents and sentences by collection, whose sums are `documents` and `sentences`. `earlier`
-    counts its partitions whose documents an earlier version has indexed: the shard is indexing them anew.
+    Attributes:
+        collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
+        earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
+        problems: why the shard cannot answer or accept documents; empty if it can do both.
+        obstacles: the problems because of which documents cannot be stored.
     """
 
     address: str
@@ -65,9 +66,11 @@ class ShardReport:
 
 @dataclass(frozen=True)
 class ClusterReport:
-    """The whole cluster. `partitions` is 0 if their number is not set, None if its shard is down.
+    """The state of the cluster.
 
-    `hints` name settings that will matter once something fails; nothing is missing now.
+    Attributes:
+        partitions: the number of partitions; 0 if it is unset, None if it cannot be read.
+        hints: settings that will cause problems after a failure, although nothing is missing now.
     """
 
     address: str
@@ -85,7 +88,7 @@ class ClusterReport:
 
     @property
     def collections(self) -> dict[str, tuple[int, int]]:
-        """Documents and sentences on the shards by collection, the default one first."""
+        """Documents and sentences on the shards by collection, the default collection first."""
         sums: dict[str, tuple[int, int]] = {keys.DEFAULT_COLLECTION: (0, 0)}
         for shard in self.shards:
             for name, (documents, sentences) in sorted(shard.collections.items()):
@@ -94,17 +97,17 @@ class ClusterReport:
         return sums
 
     @property
-    def taking_over(self) -> str:
-        """That documents of an earlier version are being indexed anew, in words; empty if none are."""
-        return _in_words(sum(shard.earlier for shard in self.shards), self.partitions)
+    def reindexing(self) -> str:
+        """A note about the reindexing of documents of an earlier version; empty if it is complete."""
+        return _reindexing_note(sum(shard.earlier for shard in self.shards), self.partitions)
 
     def all_problems(self) -> list[str]:
-        """All problems, each as one line; those of a shard begin with its address."""
+        """All problems, each as one line; the problems of a shard start with its address."""
         return [*self.problems, *(f"{shard.address}: {text}" for shard in self.shards for text in shard.problems)]
 
 
 def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
-    """Look at all shards of the cluster at `url`, in parallel; NotRunning if no server answers there."""
+    """Inspect all shards of the cluster at `url`, in parallel; NotRunning if no server answers."""
     patience = {
         "socket_connect_timeout": min(settings.connect_timeout_ms / 1000, _CONNECT_SECONDS),
         "socket_timeout": _ANSWER_SECONDS,
@@ -114,7 +117,7 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
             nodes = nodes_of(seed)
             missing = incomplete(seed)
         except redis.exceptions.ResponseError as error:
-            raise ClusterError(f"the server at that address is not part of a cluster: {error}") from error
+            raise ClusterError(f"the server at {host_and_port(seed)} is not part of a cluster: {error}") from error
         info = seed.info("server")
     found = primaries(nodes)
     with ExitStack() as stack:
@@ -129,50 +132,51 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
     down = tuple(dict.fromkeys([*(node.address for node in nodes if node.failed), *silent]))
     problems = [missing] if missing and not (down and missing.startswith(UNREACHABLE)) else []
     if not found:
-        problems.append("no primary owns slots")
+        problems.append("no primary owns slots: form the cluster with `qa-cluster up --form`")
     elif partitions == 0:
-        problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r})")
+        problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
     if len(shards) > 1 and any(shard.module_info.get("qa_bus_key") == "none" for shard in shards):
         problems.append(
-            "the shards share no key for messages between them: set qa.bus-key-file, or masterauth, on every server"
+            "the shards have no common key for messages between them: set qa.bus-key-file or masterauth on every server"
         )
     answering = {shard.model for shard in shards if shard.has_reader}
     if len(answering) > 1:
         problems.append(
-            f"the shards use different readers ({', '.join(sorted(answering))}): `qa-cluster model use NAME`"
+            f"the shards use different readers ({', '.join(sorted(answering))}): run `qa-cluster model use NAME`"
         )
     version = f"{info.get('server_name', 'redis')} {info.get('valkey_version') or info.get('redis_version')}"
     address = found[0].address if found else url
     return ClusterReport(address, version, partitions, shards, down, tuple(problems), tuple(_hints(connected)))
 
 
-def taking_over(settings: Settings, url: str) -> str:
-    """`ClusterReport.taking_over` without a whole inspection: one request to each shard; empty if one cannot tell."""
+def reindexing(settings: Settings, url: str) -> str:
+    """`ClusterReport.reindexing` without a whole inspection; empty if a shard cannot be asked."""
     try:
         with ExitStack() as stack:
             shards = [(node, stack.enter_context(client)) for node, client in shards_of(settings, url)]
             partitions = _partitions(shards)
             tags = keys.partition_tags(partitions) if partitions else ()
-            return _in_words(sum(at_once(shards, lambda node, client: _earlier(client, _own(node, tags)))), partitions)
-    except (ClusterError, redis.exceptions.RedisError):  # it is no more than a notice
+            earlier = sum(at_once(shards, lambda node, client: _earlier(client, _own(node, tags))))
+            return _reindexing_note(earlier, partitions)
+    except (ClusterError, redis.exceptions.RedisError):  # a note is not worth an error
         return ""
 
 
-def _in_words(earlier: int, partitions: int | None) -> str:
+def _reindexing_note(earlier: int, partitions: int | None) -> str:
     if not earlier:
         return ""
     return (
-        f"documents of an earlier version are being indexed anew ({earlier} of {partitions} partitions are"
-        " left): until then some are not found; `qa-cluster documents count` shows how many"
+        f"the shards are reindexing documents of an earlier version ({earlier} of {partitions} partitions remain): some"
+        " documents are not found until then; `qa-cluster documents count` shows how many are pending"
     )
 
 
 def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
-    """Settings of the first server that can be read that will keep shards from answering when another one fails."""
+    """Settings that will prevent shards from answering while another shard is down."""
     for _, client in shards if len(shards) > 1 else ():
         try:
             found = client.config_get("cluster-require-full-coverage")
-        except redis.exceptions.RedisError:  # down, or the login may not read settings
+        except redis.exceptions.RedisError:  # the server is down, or the login may not read settings
             continue
         if found.get("cluster-require-full-coverage") == "yes":
             yield (
@@ -183,14 +187,14 @@ def _hints(shards: Sequence[ShardClient]) -> Iterator[str]:
 
 
 def missing_commands(client: redis.Redis) -> list[str]:
-    """The commands of the native module that the server does not know."""
-    # "COMMAND INFO" is one word here: redis-py parses the reply to COMMAND, and that fails on unknown commands.
+    """The commands of the native module that the server does not have."""
+    # "COMMAND INFO" as one word: redis-py parses the reply to COMMAND, and fails on unknown commands.
     rows = command(client, "COMMAND INFO", *_NEEDED_COMMANDS)
     return [name for name, row in zip(_NEEDED_COMMANDS, rows, strict=True) if not row]
 
 
 def reader_in_use(client: redis.Redis) -> str:
-    """``<id>@<revision>`` of the reader that a shard uses now, wherever its keys are; empty if it has none."""
+    """``<id>@<revision>`` of the reader that a shard uses now, wherever its keys are; empty without a reader."""
     try:
         (text,) = command(client, "RG.TRIGGER", READER_TRIGGER)
         found = Manifest.from_json(text) if text else None
@@ -205,7 +209,7 @@ def registrations(client: redis.Redis) -> list[dict[str, Any]]:
 
 
 def pairs(reply: Any) -> dict[str, Any]:
-    """A flat array of names and values, or a map, as a dictionary; bytes become text."""
+    """A flat array of names and values, or a map, as a dictionary of text."""
     if isinstance(reply, dict):
         return {_text(name): _text(value) for name, value in reply.items()}
     return {_text(name): _text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
@@ -228,11 +232,11 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
         else:
             if refused := write_refusal(client):
                 obstacles.append(refused)
-            _look_at_functions(node, client, facts, problems, obstacles)
-            _look_at_corpus(node, client, partitions, facts)
+            _inspect_functions(node, client, facts, problems, obstacles)
+            _inspect_documents(node, client, partitions, facts)
     except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError) as error:
         facts["reachable"] = False
-        obstacles.append(f"does not answer, so no question is answered from its documents: {error}")
+        obstacles.append(f"the server does not answer, so its documents cannot answer questions: {error}")
     except redis.exceptions.RedisError as error:
         problems.append(f"cannot be read: {error}")
     return ShardReport(
@@ -247,24 +251,24 @@ def _shard(node: Node, client: redis.Redis, replicas: int, partitions: int | Non
     )
 
 
-def _look_at_functions(
+def _inspect_functions(
     node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str], obstacles: list[str]
 ) -> None:
     before = len(problems)
-    facts["model"] = model_mark(client, node.tag)
+    facts["model"] = model_tag(client, node.tag)
     in_use = "" if facts["model"] else reader_in_use(client)
     if in_use:
-        # The reader's keys are moving: the shard can answer from memory, and will store a copy soon.
+        # The keys of the reader are migrating: the shard answers from memory, and will store a copy soon.
         facts["model"], facts["has_reader"] = in_use, True
     else:
-        _look_at_reader(node, client, facts, problems)
+        _inspect_reader(node, client, facts, problems)
         facts["has_reader"] = len(problems) == before
     found = registrations(client)
     facts["registrations"] = len(found)
     if not found:
         obstacles.append("no functions are registered, so no document is indexed: run `qa-cluster up`")
     elif lacking := missing_functions(found):
-        # Without the first, nothing that is stored is found.
+        # Without the function for texts, stored documents are not indexed.
         (obstacles if missing_functions(found, [TEXT_KEYS]) else problems).append(lacking)
     info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
     facts["module_info"] = info
@@ -273,17 +277,17 @@ def _look_at_functions(
 
 
 def worker_problem(info: Mapping[str, Any]) -> str:
-    """Why a shard's worker cannot read, by its fields of INFO; empty if it can."""
+    """Why the worker of a shard cannot read, from the fields of INFO; empty if it can."""
     if info.get("qa_worker_state", "ready") != "ready":
         return f"its worker is {info['qa_worker_state']} (restarts: {info.get('qa_worker_restarts', 0)})"
     if int(info.get("qa_inference_workers", 0)) and not int(info.get("qa_inference_ready", 0)):
         restarts = info.get("qa_inference_restarts", 0)
-        return f"none of its {info['qa_inference_workers']} inference workers is up (restarts: {restarts})"
+        return f"none of its {info['qa_inference_workers']} inference workers is running (restarts: {restarts})"
     return ""
 
 
-def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
-    manifest = client.get(keys.manifest_key(node.tag))  # a server that refuses to read says nothing about the model
+def _inspect_reader(node: Node, client: redis.Redis, facts: dict[str, Any], problems: list[str]) -> None:
+    manifest = client.get(keys.manifest_key(node.tag))  # first, because a server that refuses to read raises here
     if not facts["model"]:
         problems.append(f"no model ({keys.model_key(node.tag)})")
     if manifest is None:
@@ -299,42 +303,43 @@ def _look_at_reader(node: Node, client: redis.Redis, facts: dict[str, Any], prob
         problems.append(f"no tokenizer ({keys.tokenizer_key(node.tag)})")
 
 
-def _look_at_corpus(node: Node, client: redis.Redis, partitions: int | None, facts: dict[str, Any]) -> None:
+def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, facts: dict[str, Any]) -> None:
     tags: Sequence[str] = keys.partition_tags(partitions) if partitions else ()
     if partitions is None:
         tags = _tags_in_use(client)
-    here = _own(node, tags)
-    facts["earlier"] = _earlier(client, here)
+    own = _own(node, tags)
+    facts["earlier"] = _earlier(client, own)
     with client.pipeline(transaction=False) as pipeline:
-        for tag in here:
+        for tag in own:
             pipeline.hkeys(keys.collections_key(tag))
         pipeline.hgetall(keys.progress_key(node.tag))
         *lists, progress = pipeline.execute()
     named = {keys.DEFAULT_COLLECTION, *(str(_text(name)) for names in lists for name in names)}
-    facts["collections"] = {name: _held(client, here, name) for name in sorted(named)}
+    facts["collections"] = {name: _counts(client, own, name) for name in sorted(named)}
     facts["documents"], facts["sentences"] = map(sum, zip(*facts["collections"].values(), strict=True))
     facts["progress"] = pairs(progress)
 
 
 def _own(node: Node, tags: Sequence[str]) -> list[str]:
-    """The partitions of these whose slots a shard has."""
+    """The partitions whose slots the shard owns."""
     return [tag for tag in tags if any(first <= keys.slot(tag) <= last for first, last in node.slots)]
 
 
 def _earlier(client: redis.Redis, tags: Sequence[str]) -> int:
-    """How many of these partitions have documents that an earlier version has indexed."""
+    """The number of these partitions that an earlier version has indexed."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             pipeline.hget(keys.layout_key(tag), "analyzer")
-            pipeline.exists(keys.index_key(tag), f"stats:{{{tag}}}")  # of versions without the module's index
+            pipeline.exists(keys.index_key(tag))
         found = pipeline.execute()
     return sum(
-        _text(analyzer) != ANALYZER_VERSION and held > 0 for analyzer, held in zip(found[::2], found[1::2], strict=True)
+        _text(analyzer) != ANALYZER_VERSION and indexed > 0
+        for analyzer, indexed in zip(found[::2], found[1::2], strict=True)
     )
 
 
-def _held(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[int, int]:
-    """The documents and sentences of a collection in these partitions."""
+def _counts(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[int, int]:
+    """The numbers of documents and sentences of a collection in these partitions."""
     with client.pipeline(transaction=False) as pipeline:
         for tag in tags:
             command(pipeline, "QA.INDEX.INFO", keys.index_key(tag, collection))
@@ -343,7 +348,7 @@ def _held(client: redis.Redis, tags: Sequence[str], collection: str) -> tuple[in
 
 
 def _tags_in_use(client: redis.Redis) -> list[str]:
-    """The partitions with documents on a shard, if a short scan of its keys finds them."""
+    """The partitions with documents on a shard that a short scan of its keys finds."""
     until = time.monotonic() + _SCAN_SECONDS
     found: set[str] = set()
     cursor = -1
@@ -360,6 +365,6 @@ def _partitions(shards: Sequence[ShardClient]) -> int | None:
             try:
                 value = client.get(keys.PARTITIONS_KEY)
             except redis.exceptions.RedisError:
-                return None  # the report of that shard shows that it cannot be reached
+                return None  # the report of this shard says that it does not answer
             return int(value) if isinstance(value, bytes) and value.isdigit() else 0
     return None

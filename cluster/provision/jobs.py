@@ -1,9 +1,11 @@
-"""Runs background jobs, such as bulk pre-tokenization, with rq: on a small server for jobs, with one worker process.
+"""Runs background jobs, such as bulk pre-tokenization, with rq: a separate jobs server and one worker process.
 
-rq does not support clusters, so its server is a separate one, outside the cluster. A client that can write to an rq
-queue decides what its worker calls, and the worker knows the cluster's password. So that server listens on a unix
-socket of this user (and, if configured, on loopback) and asks for that password; a server given by URL must be on
-loopback or use TLS, and have a password if the cluster has one; and arguments travel as JSON, never as pickles.
+rq does not support clusters, so the jobs server is outside the cluster. A client that can write to an rq queue decides
+what the worker calls, and the worker knows the password of the cluster. Therefore:
+
+- The jobs server listens on a unix socket of this user and, if configured, on loopback. It requires this password.
+- A server in `jobs_url` must be on loopback or use TLS, and must have a password if the cluster has one.
+- Arguments are JSON, never pickles.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from ..servers.processes import ProcessRef, python_module, spawn, stop_all
 from ..servers.server_process import ServerSpec, find_program
 from ..servers.state import data_folder, locked
 
-if TYPE_CHECKING:  # rq is imported late: most commands find no jobs server
+if TYPE_CHECKING:  # most commands find no jobs server and need no import of rq
     from rq import Queue
     from rq.job import Job
 
@@ -42,7 +44,7 @@ _TIMEOUT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class JobReport:
-    """One background job as `status` shows it."""
+    """A background job as `status` shows it."""
 
     id: str
     what: str
@@ -52,12 +54,12 @@ class JobReport:
 
 
 def directory(settings: Settings) -> Path:
-    """The folder of the jobs server and its worker; in the worker's command line, it identifies the process."""
+    """The folder of the jobs server and its worker; in the command line of the worker, it identifies the process."""
     return data_folder(settings) / "jobs"
 
 
 def start(loaded: Loaded) -> None:
-    """Start the jobs server and the worker, unless they run."""
+    """Start the jobs server and the worker, unless they are running."""
     settings = loaded.settings
     folder = directory(settings)
     with locked(folder.parent):
@@ -76,19 +78,20 @@ def start(loaded: Loaded) -> None:
 
 
 def _start_server(settings: Settings) -> None:
-    """Start the jobs server unless it runs. One that does not ask for the cluster's password starts again, with its
-    jobs; its worker, which has the other password, ends.
+    """Start the jobs server unless it is running with the password of the cluster.
+
+    A server with another password is restarted, with its jobs, and its worker is stopped.
     """
     spec = _spec(settings, find_program(settings.server))
     if server_process.running(spec) is not None:
-        if _asks_for_password(spec):
+        if _requires_password(spec):
             return
         _stop(settings)
     server_process.start(spec, settings.start_timeout_ms / 1000)
 
 
-def _asks_for_password(spec: ServerSpec) -> bool:
-    """Whether a running server has the password of `spec`: it takes that one, and nobody without it."""
+def _requires_password(spec: ServerSpec) -> bool:
+    """Whether a running server accepts the password of `spec` and refuses clients without a password."""
     if not _admits(spec):
         return False
     return not spec.password or not _admits(replace(spec, password=""))
@@ -100,14 +103,14 @@ def _admits(spec: ServerSpec) -> bool:
 
 
 def _refusal(client: redis.Redis) -> str | None:
-    """Why a server refuses the client's login, None if it does not.
+    """Why a server refuses the login of the client; None if it accepts the login.
 
-    redis-py repeats a login that was refused, for seconds; here it does not.
+    Retries are off, because redis-py retries a refused login for seconds.
     """
     retry = client.get_retry()
     client.set_retry(Retry(NoBackoff(), 0))
     try:
-        client.time()  # not PING, which a server refuses that cannot write to its disk
+        client.time()  # not PING, because a server that cannot write to its disk refuses PING
     except redis.exceptions.AuthenticationError as error:
         return str(error).rstrip(".")
     finally:
@@ -117,7 +120,7 @@ def _refusal(client: redis.Redis) -> str | None:
 
 
 def stop(settings: Settings) -> list[str]:
-    """Stop the worker, then the jobs server; return the names of those that ran."""
+    """Stop the worker, then the jobs server; return the names of the stopped processes."""
     folder = directory(settings)
     if not folder.is_dir():
         return []
@@ -134,7 +137,7 @@ def _stop(settings: Settings) -> list[str]:
 
 
 def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool, timeout_seconds: float) -> str:
-    """Queue a call of `function` (its dotted name); return the job's id."""
+    """Queue a call of `function` (its dotted name); return the id of the job."""
     with connection(settings) as client:
         job = queue(client).enqueue_call(
             function,
@@ -148,7 +151,7 @@ def enqueue(settings: Settings, function: str, what: str, *arguments: str | bool
 
 
 def progress(settings: Settings) -> list[JobReport]:
-    """The jobs that wait, run or have ended; empty when no jobs server runs."""
+    """The queued, running and ended jobs; empty without a running jobs server."""
     if not settings.jobs_url and server_process.running(_spec(settings, "")) is None:
         return []
     from rq.job import Job
@@ -156,11 +159,11 @@ def progress(settings: Settings) -> list[JobReport]:
 
     with connection(settings) as client:
         jobs = queue(client)
-        # Read in the order of a job's life, so that a job that advances meanwhile is found in a later list.
-        waiting = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
+        # Read the lists in the order of the states, so that a job that changes its state meanwhile is in a later list.
+        queued = [*jobs.get_job_ids(), *jobs.intermediate_queue.get_job_ids()]
         registries = (jobs.started_job_registry, jobs.finished_job_registry, jobs.failed_job_registry)
-        begun = [id for registry in registries for id in registry.get_job_ids()]
-        ids = dict.fromkeys([*begun, *waiting])
+        started = [id for registry in registries for id in registry.get_job_ids()]
+        ids = dict.fromkeys([*started, *queued])
         found = Job.fetch_many(list(ids), connection=client, serializer=JSONSerializer)
         return [_report(job) for job in found if job is not None]
 
@@ -188,7 +191,7 @@ def wait(settings: Settings, job_id: str, timeout_seconds: float) -> JobReport:
 def connection(settings: Settings) -> redis.Redis:
     """A client of the jobs server.
 
-    ConfigError if `jobs_url` names a server that may not be used; ClusterError if the server refuses the login.
+    ConfigError if `jobs_url` is not allowed; ClusterError if the server refuses the login.
     """
     client = _client_of(settings)
     if (refusal := _refusal(client)) is not None:
@@ -196,10 +199,10 @@ def connection(settings: Settings) -> redis.Redis:
         raise ClusterError(
             f"the jobs server refused the login: {refusal}; "
             + (
-                "setting 'jobs_url' must have its password"
+                "set its password in 'jobs_url'"
                 if settings.jobs_url
-                else "it runs with another password than the cluster's ('cluster_password'); `qa-cluster pretokenize"
-                " --background` starts it again with the cluster's, and keeps its jobs"
+                else "it has another password than the cluster ('cluster_password'); `qa-cluster pretokenize"
+                " --background` restarts it with the password of the cluster, and keeps its jobs"
             )
         )
     return client
@@ -210,13 +213,18 @@ def _client_of(settings: Settings) -> redis.Redis:
         return server_process.connect(_spec(settings, ""), _TIMEOUT_SECONDS)
     parts = urlsplit(settings.jobs_url)
     if parts.scheme not in ("redis", "rediss", "unix"):
-        raise ConfigError("setting 'jobs_url' must be redis://host:port, rediss://host:port or unix:///path")
+        raise ConfigError(
+            f"setting 'jobs_url' has the scheme {parts.scheme!r}: it must be redis://host:port, rediss://host:port or"
+            " unix:///path"
+        )
     if parts.scheme == "redis" and parts.hostname not in _LOOPBACK:
-        raise ConfigError(f"setting 'jobs_url' names {parts.hostname!r}: a server elsewhere needs TLS (rediss://)")
+        raise ConfigError(
+            f"setting 'jobs_url' names the host {parts.hostname!r}, which is not loopback: use TLS (rediss://)"
+        )
     if parts.scheme != "unix" and not parts.password and credentials_of(settings)[1]:
         raise ConfigError(
-            "setting 'jobs_url' has no password, but the cluster has one: whoever reaches the jobs server decides what"
-            " its worker does, which knows that password; name a server that asks for one:"
+            "setting 'jobs_url' has no password, but the cluster has one. A client of the jobs server controls its"
+            " worker, which knows this password. Use a server that requires a password:"
             f" {parts.scheme}://:password@host:port"
         )
     return redis.Redis.from_url(settings.jobs_url, socket_timeout=_TIMEOUT_SECONDS)
@@ -231,7 +239,7 @@ def queue(client: redis.Redis) -> Queue:
 
 
 def _spec(settings: Settings, program: str) -> ServerSpec:
-    """The jobs server of the data folder, which asks for the cluster's password if there is one."""
+    """The jobs server of the data folder, which requires the password of the cluster, if it has one."""
     _, password = credentials_of(settings)
     return ServerSpec(directory(settings), program, settings.jobs_port, cluster=False, password=password)
 
@@ -251,10 +259,12 @@ def _wait_for_worker(settings: Settings, process: ProcessRef) -> None:
     with connection(settings) as client:
         while not client.scard(f"rq:workers:{QUEUE}"):
             if not process.is_running():
-                raise ClusterError(f"the jobs worker ended while it started:\n{server_process.log_tail(log)}")
+                raise ClusterError(f"the jobs worker ended during its start:\n{server_process.log_tail(log)}")
             if time.monotonic() > deadline:
                 stop_all([process], timeout_seconds=1.0)
-                raise DeadlineExceeded(f"the jobs worker did not start:\n{server_process.log_tail(log)}")
+                raise DeadlineExceeded(
+                    f"the jobs worker was not ready within start_timeout_ms:\n{server_process.log_tail(log)}"
+                )
             time.sleep(POLL_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""The process that works on background jobs: ``python -m qa_cluster.cluster.provision.jobs_worker FOLDER``.
+"""The worker process for background jobs: ``python -m qa_cluster.cluster.provision.jobs_worker FOLDER``.
 
-It does one job after the other in its own process, without forking, and ends on SIGTERM. FOLDER only identifies it in
-the list of processes; its settings come from the environment.
+It runs one job after the other, without forking, and ends on SIGTERM. FOLDER only identifies it in the list of
+processes; its settings come from the environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     settings = load().settings
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     with connection(settings) as client:
-        # Waiting for a job takes longer than the timeout of ordinary replies.
+        # The wait for a job takes longer than the timeout of ordinary replies.
         client.connection_pool.connection_kwargs["socket_timeout"] = None
         worker = SimpleWorker([queue(client)], connection=client, serializer=JSONSerializer)
         worker.work(logging_level=settings.log_level.upper())

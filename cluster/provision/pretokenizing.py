@@ -1,4 +1,4 @@
-"""Starts bulk pre-tokenization of stored sentences on all shards, and follows it through their progress keys."""
+"""Starts bulk pre-tokenization on all shards, and follows it through their progress keys."""
 
 from __future__ import annotations
 
@@ -30,10 +30,14 @@ _SCRIPT = (
 def pretokenize(
     settings: Settings, *, force: bool, collection: str = "", on_progress: Callable[[int, int], None]
 ) -> dict[str, int]:
-    """Tokenize on every shard what is not tokenized (with `force`: everything), and wait until all shards are done.
+    """Tokenize the untokenized sentences (with `force`, all sentences) of every shard, and wait until this is done.
 
-    `collection` is the only one that is looked at; empty: all. `on_progress` gets how many documents are done, and of
-    how many. It returns the sums of the shards' counts.
+    Args:
+        collection: the collection to tokenize; empty for all collections.
+        on_progress: receives the number of completed documents and the total number.
+
+    Returns:
+        The sums of the counts of all shards.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:
@@ -47,14 +51,13 @@ def pretokenize(
 
 
 def background(force: bool, collection: str = "") -> dict[str, int]:
-    """`pretokenize` as a background job, with the settings of the jobs worker; the job shows the progress."""
-    job = get_current_job()
-    save: Callable[[], None] = job.save_meta if job is not None else _nothing
+    """Run `pretokenize` as a background job, with the settings of the jobs worker; the job has the progress."""
+    job: Any = get_current_job()
 
     def show(done: int, total: int) -> None:
-        if job is not None:
+        if job is not None:  # None outside of rq
             job.meta["progress"] = f"{done} of {total} documents"
-            save()
+            job.save_meta()
 
     return pretokenize(with_cluster(load().settings), force=force, collection=collection, on_progress=show)
 
@@ -68,10 +71,10 @@ def _follow(
 ) -> dict[str, int]:
     patience = settings.start_timeout_ms / 1000
     last: list[dict[str, Any]] = []
-    moved = time.monotonic()
+    progressed = time.monotonic()
     while True:
         found = [_progress(key, client) for key, client in watched]
-        # The progress of an earlier run does not count.
+        # Ignore the progress of an earlier run.
         current = [row if row.get("started") != old else {} for row, old in zip(found, before, strict=True)]
         sums = {
             name: sum(int(row.get(name, 0)) for row in current) for name in ("done", "total", "sentences", "failed")
@@ -80,18 +83,14 @@ def _follow(
         if all(row.get("state") == "done" for row in current):
             return sums
         if current != last:
-            last, moved = current, time.monotonic()
+            last, progressed = current, time.monotonic()
         now = time.monotonic()
-        if now > deadline or (all(current) and now - moved > patience):
+        if now > deadline or (all(current) and now - progressed > patience):
             raise DeadlineExceeded(
-                f"pre-tokenization stands at {sums['done']} of {sums['total']} documents, nothing has moved for"
-                f" {now - moved:.0f} s: see `qa-cluster status` and the servers' logs"
+                f"pre-tokenization stopped at {sums['done']} of {sums['total']} documents, without progress for"
+                f" {now - progressed:.0f} s: see `qa-cluster status` and the server logs"
             )
         time.sleep(HEAVY_POLL_SECONDS)
-
-
-def _nothing() -> None:
-    """Save nothing, because there is no job: rq did not make this call."""
 
 
 def _progress(key: str, client: redis.Redis) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`qa-cluster ingest --show`: prints what would be stored of a file, without a cluster."""
+"""`qa-cluster ingest --show`: prints the documents of a file without storing them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..terminal import console
 
 
 def preview(file: Path, extractor: FileExtractor | None, max_bytes: int) -> None:
-    """Print the documents of a file: title, then the text, each section below its path and place."""
+    """Print the documents of a file: the title, then each section with its path and its line or page."""
     for document in read_documents([file], max_bytes=max_bytes, extractor=extractor):
         _show(document)
 
@@ -26,5 +26,5 @@ def _show(document: Document) -> None:
         console.say(f"\n{document.text[: starts[0]].strip()}")
     for start, end, path in zip(starts, starts[1:], source.paths, strict=False):
         number = source.number_at(start)
-        place = f", {source.unit} {number}" if number is not None else ""
-        console.say(f"\n## {' > '.join(path) or '(no section)'}{place}\n\n{document.text[start:end].strip()}")
+        position = f", {source.unit} {number}" if number is not None else ""
+        console.say(f"\n## {' > '.join(path) or '(no section)'}{position}\n\n{document.text[start:end].strip()}")

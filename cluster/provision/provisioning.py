@@ -1,7 +1,7 @@
-"""Sets a running cluster up to answer: partitions, readers on every shard, the functions. It is safe to repeat.
+"""Sets a running cluster up to answer questions: partitions, readers on every shard, and own functions.
 
-It only adds what is missing: a second run changes nothing, and a run after slots were moved stores the readers on the
-shards that lack them.
+It is idempotent and only adds what is missing. After slots were moved, it stores the readers on the shards that lack
+them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from qa_cluster.errors import ClusterError
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
 
-from ..nodes.all_shards import OnStep, Place, at_once
+from ..nodes.all_shards import ClusterOperation, OnStep, at_once
 from ..nodes.connect import ShardClient, shards_of
 from ..nodes.node import Node, command
 from ..nodes.polling import POLL_SECONDS
 from ..nodes.worker_start import wait_workers
 from ..readers import reader_loading
 from ..readers.reader_files import ReaderFiles, budget_of, read_reader
-from ..readers.shard_readers import default_on, model_mark, patiently, read_from, store_model, store_texts
+from ..readers.shard_readers import default_on, model_tag, patiently, read_from, store_model, store_texts
 from .inspection import inspect_cluster, missing_commands, registrations
 
 PARTITIONS_PER_SHARD = 4
@@ -35,7 +35,7 @@ _PARTITIONS_SECONDS = 8.0
 
 
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
-    """Add what the cluster lacks. Readers on some shards are stored on all; if there is none, the bundled one is."""
+    """Add what the cluster lacks. Store the readers of some shards on all shards, or the bundled reader without any."""
     report = inspect_cluster(settings, url)
     reader = None
     if not all(shard.has_reader for shard in report.shards):
@@ -46,11 +46,11 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
             folder = Path(settings.reader) if settings.reader else bundled_reader()
             reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
-    reader_loading.spread(Place.of(settings, url, settings.start_timeout_ms / 1000, on_step))
+    reader_loading.spread(ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step))
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
-    """Set partitions and functions of the cluster at `url`; store `reader`, unless None, on shards without a reader."""
+    """Set partitions and functions of the cluster at `url`; store `reader`, if given, on shards without a reader."""
     patience_seconds = settings.start_timeout_ms / 1000
     deadline = time.monotonic() + patience_seconds
     with ExitStack() as stack:
@@ -71,23 +71,23 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
             for _, client in shards:
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWER_TTL_OPTION, settings.sentence_answer_ttl_s)
                 command(client, "RG.CONFIGSET", SENTENCE_ANSWERS_OPTION, settings.sentence_answers_mb)
-            on_step("waiting for the workers to start")
+            on_step("waiting until the workers have started")
             wait_workers(shards, patience_seconds)
             on_step("registering the functions")
             _register(shards, time.monotonic() + patience_seconds)
-            on_step("waiting for the workers to warm up")
+            on_step("waiting until the workers are warm")
             wait_workers(shards, patience_seconds)
             at_once(shards, _wait_partitions, on_step)
         except redis.exceptions.RedisError as error:
-            raise ClusterError(f"set-up failed: {error}") from error
+            raise ClusterError(f"the set-up of the cluster failed: {error}") from error
 
 
 def _store_default(node: Node, client: redis.Redis, reader: ReaderFiles, deadline: float) -> None:
-    """Store a shard's default reader if it has none, or only a part of one; another one that is whole stays."""
-    mark = model_mark(client, node.tag)
-    if mark not in ("", reader.tag) and default_on(node, client) == mark:
+    """Store the default reader of a shard, unless the shard has another complete default reader."""
+    tag = model_tag(client, node.tag)
+    if tag not in ("", reader.tag) and default_on(node, client) == tag:
         return
-    if mark != reader.tag:
+    if tag != reader.tag:
         store_model(node, client, reader, "", deadline)
     store_texts(node, client, reader, "")
 
@@ -96,8 +96,8 @@ def _need_module(shards: list[ShardClient]) -> None:
     without = [node.address for node, client in shards if missing_commands(client)]
     if without:
         raise ClusterError(
-            f"the native module is not loaded on {', '.join(without)}: start the servers with"
-            " `loadmodule <path of qa.so>` and `qa.worker-command` (`qa-cluster config --module` prints the lines)"
+            f"the native module is not loaded on {', '.join(without)}: add the lines from `qa-cluster config --module`"
+            " to the configuration of these servers, and restart them"
         )
 
 
@@ -108,11 +108,11 @@ def _set_partitions(shards: list[ShardClient], deadline: float) -> None:
         if any(first <= wanted <= last for first, last in node.slots):
             patiently(partial(client.set, keys.PARTITIONS_KEY, count, nx=True), deadline)
             return
-    raise ClusterError(f"no shard owns slot {wanted} of {keys.PARTITIONS_KEY!r}")
+    raise ClusterError(f"no shard owns slot {wanted} of the key {keys.PARTITIONS_KEY!r}: see `qa-cluster status`")
 
 
 def _register(shards: list[ShardClient], deadline: float) -> None:
-    """Run the registration script on one shard and wait until every shard lists the same functions."""
+    """Run the registration script on one shard, and wait until every shard has the same functions."""
     for _, client in shards:
         command(client, "RG.REFRESHCLUSTER")
     first = shards[0][1]
@@ -126,15 +126,14 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
             return
         if time.monotonic() > deadline:
             counts = ", ".join(f"{node.address}: {len(n)}" for (node, _), n in zip(shards, names, strict=True))
-            raise ClusterError(f"the functions are not registered on every shard ({counts})")
+            raise ClusterError(f"the functions were not registered on every shard within start_timeout_ms ({counts})")
         time.sleep(POLL_SECONDS)
 
 
 def _wait_partitions(node: Node, client: redis.Redis) -> None:
     """Wait until the shard knows the number of partitions: it may have to ask another shard first.
 
-    A new cluster loses messages, so that may take seconds. After `_PARTITIONS_SECONDS` it is left to the first question
-    to wait for it.
+    A new cluster loses messages, so this may take seconds. After `_PARTITIONS_SECONDS`, only the first question waits.
     """
     deadline = time.monotonic() + _PARTITIONS_SECONDS
     while time.monotonic() < deadline:

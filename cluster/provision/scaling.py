@@ -1,6 +1,6 @@
-"""Gives the local cluster more shards while it serves: new servers join, get warm, and take their share of the slots.
+"""Adds shards to the local cluster while it serves: new servers join, warm up, and receive their share of the slots.
 
-It is safe to repeat: a run continues where an interrupted one ended.
+It can be repeated: a run continues where an interrupted run stopped.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .provisioning import complete
 
 
 def scale(settings: Settings, cluster: LocalCluster, shards: int, on_step: OnStep) -> int:
-    """Extend the local cluster to `shards` primaries; return how many slots were moved."""
+    """Extend the local cluster to `shards` primaries; return the number of moved slots."""
     _extend(cluster, shards)
     url = cluster.up().url
     with ExitStack() as stack:
         found = _connected(settings, url, stack)
         _make_replicas(found, shards)
         primaries = [(node, client) for node, client in _connected(settings, url, stack) if not node.primary_id]
-        on_step("waiting for the new workers")
+        on_step("waiting until the new workers are warm")
         patience_seconds = settings.start_timeout_ms / 1000
         wait_workers(primaries, patience_seconds)
         _wait_warm(primaries, time.monotonic() + patience_seconds)
@@ -56,11 +56,11 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
     with locked(cluster.data_dir):
         state = read_state(cluster.data_dir)
         if state is None or not state.created:
-            raise ConfigError(f"there is no cluster in {str(cluster.data_dir)!r} to scale: run `qa-cluster up`")
+            raise ConfigError(f"no cluster in {str(cluster.data_dir)!r} to scale: create it with `qa-cluster up`")
         if shards < state.shards:
             raise ConfigError(
-                f"the cluster has {state.shards} shards and cannot be scaled to {shards}: move the slots away with the"
-                " server's own --cluster tools, then stop the servers"
+                f"`scale` cannot reduce the cluster from {state.shards} to {shards} shards: move the slots with"
+                " `redis-cli --cluster reshard`, then stop the servers"
             )
         count = (shards - state.shards) * (1 + state.replicas)
         if count:
@@ -69,10 +69,10 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
 
 
 def _connected(settings: Settings, url: str, stack: ExitStack) -> list[ShardClient]:
-    """All nodes that are up, in the order of their folders, with a client for each."""
+    """All running nodes, in the order of their folders, each with a client."""
     addresses = address_of(replace(settings, cluster_url=url)).seeds
     clients = [stack.enter_context(server_client(settings, url, address)) for address in addresses]
-    # Only a node itself reports which of its slots are moving.
+    # Only a node itself reports which of its slots are migrating.
     return [(next(node for node in nodes_of(client) if "myself" in node.flags), client) for client in clients]
 
 
@@ -86,9 +86,12 @@ def _make_replicas(found: list[ShardClient], shards: int) -> None:
 
 
 def _wait_warm(primaries: list[ShardClient], deadline: float) -> None:
-    """Wait until each shard without slots has functions and a reader, which it gets from the others."""
+    """Wait until each shard without slots has functions and a reader from the other shards."""
     for node, client in primaries:
         while not node.slots and not reader_in_use(client):
             if time.monotonic() > deadline:
-                raise ClusterError(f"the new shard {node.address} did not get functions and reader in time")
+                raise ClusterError(
+                    f"the new shard {node.address} had no functions and reader within start_timeout_ms: repeat the"
+                    " command"
+                )
             time.sleep(POLL_SECONDS)

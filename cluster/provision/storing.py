@@ -1,4 +1,4 @@
-"""Stores documents in the cluster, waits until the shards have indexed them, and removes those gone from a source."""
+"""Stores documents in the cluster, waits until they are indexed, and deletes documents that a source no longer has."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _BATCH = 500
 
 @dataclass
 class Stored:
-    """The ids of stored documents, and how many of them were new, changed or unchanged.
+    """The ids of stored documents, and the numbers of new, changed and unchanged documents.
 
     Attributes:
-        replaced: by id, where the version before came from, for each that replaced a document of another source; empty
-            where that is not known.
-        sources: by id, where those that are still to be stored come from.
+        replaced: for each document that replaced a document of another source, the source of the replaced document;
+            empty if it is unknown.
+        sources: the source of each document that is not stored yet.
     """
 
     ids: list[str] = field(default_factory=list)
@@ -56,14 +56,14 @@ class Stored:
             self.replaced[written.id] = written.source_before
 
     def source_of(self, document: Document) -> str:
-        """The source of a document that is to be stored."""
+        """The source of a document that is not stored yet."""
         return self.sources.get(document.id, "")
 
 
 def check_storable(settings: Settings) -> None:
-    """Raise at once if documents cannot be stored and found: CannotWrite, or ClusterError, names each shard and why.
+    """Raise CannotWrite or ClusterError if documents cannot be stored and indexed. The error names each shard and why.
 
-    A shard that is down but has a replica is no reason: that will soon take over.
+    A shard that is down but has a replica causes no error, because the replica will soon be promoted.
     """
     report = inspect_cluster(settings, settings.cluster_url)
     found = [
@@ -87,14 +87,14 @@ def store(
     wait: bool = True,
     on_refused: OnRefused | None = None,
 ) -> Stored:
-    """Store documents, each given with its source, and, with `wait`, wait until questions find them.
+    """Store documents, each given with its source; with `wait`, wait until they are indexed.
 
-    NotFound if there is no such collection. A document that the cluster refuses is passed to `on_refused`; without
-    that, the first one ends it. The message of a KeyboardInterrupt says how much is stored by then.
+    NotFound if the collection does not exist. A document that the cluster refuses is passed to `on_refused`; without
+    `on_refused`, its error is raised. The message of a KeyboardInterrupt says how many documents are stored.
     """
     stored = Stored()
 
-    def noted() -> Iterator[Document]:
+    def with_noted_sources() -> Iterator[Document]:
         for source, document in documents:
             stored.sources[document.id] = source
             yield document
@@ -103,7 +103,7 @@ def store(
         with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
             client.collection(collection)
             client.put_documents(
-                noted(),
+                with_noted_sources(),
                 collection=collection,
                 on_progress=advance,
                 on_written=stored.add,
@@ -115,30 +115,30 @@ def store(
                 wait_tokenized(settings, settings.cluster_url, stored.ids, advance, collection)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
-            f"{console.counted(len(stored.ids), 'document')} stored; they stay, and the shards index them;"
-            " repeat the command to store the rest, if any"
+            f"{console.counted(len(stored.ids), 'document')} stored, and the shards will index them; repeat the command"
+            " to store the rest, if any"
         ) from interrupt
     return stored
 
 
 def remove_gone(settings: Settings, prefix: str, present: Collection[str], collection: str) -> int:
-    """Remove the documents of a collection whose ids begin with `prefix` and are not in `present`; return how many.
+    """Delete the documents whose ids start with `prefix` and are not in `present`; return their number.
 
-    It lists all documents before it removes any, and does not remove those written since.
+    It lists all documents before it deletes any, and does not delete documents that were written since.
     """
-    removed = 0
+    deleted = 0
     with ClusterClient(settings) as client:
         listed = client.list_documents(prefix=prefix, collection=collection)
-        gone = [entry for entry in listed if entry.id not in present]
-        with console.progress("removing documents", len(gone)) as advance:
-            for number, entry in enumerate(gone, start=1):
+        absent = [entry for entry in listed if entry.id not in present]
+        with console.progress("deleting documents", len(absent)) as advance:
+            for number, entry in enumerate(absent, start=1):
                 try:
                     client.delete_document(entry.id, collection=collection, if_version=entry.version)
-                    removed += 1
+                    deleted += 1
                 except (NotFound, VersionConflict) as error:
-                    console.notice(f"not removed: {error}")
+                    console.notice(f"not deleted: {error}")
                 advance(number)
-    return removed
+    return deleted
 
 
 def wait_tokenized(
@@ -148,9 +148,9 @@ def wait_tokenized(
     on_progress: Callable[[int], None],
     collection: str = DEFAULT_COLLECTION,
 ) -> None:
-    """Wait until answers can come from each document; DeadlineExceeded if there is no progress for a while.
+    """Wait until all documents are indexed; DeadlineExceeded without progress for `start_timeout_ms`.
 
-    A document that is deleted meanwhile counts as done. `on_progress` gets the number that are done.
+    A document that is deleted meanwhile counts as indexed. `on_progress` receives the number of indexed documents.
     """
     ids = list(dict.fromkeys(document_ids))
     patience = settings.start_timeout_ms / 1000
@@ -158,29 +158,30 @@ def wait_tokenized(
         partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
         if not partitions:
             raise ClusterError(f"the cluster is not set up (no key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
-        waiting = {document_id: keys.partition_of(document_id, partitions) for document_id in ids}
-        moved = time.monotonic()
-        while waiting:
-            done = _done(client, dict(list(waiting.items())[:_BATCH]), collection)
-            for document_id in done:
-                del waiting[document_id]
-            on_progress(len(ids) - len(waiting))
-            if done:
-                moved = time.monotonic()
+        pending = {document_id: keys.partition_of(document_id, partitions) for document_id in ids}
+        progressed = time.monotonic()
+        while pending:
+            indexed = _indexed(client, dict(list(pending.items())[:_BATCH]), collection)
+            for document_id in indexed:
+                del pending[document_id]
+            on_progress(len(ids) - len(pending))
+            if indexed:
+                progressed = time.monotonic()
                 continue
-            if time.monotonic() - moved > patience:
+            if time.monotonic() - progressed > patience:
                 raise DeadlineExceeded(
-                    f"{len(waiting)} documents are not indexed and nothing has moved for {patience:g} s, the first is"
-                    f" {next(iter(waiting))!r}: see `qa-cluster status` and the servers' logs"
+                    f"{console.counted(len(pending), 'document')} still pending, without progress for {patience:g} s"
+                    f" (start_timeout_ms); the first is {next(iter(pending))!r}: see `qa-cluster status` and the server"
+                    " logs"
                 )
             time.sleep(HEAVY_POLL_SECONDS)
 
 
-def _done(client: redis.RedisCluster, waiting: dict[str, str], collection: str) -> list[str]:
+def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> list[str]:
     open_pipeline: Callable[[], Any] = client.pipeline
     with open_pipeline() as pipeline:
-        for document_id, tag in waiting.items():
+        for document_id, tag in pending.items():
             pipeline.execute_command(*read_record(keys.DocumentName.of(document_id, collection), tag))
         replies = pipeline.execute()
-    records = zip(waiting, map(parse_record, replies), strict=True)
+    records = zip(pending, map(parse_record, replies), strict=True)
     return [document_id for document_id, record in records if record is None or record.tokenized]

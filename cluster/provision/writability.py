@@ -1,4 +1,4 @@
-"""Finds why a server that answers takes no writes, without writing anything: its disk, its memory, its replicas."""
+"""Finds out why a running server refuses writes, without writing: its disk, its memory or its replicas."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WRITE_REFUSED = "cannot write: "
 
 
 def write_refusal(client: redis.Redis) -> str:
-    """Why a server refuses writes, with what to do about it; empty if it takes them.
+    """Why a server refuses writes, and what to do; empty if it accepts writes.
 
-    A server says by its reply to PING that it cannot write its data set to disk.
+    The reply to PING says whether the server can write its data set to disk.
     """
     try:
         client.ping()
@@ -31,12 +31,12 @@ def write_refusal(client: redis.Redis) -> str:
 
 
 def cannot_write(reason: str) -> str:
-    """The problem in words, from the text of the server's refusal."""
+    """Describe the problem, from the error text of the server."""
     return WRITE_REFUSED + remedy(reason)
 
 
 def _can_evict(client: redis.Redis, policy: str) -> bool:
-    """Whether a write makes the server drop something; with `volatile-..`, as of `qa-cluster up`, only what expires."""
+    """Whether the server can evict a key to make a write possible; with `volatile-..`, only keys with a TTL."""
     if policy.startswith("volatile-"):
         return any(int(database["expires"]) for database in client.info("keyspace").values())
     return policy != "noeviction"
@@ -44,7 +44,7 @@ def _can_evict(client: redis.Redis, policy: str) -> bool:
 
 def _few_replicas(client: redis.Redis) -> str:
     good = client.info("replication").get("min_slaves_good_slaves")
-    if good is None:  # the server is not asked to count them
+    if good is None:  # the setting min-replicas-to-write is unset
         return ""
     try:
         wanted: Any = client.config_get("min-replicas-to-write").get("min-replicas-to-write", 0)
@@ -52,4 +52,4 @@ def _few_replicas(client: redis.Redis) -> str:
         return ""
     if int(good) >= int(wanted):
         return ""
-    return cannot_write(f"NOREPLICAS {good} replicas are in step, min-replicas-to-write is {wanted}")
+    return cannot_write(f"NOREPLICAS {good} replicas are in sync, min-replicas-to-write is {wanted}")

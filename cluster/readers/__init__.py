@@ -1,1 +1,1 @@
-"""This room stores, warms, lists and measures readers on a cluster."""
+"""Stores, warms, lists and measures readers on a cluster."""

@@ -1,4 +1,4 @@
-"""Measures the speed of a reader on the shards, through their workers: runs by shape, and the reading of a question."""
+"""Measures the speed of a reader on the shards: runs by input shape, and reading for a question."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WARM_UP = 3
 
 @dataclass(frozen=True)
 class Timing:
-    """The times of runs of one shape, in milliseconds."""
+    """The times of runs with one input shape, in milliseconds."""
 
     batch: int
     length: int
@@ -43,7 +43,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ShardBench:
-    """One shard's figures; `reading` is for a question and `sentences` stored sentences, None without documents."""
+    """The figures of a shard. `reading` is for a question and `sentences` sentences; None without documents."""
 
     shard: str
     runs: list[Timing]
@@ -67,7 +67,7 @@ def measure(settings: Settings, url: str, name: str, rounds: int, on_step: OnSte
 
 
 def rows(result: ShardBench) -> list[dict[str, object]]:
-    """A row for each batch size, a column for each length; the last row is a question's reading."""
+    """One row for each batch size, with a column for each length; the last row is the reading for a question."""
     found: list[dict[str, object]] = []
     for batch in BATCHES:
         row: dict[str, object] = {"batch": batch, **dict.fromkeys(COLUMNS, "")}
@@ -83,27 +83,27 @@ def _measure(node: Node, client: redis.Redis, name: str, rounds: int) -> ShardBe
     key_name = "" if shard_readers.default_on(node, client) == name else name
     text = client.get(keys.manifest_key(node.tag, key_name))
     if not isinstance(text, bytes):
-        raise ClusterError(f"shard {node.address} has no {name} in keys of its own now")
+        raise ClusterError(f"shard {node.address} does not store {name} under its tag now: repeat the command later")
     manifest = Manifest.from_json(text)
     notes = []
     runs = []
     for batch in BATCHES:
         for length in LENGTHS:
             if length > manifest.max_tokens:
-                notes.append(f"{name} takes {manifest.max_tokens} tokens at most: {length} is left out")
+                notes.append(f"length {length} skipped: {name} reads at most {manifest.max_tokens} tokens")
                 continue
             tensors = _Tensors(node.tag, manifest, batch, length)
             runs.append(_run(client, keys.model_key(node.tag, key_name), tensors, rounds))
     sentences = _some_sentences(client)
     if not sentences:
-        notes.append("the shard holds no documents: a question's reading is left out")
+        notes.append("reading for a question skipped: the shard holds no documents")
     reading = _read(client, name, sentences, rounds) if sentences else None
     return ShardBench(node.address, runs, len(sentences), reading, list(dict.fromkeys(notes)))
 
 
 @dataclass(frozen=True)
 class _Tensors:
-    """The keys of the inputs and outputs of a run, all under the shard's tag."""
+    """The keys of the inputs and outputs of a run, all under the tag of the shard."""
 
     tag: str
     manifest: Manifest
@@ -120,7 +120,7 @@ class _Tensors:
 
 
 def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Timing:
-    """The times of `AI.MODELEXECUTE` on tensors that are already stored."""
+    """The times of `AI.MODELEXECUTE` on stored tensors."""
     batch, length = tensors.batch, tensors.length
     inputs, outputs = tensors.inputs, tensors.outputs
     try:
@@ -138,7 +138,7 @@ def _run(client: redis.Redis, model: str, tensors: _Tensors, rounds: int) -> Tim
 
 
 def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: int) -> Timing:
-    """The times of the trigger `qa.read`, with questions whose answers are not cached."""
+    """The times of the trigger `qa.read`, for questions whose answers are not cached."""
     asked = [f"What is it about, measured {time.time_ns()} {number}?" for number in range(rounds + _WARM_UP)]
     names = [str(sentence) for sentence in sentences]
     before = {sentence: _answers(client, sentence) for sentence in sentences}
@@ -146,18 +146,18 @@ def _read(client: redis.Redis, name: str, sentences: list[SentenceRef], rounds: 
         return _timed(lambda i: command(client, "RG.TRIGGER", READ_TRIGGER, name, asked[i], *names), rounds, 1, 0)
     finally:
         for sentence in sentences:
-            if made := _answers(client, sentence) - before[sentence]:
-                client.unlink(*made)
-                client.srem(keys.answers_key(sentence.document, sentence.tag), *made)
+            if new := _answers(client, sentence) - before[sentence]:
+                client.unlink(*new)
+                client.srem(keys.answers_key(sentence.document, sentence.tag), *new)
 
 
 def _answers(client: redis.Redis, sentence: SentenceRef) -> set[bytes | str]:
-    """The keys of the cached answers of a sentence's document."""
+    """The keys of the cached answers for the document of a sentence."""
     return set(client.smembers(keys.answers_key(sentence.document, sentence.tag)))
 
 
 def _some_sentences(client: redis.Redis) -> list[SentenceRef]:
-    """Some sentences of one partition, because a command with several keys needs them in one slot."""
+    """Some sentences of one partition: all keys of a command must be in one slot."""
     found: list[SentenceRef] = []
     for key in islice(client.scan_iter(match=f"{keys.DOCUMENT_PREFIX}*", count=500), 200):
         parsed = keys.parse_tagged(key.decode(errors="replace"), keys.DOCUMENT_PREFIX)

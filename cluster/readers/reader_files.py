@@ -1,4 +1,4 @@
-"""Reads a reader from three files in a folder, and checks them before anything is sent to a shard."""
+"""Reads the three files of a reader from a folder, and checks them before they are sent to a shard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_ID_BYTES = 400
 
 @dataclass(frozen=True)
 class ReaderFiles:
-    """ONNX file, tokenizer and manifest, checked to belong together."""
+    """The ONNX file, the tokenizer and the manifest of a reader, checked for consistency."""
 
     model: bytes
     tokenizer: bytes
@@ -30,22 +30,22 @@ class ReaderFiles:
 
 
 def budget_of(settings: Settings) -> int | None:
-    """The context budget in the settings; None means the manifest's."""
+    """The context budget in the settings; None means the budget of the manifest."""
     return None if settings.context_tokens < 0 else settings.context_tokens
 
 
 def read_reader(folder: Path, context_tokens: int | None = None, model_id: str | None = None) -> ReaderFiles:
-    """Read the reader in `folder`; ModelError names what is missing, damaged or does not fit together.
+    """Read the reader in `folder`; ModelError says what is missing, damaged or inconsistent.
 
-    `context_tokens` replaces the manifest's budget for a sentence with its neighbours, `model_id` its id.
+    `context_tokens` and `model_id` replace the context budget and the id of the manifest.
     """
     manifest, model, tokenizer = _read(folder)
     _check_onnx(folder / MODEL_FILE, manifest)
     if context_tokens is not None:
         if not 0 <= context_tokens <= manifest.max_tokens:
             raise ConfigError(
-                f"context tokens must be from 0 to {manifest.max_tokens}, what {manifest.name} can read at once,"
-                f" got {context_tokens}"
+                f"context tokens must be from 0 to {manifest.max_tokens}, the limit of {manifest.name}, got"
+                f" {context_tokens}"
             )
         manifest = replace(manifest, context_tokens=context_tokens)
     if model_id is not None:
@@ -53,18 +53,17 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
     name = manifest.model_id
     if not name or not name.isprintable() or "@" in name or len(name.encode()) > MAX_ID_BYTES:
         raise ConfigError(
-            f"a reader's id must have 1 to {MAX_ID_BYTES} bytes, without '@' and control characters, got"
-            f" {ascii(name)[:100]}: give it another one with --name"
+            f"the id of a reader must have 1 to {MAX_ID_BYTES} bytes without '@' and control characters, got"
+            f" {ascii(name)[:100]}: choose another id with --name"
         )
     return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
 
 
 def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
-    """The manifest, ONNX file and tokenizer, checked to belong together."""
-    from qa_cluster.reading.tokenization import ReaderTokenizer  # late: few commands read the files of a reader
+    from qa_cluster.reading.tokenization import ReaderTokenizer  # few commands need this slow import
 
     if not (folder / MANIFEST_FILE).is_file():
-        raise ModelError(f"{str(folder)!r} has no {MANIFEST_FILE}: name a folder that `qa-cluster model export` wrote")
+        raise ModelError(f"{str(folder)!r} has no {MANIFEST_FILE}: name a folder from `qa-cluster model export`")
     try:
         manifest = Manifest.load(folder / MANIFEST_FILE)
         model = (folder / MODEL_FILE).read_bytes()
@@ -79,19 +78,20 @@ def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
 
 
 def _check_onnx(path: Path, manifest: Manifest) -> None:
-    """Raise ModelError unless a runtime can read the file: it may have the manifest's hash and still not be a model."""
+    """Raise ModelError unless a runtime can read the file. The right hash does not prove that it is a model."""
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
-        if list(found) != list(wanted):  # workers use their order
+        if list(found) != list(wanted):  # workers use the order
             raise ModelError(
-                f"{str(path)!r} has the {what}s {', '.join(found)}, its manifest names {', '.join(wanted)}"
+                f"{str(path)!r} has the {what}s {', '.join(found)}, but its manifest names {', '.join(wanted)}: export"
+                " it again"
             )
         for name, shape in found.items():
             if shape != (None, None):
                 found_shape = ", ".join("any" if dim is None else str(dim) for dim in shape)
                 raise ModelError(
-                    f"{str(path)!r} has the {what} {name} of shape [{found_shape}], it must be [any, any]: shards put "
-                    "sentences of any length into batches of any size, export it with free dimensions"
+                    f"{str(path)!r} has the {what} {name} of shape [{found_shape}], but must have [any, any], because"
+                    " shards read batches of any size and length: export it with dynamic dimensions"
                 )
 
 
@@ -99,13 +99,13 @@ _Shapes = dict[str, tuple[int | None, ...]]
 
 
 def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
-    """A model's inputs and outputs by name, with their shapes (None: any), from the runtime that a worker would use."""
+    """The inputs and outputs of a model by name, with their shapes (None: any), from the runtime of a worker."""
     from qa_cluster.reading.lean_openvino import openvino
 
     try:
-        # Other frontends must not try to read it: TensorFlow's accepts text, and prints its complaints.
+        # Prevents the TensorFlow frontend from reading the file: it accepts text and prints errors.
         if not openvino.frontend.FrontEndManager().load_by_framework("onnx").supported(str(path)):
-            raise ModelError("no ONNX file")
+            raise ModelError("not an ONNX file")
         model = openvino.Core().read_model(str(path))
 
         def shapes(ports: Iterable[Any]) -> _Shapes:
@@ -115,12 +115,12 @@ def _ports(path: Path) -> tuple[_Shapes, _Shapes]:
             }
 
         return shapes(model.inputs), shapes(model.outputs)
-    except Exception:  # OpenVINO raises bare RuntimeError; the other runtime may accept the file
+    except Exception:  # OpenVINO raises RuntimeError; ONNX Runtime may accept the file
         import onnxruntime
 
         try:
             session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        except Exception as error:  # ONNX Runtime's errors have no common type of their own
+        except Exception as error:  # the errors of ONNX Runtime have no common base class
             cause = " ".join(str(error).split())[:300]
             raise ModelError(f"{str(path)!r} cannot be read as an ONNX model, export it again: {cause}") from error
 

@@ -1,62 +1,71 @@
-"""Finds which readers are on the shards, and which of them a name means."""
+"""Lists the readers on the shards, and finds a reader by name."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import redis
 
 from qa_cluster.errors import InvalidInput, NotFound
 
-from ..nodes.all_shards import Place, until_all
+from ..nodes.all_shards import ClusterOperation, until_all
 from ..nodes.node import Node
 from . import shard_readers
 from .shard_readers import ShardReader
 
 
-def listing(place: Place) -> dict[str, list[ShardReader]]:
+def listing(operation: ClusterOperation) -> dict[str, list[ShardReader]]:
     """The readers of each shard, by its address; ClusterError if a worker does not answer in time."""
     found: dict[str, list[ShardReader]] = {}
 
-    def look(node: Node, client: redis.Redis) -> str:
+    def read(node: Node, client: redis.Redis) -> str:
         found[node.address] = shard_readers.readers_on(client)
         return ""
 
-    until_all(place, look, "the shards' readers are not known")
+    until_all(operation, read, "the readers of the shards could not be listed")
     return found
 
 
 def find(found: dict[str, list[ShardReader]], model: str) -> str:
-    """The full name of a loaded reader; NotFound names the loaded readers, InvalidInput those that fit."""
+    """The full name of the loaded reader that `model` (id or id@revision) means.
+
+    NotFound names all loaded readers; InvalidInput names the matching revisions if there are several.
+    """
     names = sorted({entry.name for entries in found.values() for entry in entries})
-    fitting = [name for name in names if model in (name, name.rpartition("@")[0])]
-    if model in fitting:
-        return model
-    if not fitting:
-        raise NotFound(f"model {model!r} is not loaded, loaded are: {', '.join(names) or 'none'}")
-    if len(fitting) > 1:
-        raise InvalidInput(f"model {model!r} is loaded in {len(fitting)} revisions, choose one: {', '.join(fitting)}")
-    return fitting[0]
+    matching = _matching(names, model)
+    if not matching:
+        raise NotFound(f"model {model!r} is not loaded; loaded models: {', '.join(names) or 'none'}")
+    if len(matching) > 1:
+        raise InvalidInput(f"model {model!r} is loaded in {len(matching)} revisions, choose one: {', '.join(matching)}")
+    return matching[0]
 
 
-def parts(place: Place, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
-    """Readers that are not in `found` and whose model is on some shards, with the addresses of these shards.
+def _matching(names: Iterable[str], model: str) -> list[str]:
+    """The names that `model` means: only the name itself if it is a full name."""
+    matching = [name for name in names if model in (name, name.rpartition("@")[0])]
+    return [model] if model in matching else matching
 
-    They are being loaded, or a command that was killed left them behind.
+
+def incomplete_readers(operation: ClusterOperation, found: dict[str, list[ShardReader]]) -> dict[str, list[str]]:
+    """Readers whose model is on some shards but which are not in `found`, with the addresses of these shards.
+
+    They are being loaded, or a killed command left them behind.
     """
     known = {address: {entry.name for entry in entries} for address, entries in found.items()}
     holding: dict[str, list[str]] = {}
 
-    def look(node: Node, client: redis.Redis) -> str:
+    def read(node: Node, client: redis.Redis) -> str:
         for name in shard_readers.named_models(client) - known.get(node.address, set()):
             holding.setdefault(name, []).append(node.address)
         return ""
 
-    until_all(place, look, "the shards' models are not known")
+    until_all(operation, read, "the models of the shards could not be listed")
     return {name: sorted(addresses) for name, addresses in sorted(holding.items())}
 
 
-def find_part(left: dict[str, list[str]], model: str) -> str:
-    """The full name of a reader that is partly stored, empty for none; InvalidInput for an id that fits several."""
-    fitting = [name for name in left if model in (name, name.rpartition("@")[0])]
-    if len(fitting) > 1 and model not in fitting:
-        raise InvalidInput(f"{len(fitting)} revisions of model {model!r} are stored, choose one: {', '.join(fitting)}")
-    return model if model in fitting else "".join(fitting)
+def find_incomplete(left: dict[str, list[str]], model: str) -> str:
+    """The full name of an incompletely stored reader, empty without one; InvalidInput if several match."""
+    matching = _matching(left, model)
+    if len(matching) > 1:
+        raise InvalidInput(f"model {model!r} is stored in {len(matching)} revisions, choose one: {', '.join(matching)}")
+    return "".join(matching)

@@ -1,8 +1,9 @@
-"""Loads a reader on all shards, makes one the default, or removes one; failed steps are undone, or can be repeated.
+"""Loads a reader on all shards, makes a reader the default, or removes a reader.
 
-A reader is stored next to those in use, compiled by each shard's worker, and made the default by renaming its keys, in
-one script per shard. Until then nothing changes for users, so a load that fails or is interrupted before is undone. The
-renaming itself cannot be undone on a shard that is not reachable meanwhile: the same command, repeated, continues it.
+Loading stores the reader next to the readers in use, and the worker of each shard compiles it. One script for each
+shard then renames its keys to make it the default. Until then nothing changes for users, so a load that fails or is
+interrupted before is undone. The renaming cannot be undone on a shard that cannot be reached; repeat the command to
+complete it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, Model
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.shard_functions import PIPELINE_TRIGGER
 
-from ..nodes.all_shards import Failure, Place, in_words, on_all, until_all
+from ..nodes.all_shards import ClusterOperation, Failure, in_words, on_all, until_all
 from ..nodes.connect import shards_of
 from ..nodes.node import Node, command
 from ..nodes.polling import HEAVY_POLL_SECONDS
 from . import default_reader, shard_readers
 from .reader_files import ReaderFiles
-from .reader_listing import find, find_part, listing, parts
+from .reader_listing import find, find_incomplete, incomplete_readers, listing
 from .shard_readers import ShardReader
 
-_TAKE_BACK_SECONDS = 20.0
-# A passage of several windows, which a worker reads in one batch.
+_UNDO_SECONDS = 20.0
+# The context has several windows, which a worker reads in one batch.
 _TRIAL = json.dumps(
     {
         "inputs": {"question": "a", "context": "b c d e f g h i j k l m n o p q r s t u v w x y z"},
@@ -37,76 +38,79 @@ _TRIAL = json.dumps(
 )
 
 
-def load(place: Place, reader: ReaderFiles, *, beside: bool = False, keep_old: bool = False) -> list[str]:
-    """Load a reader on every shard and, unless `beside`, make it the default and remove the former one.
+def load(
+    operation: ClusterOperation, reader: ReaderFiles, *, make_default: bool = True, keep_old: bool = False
+) -> list[str]:
+    """Load a reader on every shard. By default, also make it the default and remove the previous default.
 
-    It returns the names of the readers that were removed.
+    Returns:
+        The names of the removed readers.
     """
     name = reader.tag
-    before = listing(place)
+    before = listing(operation)
     former = {entry.name for entries in before.values() for entry in entries if entry.default} - {name}
     new = not any(entry.name == name for entries in before.values() for entry in entries)
     try:
-        _store(place, reader)
-        until_all(place, lambda node, client: _is_warm(client, reader), f"{name} did not get ready on every shard")
-        until_all(place, lambda node, client: _reads(node, client, name), f"{name} was not tried on every shard")
+        _store(operation, reader)
+        until_all(operation, lambda node, client: _is_warm(client, reader), f"{name} is not ready on every shard")
+        until_all(operation, lambda node, client: _reads(node, client, name), f"{name} was not tried on every shard")
     except BaseException:
         if new:
-            _take_back(place, name)
+            _undo(operation, name)
         raise
-    if beside:
+    if not make_default:
         return []
-    default_reader.change(place, name)
+    default_reader.change(operation, name)
     removed = [] if keep_old else sorted(former)
     for old in removed:
-        place.on_step(f"removing {old}")
-        _remove(place, old, default=False)
+        operation.on_step(f"removing {old}")
+        _remove(operation, old, default=False)
     return removed
 
 
-def use(place: Place, model: str) -> str:
-    """Make a loaded reader the default one on every shard; return its name. The former one stays loaded."""
-    name = find(listing(place), model)
-    until_all(place, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
-    default_reader.change(place, name)
+def use(operation: ClusterOperation, model: str) -> str:
+    """Make a loaded reader the default on every shard; return its name. The previous default stays loaded."""
+    name = find(listing(operation), model)
+    until_all(operation, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
+    default_reader.change(operation, name)
     return name
 
 
-def unload(place: Place, model: str, *, force: bool = False) -> str:
+def unload(operation: ClusterOperation, model: str, *, force: bool = False) -> str:
     """Remove a reader from every shard; return its name."""
-    found = listing(place)
+    found = listing(operation)
     try:
         name = find(found, model)
     except NotFound:
-        name = find_part(parts(place, found), model)
+        name = find_incomplete(incomplete_readers(operation, found), model)
         if not name:
             raise
     answering = [address for address, entries in found.items() for e in entries if e.name == name and e.default]
     if answering and not force:
         raise InvalidInput(
-            f"{name} is the default reader of {', '.join(answering)}: make another one the default first"
-            " (`qa-cluster model use NAME`), or remove it anyway with --force; then no question is answered"
+            f"{name} is the default reader of {', '.join(answering)}: first make another reader the default"
+            " (`qa-cluster model use NAME`), or remove it with --force; no question can then be answered"
         )
-    _remove(place, name, default=force)
+    _remove(operation, name, default=force)
     return name
 
 
-def spread(place: Place) -> None:
-    """Store every reader that is on some shard, except the default one, on the shards that lack it."""
-    found = listing(place)
+def spread(operation: ClusterOperation) -> None:
+    """Store every reader, except the default reader, on the shards that lack it."""
+    found = listing(operation)
     names = {entry.name for entries in found.values() for entry in entries if not entry.default}
     for name in sorted(names):
         lacking = [address for address, entries in found.items() if all(entry.name != name for entry in entries)]
-        reader = read_loaded(place, name) if lacking else None
-        if reader is not None:  # otherwise it is only in a worker's memory, and that shard will store it soon
-            place.on_step(f"storing {name} on {', '.join(lacking)}")
-            _store(place, reader)
+        reader = read_loaded(operation, name) if lacking else None
+        if reader is not None:  # otherwise only a worker's memory has it, and its shard stores it soon
+            operation.on_step(f"storing {name} on {', '.join(lacking)}")
+            _store(operation, reader)
 
 
-def read_loaded(place: Place, name: str) -> ReaderFiles | None:
-    """The files of a reader from the first shard that stores it; None if only workers' memories have it now."""
+def read_loaded(operation: ClusterOperation, name: str) -> ReaderFiles | None:
+    """The files of a reader from the first shard that stores it; None if only workers have it in memory now."""
     with ExitStack() as stack:
-        for node, client in shards_of(place.settings, place.url):
+        for node, client in shards_of(operation.settings, operation.url):
             stack.enter_context(client)
             key_name = _key_name(node, client, name)
             if not key_name or shard_readers.manifest_name(client, node.tag, name) == name:
@@ -115,20 +119,20 @@ def read_loaded(place: Place, name: str) -> ReaderFiles | None:
 
 
 def _key_name(node: Node, client: redis.Redis, name: str) -> str:
-    """The name in the keys of a reader on a shard: empty if it is the default one there."""
+    """The name in the keys of a reader on a shard: empty for the default reader."""
     return "" if shard_readers.default_on(node, client) == name else name
 
 
-def _store(place: Place, reader: ReaderFiles) -> None:
-    """Store tokenizer and ONNX file on all shards; then, on all of them, the manifest, which makes the reader whole."""
+def _store(operation: ClusterOperation, reader: ReaderFiles) -> None:
+    """Store the tokenizer and the ONNX file on all shards, then the manifest, which completes the reader."""
     name = reader.tag
     size = f"{len(reader.model) / 1e6:.1f} MB"
 
     def store(node: Node, client: redis.Redis) -> str:
         key_name = _key_name(node, client, name)
-        if shard_readers.model_mark(client, node.tag, key_name) != name:
+        if shard_readers.model_tag(client, node.tag, key_name) != name:
             shard_readers.store_model(node, client, reader, key_name, time.monotonic())
-            place.on_step(f"{name} ({size}) is compiled and stored on {node.address}")
+            operation.on_step(f"compiled and stored {name} ({size}) on {node.address}")
         return ""
 
     def complete(node: Node, client: redis.Redis) -> str:
@@ -136,11 +140,11 @@ def _store(place: Place, reader: ReaderFiles) -> None:
         return ""
 
     for work in (store, complete):
-        until_all(place, work, f"{name} could not be stored on every shard")
+        until_all(operation, work, f"{name} could not be stored on every shard")
 
 
-def _remove(place: Place, name: str, *, default: bool) -> None:
-    """Remove a reader from all shards; ClusterError if it is the default on one of them, unless `default` allows it."""
+def _remove(operation: ClusterOperation, name: str, *, default: bool) -> None:
+    """Remove a reader from all shards; ClusterError if it is a default reader, unless `default` allows this."""
 
     def check(node: Node, client: redis.Redis) -> str:
         return "" if default else _refuse_default(node, client, name)
@@ -153,56 +157,58 @@ def _remove(place: Place, name: str, *, default: bool) -> None:
         if all(entry.name != name for entry in shard_readers.readers_on(client)):
             return ""
         check(node, client)
-        remove(node, client)  # the shard may have copied it from one that still had it
+        remove(node, client)  # the shard may have copied it from another shard
         return "its worker still has it"
 
     for work in (check, remove, is_gone):
-        until_all(place, work, f"{name} could not be removed from every shard")
+        until_all(operation, work, f"{name} could not be removed from every shard")
 
 
 def _refuse_default(node: Node, client: redis.Redis, name: str) -> str:
     if shard_readers.default_on(node, client) == name:
-        raise ClusterError(f"{name} is the default reader of {node.address} now, by another command: it stays")
+        raise ClusterError(
+            f"{name} was not removed: another command has made it the default reader of {node.address} meanwhile"
+        )
     return ""
 
 
-def _take_back(place: Place, name: str) -> None:
-    """Remove a reader whose loading failed from the shards that can be reached, and report what is left.
+def _undo(operation: ClusterOperation, name: str) -> None:
+    """Remove a reader after a failed load from the shards that can be reached, and report the other shards.
 
-    It raises ClusterError if another command has made it the default meanwhile.
+    ClusterError if another command has made it the default meanwhile.
     """
-    place.on_step(f"removing {name} again: the previous readers go on answering")
-    limit = time.monotonic() + _TAKE_BACK_SECONDS
+    operation.on_step(f"removing {name} again; the other readers are unchanged")
+    limit = time.monotonic() + _UNDO_SECONDS
 
     def remove(node: Node, client: redis.Redis) -> str:
         shard_readers.remove(client, node, name, default=False)
-        there = any(entry.name == name for entry in shard_readers.readers_on(client))
-        return "its worker still has it" if there else ""
+        remains = any(entry.name == name for entry in shard_readers.readers_on(client))
+        return "its worker still has it" if remains else ""
 
-    left = f"`qa-cluster model unload {name}` removes the rest"
+    left = f"run `qa-cluster model unload {name}` to remove the rest"
     try:
-        on_all(place, lambda node, client: _refuse_default(node, client, name))
-        while problems := on_all(place, remove):
+        on_all(operation, lambda node, client: _refuse_default(node, client, name))
+        while problems := on_all(operation, remove):
             if time.monotonic() > limit:
-                place.on_step(f"{name} is not gone from every shard, {left}: {in_words(problems)}")
+                operation.on_step(f"{name} was not removed from every shard, {left}: {in_words(problems)}")
                 return
             time.sleep(HEAVY_POLL_SECONDS)
     except KeyboardInterrupt:
-        place.on_step(f"interrupted, {left}")
+        operation.on_step(f"interrupted, {left}")
         raise
 
 
 def _reads(node: Node, client: redis.Redis, name: str) -> str:
-    """Try a reading, which shows faults that warming does not: wrong output shapes, logits that are not numbers."""
+    """Read a passage for a trial. This finds faults that warming does not: wrong output shapes, and NaN logits."""
     try:
         command(client, "RG.TRIGGER", PIPELINE_TRIGGER, name, _TRIAL)
     except redis.exceptions.ResponseError as error:
         found = from_reply(str(error))
-        if isinstance(found, NotFound):  # the worker has been replaced meanwhile
+        if isinstance(found, NotFound):  # the worker was replaced meanwhile
             return str(found)
         if isinstance(found, ModelError | InferenceFailed):
             raise ModelError(
-                f"{name} cannot read, export it again or in another precision: shard {node.address}: {found}"
+                f"{name} cannot read; export it again, or in another precision: shard {node.address}: {found}"
             ) from error
         raise
     return ""
@@ -212,7 +218,7 @@ def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
     entry = _entry(shard_readers.readers_on(client, manifests=True), reader.tag)
     problem = _unready(entry)
     if not problem and entry is not None and Manifest.from_json(entry.manifest) != reader.manifest:
-        problem = "its worker has not taken up the new manifest yet"
+        problem = "its worker has not loaded the new manifest yet"
     return problem
 
 
@@ -228,5 +234,5 @@ def _unready(entry: ShardReader | None) -> str:
     if entry is None:
         return "its worker has not loaded it yet"
     if not entry.stored:
-        return "so far, only its worker's memory has it"
+        return "only its worker's memory has it so far"
     return "" if entry.warm else Failure(entry.problem) or "its worker is still compiling it"

@@ -1,4 +1,4 @@
-"""Reads the readers of one shard, from its worker and from its keys; stores and removes one."""
+"""Lists the readers of one shard, from its worker and from its keys; stores and removes a reader."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from qa_cluster.reading.manifest import Manifest
 from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS, missing_functions
 
-from ..nodes.node import Node, command
+from ..nodes.node import Node, command, text_of
 from ..nodes.polling import POLL_SECONDS
 from .reader_files import ReaderFiles
 
-# Models are sent in parts: a server closes the connection at an argument over 512 MB (proto-max-bulk-len).
+# Models are sent in parts: a server closes the connection if an argument exceeds 512 MB (proto-max-bulk-len).
 _PART_BYTES = 64 << 20
-# Errors of commands while the shard's worker is still starting, or being replaced.
+# Errors while the worker of the shard is starting or being replaced.
 _NO_WORKER = ("NOWORKER", "WORKERLOST")
 # The error of a registration that the worker of another shard does not acknowledge in time.
 _OTHER_WORKER = "did not answer within"
@@ -30,7 +30,7 @@ _OTHER_WORKER = "did not answer within"
 
 @dataclass(frozen=True)
 class ShardReader:
-    """A reader as a shard's worker reports it; the trigger `qa.models` documents the fields."""
+    """A reader as the worker of a shard reports it. The trigger `qa.models` documents the fields."""
 
     name: str
     id: str
@@ -48,18 +48,18 @@ class ShardReader:
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
-    """The readers of a shard's worker, the default one first; redis' ResponseError if it does not answer."""
+    """The readers of a shard's worker, the default reader first; redis' ResponseError if the worker does not answer."""
     (text,) = command(client, "RG.TRIGGER", MODELS_TRIGGER, *([WITH_MANIFESTS] if manifests else []))
     return [ShardReader(**entry) for entry in json.loads(text)]
 
 
 def default_on(node: Node, client: redis.Redis) -> str:
-    """The name of the reader in the shard's default keys; empty if there is none."""
+    """The name of the default reader in the keys of the shard; empty without one."""
     return manifest_name(client, node.tag)
 
 
 def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """The name in the stored manifest of a reader, without `name` of the default one; empty if there is none."""
+    """The name in a stored manifest: of the reader `name`, or of the default reader; empty without a manifest."""
     return _name_of(client.get(keys.manifest_key(shard_tag, name)))
 
 
@@ -71,19 +71,22 @@ def _name_of(manifest: Any) -> str:
 
 
 def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
-    """The files of a reader on a shard; without a name, of the default one."""
+    """The files of a reader on a shard; without a name, of the default reader."""
     reply = command(client, "AI.MODELGET", keys.model_key(node.tag, name), "BLOB")
     model = b"".join(reply) if isinstance(reply, list) else reply
     manifest_text, tokenizer = client.mget(keys.manifest_key(node.tag, name), keys.tokenizer_key(node.tag, name))
     if not isinstance(manifest_text, bytes) or not isinstance(tokenizer, bytes):
-        raise ModelError(f"{node.address} holds a model without manifest or tokenizer: load it again")
+        raise ModelError(
+            f"shard {node.address} has the model {name or 'of the default reader'} without manifest or tokenizer: load"
+            " the reader again"
+        )
     manifest = Manifest.from_json(manifest_text)
     manifest.verify(model, tokenizer)
     return ReaderFiles(model, tokenizer, manifest_text.decode(), manifest)
 
 
 def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str, deadline: float) -> None:
-    """Store tokenizer and ONNX file under a name (empty: as the default); the worker first compiles the file."""
+    """Store tokenizer and ONNX file under a name (empty: the default). The worker first compiles the file."""
     client.set(keys.tokenizer_key(node.tag, name), reader.tokenizer)
     model = memoryview(reader.model)
     parts = [model[at : at + _PART_BYTES] for at in range(0, len(model), _PART_BYTES)]
@@ -93,7 +96,7 @@ def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str,
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
-    """Store tokenizer and manifest atomically, each only if it differs: every write makes the shard read them again."""
+    """Store tokenizer and manifest atomically, each only if it differs, because a write makes the shard reload it."""
     texts = {
         keys.tokenizer_key(node.tag, name): reader.tokenizer,
         keys.manifest_key(node.tag, name): reader.manifest_text.encode(),
@@ -105,19 +108,18 @@ def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str)
         pipeline.execute()
 
 
-def model_mark(client: redis.Redis, shard_tag: str, name: str = "") -> str:
-    """The TAG of a reader's model on a shard, ``<id>@<revision>``; empty if there is none."""
+def model_tag(client: redis.Redis, shard_tag: str, name: str = "") -> str:
+    """The TAG of a model on a shard, ``<id>@<revision>``; empty without a model."""
     try:
         reply = command(client, "AI.MODELGET", keys.model_key(shard_tag, name), "META")
     except redis.exceptions.ResponseError:
         return ""
     found = dict(zip(reply[::2], reply[1::2], strict=True)) if isinstance(reply, list) else reply
-    mark = found.get(b"tag", b"")
-    return mark.decode() if isinstance(mark, bytes) else str(mark)
+    return text_of(found.get(b"tag", b""))
 
 
 def make_default(node: Node, client: redis.Redis, name: str) -> str:
-    """Make a stored reader the shard's default, atomically; return the problem that prevents it, empty when done."""
+    """Make a stored reader the shard's default, atomically; return the problem that prevents it, if any."""
     problem = _rename(node, client, name)
     if not problem:
         _remove_strays(node, client, name)
@@ -137,24 +139,24 @@ def _rename(node: Node, client: redis.Redis, name: str) -> str:
     return {
         b"done": "",
         b"changed": "another client has just changed its default reader",
-        b"missing": f"it does not hold {name} under its tag {node.tag!r} yet",
+        b"missing": f"it does not have {name} under its tag {node.tag!r} yet",
     }[status]
 
 
 def _remove_strays(node: Node, client: redis.Redis, name: str) -> None:
-    """Remove other default readers that came with slots, under other tags: they could become the default again."""
+    """Remove other default readers, which came with slots under other tags: they could become the default again."""
     for tag, key_name in _stored(client):
         if tag != node.tag and not key_name and manifest_name(client, tag) != name:
             client.unlink(*(key(tag) for key in (keys.manifest_key, keys.model_key, keys.tokenizer_key)))
 
 
 def _stored(client: redis.Redis) -> list[tuple[str, str]]:
-    """The tag and name of every reader whose model is on this server; a default one has an empty name."""
+    """The tag and name of every reader whose model is on this server; a default reader has an empty name."""
     found = []
     for key, _ in command(client, "AI._MODELSCAN"):
         try:
             parsed = keys.parse_model_key(key.decode(errors="replace"))
-        except InvalidInput:  # a user's own model whose name only begins like ours
+        except InvalidInput:  # a user's model whose key only starts like a reader's
             continue
         if parsed is not None:
             found.append(parsed)
@@ -162,17 +164,18 @@ def _stored(client: redis.Redis) -> list[tuple[str, str]]:
 
 
 def named_models(client: redis.Redis) -> set[str]:
-    """The names of the readers, other than default ones, whose model is on this server."""
+    """The names of the readers, except default readers, whose model is on this server."""
     return {name for _, name in _stored(client) if name}
 
 
 def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
-    """Remove a reader from a shard, under all tags; the shard's default one only if `default` allows it.
+    """Remove a reader from a shard, under all tags; the default reader only if `default` allows it.
 
-    It returns how many keys it has removed.
+    Returns:
+        The number of removed keys.
     """
     named = [(tag, key_name) for tag, key_name in _stored(client) if (key_name or manifest_name(client, tag)) == name]
-    if not default:  # only keys with its name: if a command makes it the default meanwhile, it renames them
+    if not default:  # only keys with its name: another command that makes it the default renames these keys
         named = [(tag, key_name) for tag, key_name in named if key_name or tag != node.tag]
     removed = 0
     for tag, key_name in dict.fromkeys([(node.tag, name), *named]):
@@ -182,9 +185,9 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
 
 
 def patiently(attempt: Callable[[], object], deadline: float) -> object:
-    """Repeat a command while its shard, its shard's worker or the worker of a shard that it needs is still starting.
+    """Repeat a command while its shard, the worker of its shard, or a worker of another shard is starting.
 
-    The servers of a new cluster that a busy machine runs may find each other missing again, for a moment.
+    On a busy machine, the servers of a new cluster may lose contact for a moment.
     """
     while True:
         try:
@@ -202,5 +205,5 @@ def _is_starting(error: redis.exceptions.ResponseError) -> bool:
 
 
 def has_functions(client: redis.Redis) -> bool:
-    """Whether the shard's functions of this version are registered, that is whether it can report its readers."""
+    """Whether the functions of this version are registered on the shard, so that it can list its readers."""
     return not missing_functions(command(client, "RG.DUMPREGISTRATIONS"), [MODELS_TRIGGER])

@@ -1,1 +1,1 @@
-"""This room runs servers on this machine: processes, ports and the state of a local cluster."""
+"""Runs servers on this machine: processes, ports and the state of a local cluster."""

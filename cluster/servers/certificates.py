@@ -1,7 +1,7 @@
-"""Makes the small authority and the certificates of a local cluster with TLS, by the program `openssl`.
+"""Creates a certificate authority and the certificates of a local cluster with TLS, with the program `openssl`.
 
-All lie in one folder that only this user can enter, which appears as a whole or not at all. The servers share one
-certificate, which they also show to each other; clients have another one.
+All files are in one folder that only this user can enter; it appears only when it is complete. All servers use the same
+certificate, for clients and for each other. All clients use another one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .server_process import ServerTls
 DAYS = 3650
 _SECONDS = 60
 _KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-# Sections of a configuration for `openssl`: that of the system is not read.
+# The configuration for `openssl`, which then does not read the configuration of the system.
 _CONFIGURATION = f"""
 [req]
 distinguished_name = name
@@ -44,12 +44,12 @@ extendedKeyUsage = clientAuth
 
 
 def tls_folder(data_dir: Path) -> Path:
-    """Where the certificates of the local cluster are, if it has TLS."""
+    """The folder for the certificates of the local cluster; it exists only with TLS."""
     return data_dir / TLS_FOLDER
 
 
 def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
-    """The files of the local cluster's servers, whether they are there or not; None if it has no TLS."""
+    """The TLS files of the servers of the local cluster, existing or missing; None without TLS."""
     folder = tls_folder(data_dir)
     if not folder.is_dir():
         return None
@@ -62,7 +62,7 @@ def server_tls(data_dir: Path, settings: Settings) -> ServerTls | None:
 
 
 def need_files(data_dir: Path, settings: Settings) -> None:
-    """Raise ConfigError if files of the local cluster's TLS are gone: it must not go on without TLS."""
+    """Raise ConfigError if TLS files of the local cluster are missing: it must not continue without TLS."""
     tls = server_tls(data_dir, settings)
     if tls is None:
         return
@@ -71,16 +71,16 @@ def need_files(data_dir: Path, settings: Settings) -> None:
     ours = [file for file in own if str(file) in (settings.cluster_tls_cert, settings.cluster_tls_key)]
     if missing := [file.name for file in (tls.ca, tls.cert, tls.key, *ours) if not file.is_file()]:
         raise ConfigError(
-            f"the folder {str(folder)!r} lacks {', '.join(missing)}, without which the local cluster cannot speak TLS:"
-            " put it back, or stop the cluster with `qa-cluster down`, remove the folder, and let `qa-cluster up --tls`"
-            " make new certificates"
+            f"the folder {str(folder)!r} lacks {', '.join(missing)}, which the local cluster needs for TLS: restore the"
+            " files, or run `qa-cluster down`, remove the folder, and create new certificates with `qa-cluster up"
+            " --tls`"
         )
 
 
 def make_certificates(data_dir: Path) -> None:
-    """Make the authority and the certificates of servers and clients, unless they are there.
+    """Create the authority and the certificates of servers and clients, unless the folder exists.
 
-    ConfigError if there is no program `openssl`, or if it fails; then there is no folder.
+    ConfigError if the program `openssl` is missing or fails; then no folder is created.
     """
     folder = tls_folder(data_dir)
     if folder.exists():
@@ -88,8 +88,8 @@ def make_certificates(data_dir: Path) -> None:
     program = shutil.which("openssl")
     if program is None:
         raise ConfigError(
-            "certificates are made by the program openssl, which is not installed: install it, or run servers with"
-            " certificates of your own (`qa-cluster node`, settings 'server_tls_cert' and 'server_tls_key')"
+            "the program openssl, which creates the certificates, is not installed: install it, or run servers with"
+            " your own certificates (`qa-cluster node`, settings 'server_tls_cert' and 'server_tls_key')"
         )
     fresh = folder.with_name(f"{TLS_FOLDER}.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -99,8 +99,8 @@ def make_certificates(data_dir: Path) -> None:
         _make_authority(program, fresh)
         for name in ("server", "client"):
             _make_signed(program, fresh, name)
-        for made in fresh.iterdir():
-            made.chmod(0o600)
+        for file in fresh.iterdir():
+            file.chmod(0o600)
         (fresh / "openssl.cnf").unlink()
         fresh.rename(folder)
     finally:
@@ -116,7 +116,7 @@ def _make_authority(program: str, folder: Path) -> None:
 
 
 def _make_signed(program: str, folder: Path, name: str) -> None:
-    """A key and a certificate by the authority; `name` is also the section with its extensions."""
+    """Create a key and a certificate signed by the authority; `name` is also the section with its extensions."""
     request = f"{name}.csr"
     _run(
         folder,
@@ -138,6 +138,8 @@ def _run(folder: Path, *command: str) -> None:
             command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"the certificates could not be made: {error}") from error
+        raise ConfigError(f"the certificates could not be created: {error}") from error
     if done.returncode:
-        raise ConfigError(f"the certificates could not be made: `openssl {command[1]}`: {done.stderr.strip()[-500:]}")
+        raise ConfigError(
+            f"the certificates could not be created: `openssl {command[1]}`: {done.stderr.strip()[-500:]}"
+        )

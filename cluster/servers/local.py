@@ -1,8 +1,8 @@
-"""Starts and stops the local cluster of a data folder, and finds which of its servers run.
+"""Starts and stops the local cluster of a data folder, and finds its running servers.
 
-Each node has a folder ``node-<n>``. ``cluster.json`` records what was created; the servers that run are found from
-their pid files every time, so the next command sees everything that a killed one has left. Node folders are only
-removed if the creation of their cluster did not finish.
+Each node has a folder ``node-<n>``. ``cluster.json`` records the nodes. Every command finds the running servers by
+their pid files, so it also sees the servers that a killed command has started. Node folders are removed only if the
+creation of their cluster was not completed.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, need_tls, running, wait_ready
 from .state import ClusterState, bus_key_file, data_folder, locked, make_password, read_state, write_state
 
-_OTHER_PORTS = 3  # how often `up` tries others in place of ports that were taken while servers started
+_PORT_RETRIES = 3  # how often `up` chooses other ports after another program has taken the chosen ones
 
 
 @dataclass(frozen=True)
 class UpReport:
-    """What `up` did: whether the cluster is new, how many servers were started, and notices for the user."""
+    """The result of `up`: whether the cluster is new, how many servers were started, and notes for the user."""
 
     url: str
     created: bool
@@ -46,8 +46,8 @@ class UpReport:
 class LocalCluster:
     """The cluster in ``settings.data_dir``. `options` are further configuration lines, which load the module.
 
-    A tethered cluster ends with this process, even if the process is killed. ConfigError if the folder is another
-    user's (`data_folder`).
+    A tethered cluster ends with this process, even if the process is killed. ConfigError if the folder belongs to
+    another user (`data_folder`).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class LocalCluster:
         self._step = on_step
 
     def up(self) -> UpReport:
-        """Create the cluster, or start those of its servers that do not run, and wait until it is whole."""
+        """Create the cluster, or start its missing servers, and wait until the cluster is complete."""
         deadline = time.monotonic() + self.settings.start_timeout_ms / 1000
         need_files(self.data_dir, self.settings)
         with locked(self.data_dir):
@@ -80,13 +80,13 @@ class LocalCluster:
                 need_tls(state.program)
             launched: list[ProcessRef] = []
             try:
-                some = f"starting {len(missing)} of {len(state.ports)} servers"
-                self._step(some if missing else f"servers that run already: {len(state.ports)}")
+                starting = f"starting {len(missing)} of {len(state.ports)} servers"
+                self._step(starting if missing else f"all {len(state.ports)} servers are already running")
                 failure = self._start(missing, launched, deadline)
-                for _ in range(_OTHER_PORTS):
+                for _ in range(_PORT_RETRIES):
                     if failure is None or all(ports.is_free_for_node(spec.port) for spec in self._missing(state)):
                         break
-                    # another program was faster at a port than the server that was to have it
+                    # another program took a port before the server could bind it
                     state, moved = self._with_free_ports(state)
                     notices += moved
                     failure = self._start(self._missing(state), launched, deadline)
@@ -101,7 +101,7 @@ class LocalCluster:
             return UpReport(self._url(state.ports), created, len(missing), tuple(notices))
 
     def down(self) -> list[str]:
-        """Stop every server of the cluster; return the names of those that ran."""
+        """Stop every server of the cluster; return the names of the servers that were running."""
         if not self.data_dir.is_dir():
             return []
         with locked(self.data_dir):
@@ -111,22 +111,22 @@ class LocalCluster:
             return [process.name for process in processes]
 
     def processes(self, state: ClusterState) -> list[ProcessRef]:
-        """The server processes that run."""
+        """The running server processes."""
         return [process for spec in self.specs(state) if (process := running(spec))]
 
     def is_running(self) -> bool:
-        """Whether any of its servers runs."""
+        """Whether any server of the cluster is running."""
         state = read_state(self.data_dir)
         return state is not None and bool(self.processes(state))
 
     def url(self) -> str:
-        """The addresses of the servers that run; NotRunning if none does."""
+        """The addresses of the running servers; NotRunning without a running server."""
         state = read_state(self.data_dir)
         if state is None or not state.created:
-            raise NotRunning(f"there is no cluster in {str(self.data_dir)!r}: run `qa-cluster up`")
+            raise NotRunning(f"no cluster in {str(self.data_dir)!r}: create it with `qa-cluster up`")
         found = [spec.port for spec in self.specs(state) if running(spec)]
         if not found:
-            raise NotRunning(f"the cluster in {str(self.data_dir)!r} is not running: run `qa-cluster up`")
+            raise NotRunning(f"the cluster in {str(self.data_dir)!r} is not running: start it with `qa-cluster up`")
         return self._url(found)
 
     def _url(self, node_ports: Sequence[int]) -> str:
@@ -134,7 +134,7 @@ class LocalCluster:
         return f"{scheme}://" + ",".join(f"{ports.HOST}:{port}" for port in node_ports)
 
     def specs(self, state: ClusterState) -> list[ServerSpec]:
-        """The servers of the cluster, primaries of the first creation first."""
+        """The servers of the cluster; the first ones were created as primaries."""
         settings = self.settings
         options = [*server_options(settings), *self._options]
         names = {name for name, _ in self._options}
@@ -160,7 +160,7 @@ class LocalCluster:
         return [spec for spec in self.specs(state) if running(spec) is None]
 
     def _start(self, missing: Sequence[ServerSpec], launched: list[ProcessRef], deadline: float) -> ClusterError | None:
-        """Start servers and wait until each is ready or has failed; return the first failure. `launched` gets all."""
+        """Start servers, add them to `launched`, wait until each is ready or failed; return the first failure."""
         before = len(launched)
         for spec in missing:
             launched.append(launch(spec))
@@ -173,7 +173,7 @@ class LocalCluster:
         return failure
 
     def _prepare_new(self, unfinished: ClusterState | None) -> ClusterState:
-        """The state of a new cluster; the servers and folders of an unfinished creation are stopped and removed."""
+        """The state of a new cluster, after the servers and folders of an unfinished creation were removed."""
         if unfinished is not None:
             specs = self.specs(unfinished)
             stop_all([process for spec in specs if (process := running(spec))], 5.0, insist=True)
@@ -204,17 +204,17 @@ class LocalCluster:
                 )
                 raise ConfigError(
                     f"setting {name!r} is {wanted}, but the cluster in {str(self.data_dir)!r} has {found}:"
-                    f" choose another data_dir{grow}"
+                    f" unset it, choose another 'data_dir'{grow}"
                 )
         first = self.settings.first_port
         if first and list(state.ports) != list(range(first, first + len(state.ports))):
             raise ConfigError(
                 f"setting 'first_port' is {first}, but the cluster in {str(self.data_dir)!r} was created with the ports"
-                f" {', '.join(map(str, state.ports))}: leave it out, or choose another data_dir"
+                f" {', '.join(map(str, state.ports))}: unset it, or choose another 'data_dir'"
             )
 
     def _with_free_ports(self, state: ClusterState) -> tuple[ClusterState, list[str]]:
-        """The state, with a new port for each node that does not run and whose port is in use, and notices about it."""
+        """The state with a new port for each stopped node whose port is in use, and notes about the new ports."""
         if self.settings.server:
             state = replace(state, program=find_program(self.settings.server))
         elif not Path(state.program).is_file():
@@ -227,8 +227,8 @@ class LocalCluster:
                     ports.need_for_node(spec.port, self.settings.first_port)
                 chosen[index] = ports.free_node_ports(1, avoid=chosen)[0]
                 notices.append(
-                    f"port {spec.port} (or its bus port {spec.port + ports.BUS_OFFSET}) is taken by another program:"
-                    f" {spec.directory.name} listens on {chosen[index]} from now on"
+                    f"another program uses port {spec.port} or its bus port {spec.port + ports.BUS_OFFSET}:"
+                    f" {spec.directory.name} now listens on port {chosen[index]}"
                 )
         state = replace(state, ports=tuple(chosen))
         write_state(self.data_dir, state)
@@ -242,15 +242,15 @@ class LocalCluster:
                     self._step("creating the cluster")
                     formation.create(clients, state.ports, state.shards, ports.HOST, deadline)
                 else:
-                    self._step("waiting for the servers to find each other")
+                    self._step("waiting until the servers have found each other")
                     formation.introduce(clients, state.ports, ports.HOST, deadline)
                     formation.wait_whole(clients, len(clients), deadline)
             except redis.exceptions.RedisError as error:
-                raise ClusterError(f"a server failed while the cluster was put together: {error}") from error
+                raise ClusterError(f"a server failed while the cluster was formed: {error}") from error
 
 
 def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tethered: bool = False) -> str:
-    """Start the local cluster, with the module, and return its address. `on_notice` gets notices for the user."""
+    """Start the local cluster with the module, and return its address. `on_notice` receives notes for the user."""
     cluster = LocalCluster(settings, options=module_options(settings), tethered=tethered, on_step=on_step)
     report = cluster.up()
     for text in report.notices:
@@ -259,15 +259,15 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
 
 
 def with_usual_password(settings: Settings) -> Settings:
-    """The settings with a password for the local cluster: made if that is yet to be created and nobody has given one.
+    """The settings with the password of the local cluster. A new cluster gets a generated one, if none is given.
 
-    A cluster that was created without one stays so.
+    A cluster that was created without a password stays without one.
     """
     if settings.cluster_url or settings.cluster_password:
         return settings
     folder = data_folder(settings)
     with locked(folder):
-        # another command may have made it since the settings were read
+        # another command may have generated it since the settings were read
         password = stored_password(folder / PASSWORD_FILE)
         if not password and not _is_created(folder):
             password = make_password(folder)
@@ -275,24 +275,24 @@ def with_usual_password(settings: Settings) -> Settings:
 
 
 def without_password(settings: Settings) -> Settings:
-    """The settings without a password for the local cluster, which stays, or will be created, without one.
+    """The settings without a password, for a local cluster that has none or is yet to be created.
 
-    ConfigError if the cluster is elsewhere, if a password is given, and if the cluster has one.
+    ConfigError if the cluster is not local, if a password is given, or if the cluster has a password.
     """
     if settings.cluster_url:
         raise ConfigError(
-            "`up --no-password` is for a local cluster only: servers elsewhere have the password that they were started"
-            " with"
+            "`up --no-password` is only for a local cluster: unset 'cluster_url'. Servers elsewhere keep the password"
+            " with which they were started."
         )
     folder = data_folder(settings)
     file = folder / PASSWORD_FILE
     if settings.cluster_password and settings.cluster_password != stored_password(file):
-        raise ConfigError("setting 'cluster_password' is a password: leave out either it or --no-password")
+        raise ConfigError("setting 'cluster_password' contradicts --no-password: unset it, or leave out --no-password")
     with locked(folder):
         if file.exists() and _is_created(folder):
             raise ConfigError(
-                f"the cluster in {str(folder)!r} has a password: `qa-cluster down` stops it, its data stay, and without"
-                f" the file {str(file)!r} the next `qa-cluster up` starts it without one"
+                f"the cluster in {str(folder)!r} has a password: to remove it, run `qa-cluster down`, delete the file"
+                f" {str(file)!r}, and run `qa-cluster up`; the data is kept"
             )
         file.unlink(missing_ok=True)
     return replace(settings, cluster_password="")
@@ -304,39 +304,40 @@ def _is_created(folder: Path) -> bool:
 
 
 def with_password(settings: Settings) -> Settings:
-    """The settings with the generated password of the local cluster, which is made unless it has one.
+    """The settings with the generated password of the local cluster; it is generated if it is missing.
 
-    ConfigError if the cluster is elsewhere, if a password is given, and if servers run that have none.
+    ConfigError if the cluster is not local, if a password is given, or if servers are running without one.
     """
     if settings.cluster_url:
         raise ConfigError(
-            "a password is generated for a local cluster only: set 'cluster_password' for the one of 'cluster_url'"
+            "a password is only generated for a local cluster: set 'cluster_password' to the password of the cluster in"
+            " 'cluster_url', and leave out --generate-password"
         )
     folder = data_folder(settings)
     if settings.cluster_password:
         if settings.cluster_password != stored_password(folder / PASSWORD_FILE):
-            raise ConfigError("setting 'cluster_password' is a password already: leave it out to have one generated")
+            raise ConfigError("setting 'cluster_password' is already set: unset it to generate a password")
         return settings
     with locked(folder):
         if LocalCluster(settings).is_running():
             raise ConfigError(
-                f"the cluster in {str(folder)!r} runs without a password: `qa-cluster down` stops it, its data stay,"
-                " and the next `qa-cluster up --generate-password` starts it with one"
+                f"the cluster in {str(folder)!r} is running without a password: to add one, run `qa-cluster down` and"
+                " then `qa-cluster up --generate-password`; the data is kept"
             )
         password = stored_password(folder / PASSWORD_FILE) or make_password(folder)
     return replace(settings, cluster_password=password)
 
 
 def with_tls(settings: Settings) -> Settings:
-    """The settings with the certificates of the local cluster, which are made unless it has them.
+    """The settings with the certificates of the local cluster, which are created if they are missing.
 
-    ConfigError if the cluster is elsewhere, if servers run without TLS, if their program has none, or if there is no
-    program to make certificates; then nothing has changed.
+    ConfigError, without any change, if the cluster is not local, if servers are running without TLS, if the server
+    program has no TLS, or if `openssl` is missing.
     """
     if settings.cluster_url:
         raise ConfigError(
-            "certificates are made for a local cluster only: servers elsewhere get theirs from `qa-cluster node`"
-            " (settings 'server_tls_cert', 'server_tls_key' and 'cluster_tls_ca')"
+            "`up --tls` is only for a local cluster: unset 'cluster_url', or run servers with your own certificates"
+            " (`qa-cluster node`, settings 'server_tls_cert', 'server_tls_key' and 'cluster_tls_ca')"
         )
     folder = data_folder(settings)
     if not tls_folder(folder).exists():
@@ -346,8 +347,8 @@ def with_tls(settings: Settings) -> Settings:
         if not tls_folder(folder).exists():
             if LocalCluster(settings).is_running():
                 raise ConfigError(
-                    f"the cluster in {str(folder)!r} runs without TLS: `qa-cluster down` stops it, its data stay, and"
-                    " the next `qa-cluster up --tls` starts it with TLS"
+                    f"the cluster in {str(folder)!r} is running without TLS: to add TLS, run `qa-cluster down` and then"
+                    " `qa-cluster up --tls`; the data is kept"
                 )
             make_certificates(folder)
     need_files(folder, settings)
@@ -357,10 +358,10 @@ def with_tls(settings: Settings) -> Settings:
 
 
 def cluster_url(settings: Settings) -> str:
-    """The address of the cluster for commands: the settings', else the local one's; NotRunning if that is down."""
+    """The address of the cluster: from the settings, else of the local cluster; NotRunning if it is not running."""
     return settings.cluster_url or LocalCluster(settings).url()
 
 
 def with_cluster(settings: Settings) -> Settings:
-    """The settings with the address of the cluster filled in."""
+    """The settings with the address of the cluster."""
     return replace(settings, cluster_url=cluster_url(settings))

@@ -1,4 +1,4 @@
-"""Runs the programs of `qa_cluster.models`, each in a process of its own: they measure, and some need torch."""
+"""Runs the programs of `qa_cluster.models`, each in its own process, because they measure and some need torch."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _END_SECONDS = 5.0
 
 
 def command_line(*arguments: str) -> list[str]:
-    """The command line of a program, its name first among the arguments."""
+    """The command line of a program; the first argument is its name."""
     return python_module(_MODULE, *arguments)
 
 
 def run_to_its_end(*arguments: str) -> int:
     """Run a program that saves its work when it is stopped, and return its exit code.
 
-    It does not use subprocess.run, which would kill the program a moment after Ctrl-C.
+    subprocess.run would kill the program shortly after Ctrl-C.
     """
-    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal sends it to the program too
+    signal.signal(signal.SIGINT, lambda *_: None)  # the terminal also sends it to the program
     with subprocess.Popen(command_line(*arguments)) as program:
         signal.signal(signal.SIGTERM, lambda *_: program.terminate())
         return program.wait()
@@ -34,8 +34,7 @@ def run_to_its_end(*arguments: str) -> int:
 def result_of(*arguments: str) -> dict[str, Any]:
     """Run a program and return the JSON that it prints; ModelError if it fails.
 
-    Its progress and errors go to standard error. The program is ended if this call is interrupted, or if this process
-    ends in any way.
+    Its progress and errors go to standard error. The program ends if this call is interrupted or this process ends.
     """
     command = tethered(command_line(*arguments), signal.SIGTERM)
     with subprocess.Popen(command, stdout=subprocess.PIPE) as program:

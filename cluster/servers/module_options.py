@@ -1,4 +1,4 @@
-"""The server configuration that follows from the settings, and that which loads the native module and its worker."""
+"""The lines of the server configuration: from the settings, and to load the native module and its worker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG_LEVELS = {"debug": "verbose", "info": "notice", "warning": "warning", "erro
 
 
 def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Configuration lines that any server of ours has, with or without the module."""
+    """Configuration lines of every server, with or without the module."""
     return (
         ("loglevel", _LOG_LEVELS[settings.log_level]),
         ("maxmemory", f"{settings.maxmemory_mb}mb"),
@@ -32,7 +32,7 @@ def server_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
-    """Configuration lines for each server of a local cluster; it finds the module, or builds it in a checkout."""
+    """Configuration lines that load the module and its worker. In a checkout, it builds the module."""
     module = find_module(settings.module_path)
     worker = python_module(WORKER_MODULE, python=settings.worker_python or sys.executable)
     key_file = Path(settings.bus_key_file).expanduser().resolve() if settings.bus_key_file else None
@@ -56,7 +56,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def model_cache_default(settings: Settings, data_dir: Path) -> tuple[tuple[str, str], ...]:
-    """The configuration line that names the folder of compiled models in `data_dir`, unless the settings name one."""
+    """The configuration line for the folder of compiled models in `data_dir`, unless the settings name a folder."""
     return () if settings.model_cache_dir else ((MODEL_CACHE_SETTING, str(data_dir / _MODEL_CACHE_FOLDER)),)
 
 
@@ -67,19 +67,19 @@ def _model_cache(settings: Settings) -> tuple[tuple[str, str], ...]:
 
 
 def _names(settings: Settings) -> str:
-    """The names of `worker_environment` as the module takes them."""
+    """The names in `worker_environment`, in the syntax of the module."""
     names = [name.strip() for name in settings.worker_environment.split(",")]
     for name in names:
         if not _VARIABLE.fullmatch(name):
             raise ConfigError(
-                f"setting 'worker_environment' is {settings.worker_environment!r}, must be names of variables, divided"
-                f" by commas; {name!r} is none"
+                f"setting 'worker_environment' is {settings.worker_environment!r}, but {name!r} is not the name of an"
+                " environment variable: list names, separated by commas"
             )
     return ",".join(names)
 
 
 def _threads_per_shard(settings: Settings) -> int:
-    """Each shard's share of the cores that this process may use; replicas do not count, because they do not read."""
+    """The share of each shard in the available cores; replicas are not counted, because they do not read."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // settings.shards)
 

@@ -1,4 +1,4 @@
-"""Finds the native module, and builds it in a checkout."""
+"""Finds the native module; in a checkout, builds it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _BUILD_SECONDS = 300
 
 
 def packaged() -> Path:
-    """The place of the module in an installed package."""
+    """The path of the module in an installed package."""
     return Path(str(files("qa_cluster"))) / "native" / "qa.so"
 
 
 def checkout_source() -> Path | None:
-    """The folder of the module's C sources if this file is in a checkout, else None."""
+    """The folder of the C sources if this file is in a checkout, else None."""
     folder = Path(__file__).resolve().parents[2] / "native"
     return folder if (folder / "Makefile").is_file() else None
 
 
 def find_module(module_path: str = "") -> Path:
-    """The module to load: `module_path` if given, else the packaged one, else that of the checkout, built if needed."""
+    """The module to load: `module_path` if given, else the packaged module, else the module of the checkout, built."""
     if module_path:
         path = Path(module_path).expanduser().resolve()
         if not path.is_file():
@@ -38,7 +38,7 @@ def find_module(module_path: str = "") -> Path:
 
 
 def build(source: Path) -> Path:
-    """Run make in `source`, which does nothing if all is built, and return the module."""
+    """Run make in `source`, and return the module."""
     try:
         done = subprocess.run(
             ["make", "--no-print-directory", "-C", str(source)],
@@ -51,7 +51,9 @@ def build(source: Path) -> Path:
         built = source / "build" / "qa.so"
         if built.is_file():
             return built
-        raise ConfigError("cannot build the native module: there is no make; install make and a C compiler") from error
+        raise ConfigError(
+            "cannot build the native module, because make is not installed: install make and a C compiler"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise ConfigError(f"cannot build the native module: make took longer than {_BUILD_SECONDS} s") from error
     if done.returncode:

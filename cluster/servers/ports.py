@@ -1,7 +1,7 @@
-"""Finds free loopback ports for cluster nodes: the port itself and its bus port, 10000 above.
+"""Finds free loopback ports for cluster nodes: the port itself and its bus port, which is 10000 higher.
 
-A port is free if it can be bound now. Another program may take it before the server does; then the server fails to
-start, with an error that shows this, and `LocalCluster.up` tries another port.
+A port is free if it can be bound now. If another program takes it before the server does, the server fails to start,
+and `LocalCluster.up` tries another port.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from qa_cluster.errors import ClusterError, ConfigError
 
 BUS_OFFSET = 10_000
 HIGHEST = 65_535 - BUS_OFFSET
-# Ports and bus ports are below 32768: systems use higher ones for outgoing connections, also while a node is down.
+# Ports and bus ports below 32768: systems use higher ports for outgoing connections, even while a node is down.
 _LOWEST_CHOSEN, _HIGHEST_CHOSEN = 15_000, 20_999
 HOST = "127.0.0.1"
 _ATTEMPTS = 2000
@@ -30,7 +30,7 @@ def is_free(port: int, host: str = HOST) -> bool:
 
 
 def bind_once(port: int, host: str) -> None:
-    """Bind `port` and release it again; OSError says why that is not possible."""
+    """Bind `port` and release it; OSError if it cannot be bound."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -45,7 +45,7 @@ def is_free_for_node(port: int) -> bool:
 
 
 def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
-    """`count` free ports for cluster nodes; none is in `avoid`, and none is the bus port of another."""
+    """`count` free ports for cluster nodes, without conflicts among them, their bus ports and the ports in `avoid`."""
     taken = {port for used in avoid for port in (used, used + BUS_OFFSET)}
     found: list[int] = []
     for _ in range(_ATTEMPTS):
@@ -55,16 +55,19 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
         if not {port, port + BUS_OFFSET} & taken and is_free_for_node(port):
             found.append(port)
             taken |= {port, port + BUS_OFFSET}
-    raise ClusterError(f"found only {len(found)} of {count} free port pairs (port and port + {BUS_OFFSET}) on {HOST}")
+    raise ClusterError(
+        f"found only {len(found)} of {count} free port pairs (port and port + {BUS_OFFSET}) on {HOST}: choose the"
+        " ports with setting 'first_port'"
+    )
 
 
 def node_ports_from(first: int, count: int) -> list[int]:
-    """`first` and the ports after it, `count` in all; ConfigError names one that a cluster node cannot use."""
+    """The `count` ports from `first`; ConfigError names a port that a cluster node cannot use."""
     chosen = list(range(first, first + count))
     if chosen[-1] > HIGHEST:
         raise ConfigError(
-            f"setting 'first_port' is {first}: the last of {count} servers would get port {chosen[-1]}, the limit is"
-            f" {HIGHEST} (its bus port is {BUS_OFFSET} above)"
+            f"setting 'first_port' is {first}: the last of {count} servers would get port {chosen[-1]}, but the limit"
+            f" is {HIGHEST} (its bus port is {BUS_OFFSET} higher)"
         )
     for port in chosen:
         need_for_node(port, first)
@@ -79,12 +82,12 @@ def need_for_node(port: int, first: int) -> None:
         except OSError as error:
             raise ConfigError(
                 f"setting 'first_port' is {first}: port {wanted} cannot be used: {error.strerror} (a server needs its"
-                f" port and the one {BUS_OFFSET} above)"
+                f" port and its bus port, {BUS_OFFSET} higher); choose another 'first_port'"
             ) from error
 
 
 def next_free(port: int, host: str = HOST, tries: int = 100) -> int:
-    """The first free port from `port` on."""
+    """The first free port, starting at `port`."""
     for candidate in range(port, min(port + tries, 65_535) + 1):
         if is_free(candidate, host):
             return candidate

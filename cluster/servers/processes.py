@@ -1,7 +1,7 @@
-"""Starts and ends processes, which it identifies by their pid and by a marker in their command line.
+"""Starts and stops processes, which it identifies by their pid and by a marker in their command line.
 
-A pid alone is not enough, because another program may have got it since. So a signal is sent only if the command line
-of that pid holds the marker (a path that only our process was started with). No process is looked up by name.
+A pid alone is not enough, because another program may have the pid since. So a signal is sent only if the command line
+of the pid contains the marker, a path that is unique to our process. No process is found by its name.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from qa_cluster.errors import ClusterError
 
 from ..nodes.polling import POLL_SECONDS
 
-_PROC = Path("/proc")  # not on macOS
+_PROC = Path("/proc")  # does not exist on macOS
 _EXEC_SECONDS = 0.5
 _KILL_WAIT_SECONDS = 5.0
-# A server that is writing its first append-only file ignores SIGTERM, so it is sent again.
-_TELL_AGAIN_SECONDS = 0.5
+# A server that is writing its first append-only file ignores SIGTERM, so the signal is repeated.
+_SIGNAL_AGAIN_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class ProcessRef:
     name: str
 
     def is_running(self) -> bool:
-        """Whether this process is running, and not another one with its pid."""
+        """Whether this process is running, and not another process with its pid."""
         _reap(self.pid)
         return self.marker in command_line(self.pid)
 
 
 def command_line(pid: int) -> str:
-    """The command line of a live process; empty if there is none, or only a zombie."""
+    """The command line of a live process; empty if it has ended or is a zombie."""
     if not _PROC.is_dir():
         return subprocess.run(
             ["ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
@@ -55,14 +55,14 @@ def command_line(pid: int) -> str:
                 return line.replace(b"\0", b" ").decode(errors="surrogateescape")
         except OSError:
             return ""
-        # A live process without a command line is in the middle of an exec.
+        # A live process without a command line is executing exec.
         if time.monotonic() > deadline:
             return ""
         time.sleep(0.001)
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of a process's /proc/<pid>/stat, from its state on."""
+    """The fields of /proc/<pid>/stat, starting with the state."""
     return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -76,16 +76,15 @@ def cpu_ticks(pid: int) -> int | None:
 
 
 def python_module(module: str, *arguments: str, python: str = sys.executable) -> list[str]:
-    """The command line that runs a module of this package with the Python that runs this process.
+    """The command line that runs a module of this package, by default with the Python of this process.
 
-    Because of -P, the current folder is not searched first: in a checkout, its `qa_cluster` would hide the installed
-    one.
+    With -P, Python does not search the current folder: in a checkout, its `qa_cluster` would hide the installed one.
     """
     return [python, "-P", "-m", module, *arguments]
 
 
 def tethered(argv: Sequence[str], number: int) -> list[str]:
-    """The command line that makes a program get this signal when this process dies (on Linux)."""
+    """The command line of a program that receives this signal when this process dies (on Linux)."""
     tether = str(Path(__file__).with_name("tether.py"))
     return [sys.executable, "-S", "-E", tether, str(os.getpid()), str(int(number)), *argv]
 
@@ -97,9 +96,9 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     tether_signal: int | None = None,
 ) -> int:
-    """Start a program in a session of its own, with its output appended to `log`; return its pid.
+    """Start a program in its own session, with its output appended to `log`; return its pid.
 
-    When this process dies, the program gets `tether_signal`; without that, it goes on.
+    When this process dies, the program receives `tether_signal`; if this is None, the program continues.
     """
     command = list(argv) if tether_signal is None else tethered(argv, tether_signal)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -123,30 +122,30 @@ def spawn(
 
 
 def stop(process: ProcessRef, timeout_seconds: float) -> None:
-    """End a process with SIGTERM, or with SIGKILL if it does not end in time. It may have ended already."""
+    """Stop a process with SIGTERM, or with SIGKILL if it does not end in time."""
     stop_all([process], timeout_seconds)
 
 
 def stop_all(running: Sequence[ProcessRef], timeout_seconds: float, *, insist: bool = False) -> None:
-    """End processes in parallel; ClusterError names those that even SIGKILL did not end.
+    """Stop processes in parallel; ClusterError names the processes that even SIGKILL did not stop.
 
-    With `insist` it repeats SIGTERM. This is for programs that may ignore the first one, and do not abort their work at
-    a second one.
+    `insist` repeats SIGTERM. It is for programs that may ignore the first signal and do not abort at the second one.
     """
     for number, wait_seconds in ((signal.SIGTERM, timeout_seconds), (signal.SIGKILL, _KILL_WAIT_SECONDS)):
-        deadline, tell_at = time.monotonic() + wait_seconds, 0.0
+        deadline, signal_at = time.monotonic() + wait_seconds, 0.0
         while left := [process for process in running if process.is_running()]:
             now = time.monotonic()
             if now > deadline:
                 break
-            if now >= tell_at:
-                tell_at = now + _TELL_AGAIN_SECONDS if insist else math.inf
+            if now >= signal_at:
+                signal_at = now + _SIGNAL_AGAIN_SECONDS if insist else math.inf
                 for process in left:
                     _signal(process, number)
             time.sleep(POLL_SECONDS)
         else:
             return
-    raise ClusterError(f"did not end: {', '.join(f'{process.name} (pid {process.pid})' for process in left)}")
+    names = ", ".join(f"{process.name} (pid {process.pid})" for process in left)
+    raise ClusterError(f"these processes could not be stopped, even with SIGKILL: {names}")
 
 
 def _signal(process: ProcessRef, number: signal.Signals) -> None:
@@ -156,7 +155,9 @@ def _signal(process: ProcessRef, number: signal.Signals) -> None:
         except ProcessLookupError:
             return  # it has ended meanwhile
         except PermissionError as error:
-            raise ClusterError(f"{process.name} (pid {process.pid}) belongs to another user") from error
+            raise ClusterError(
+                f"{process.name} (pid {process.pid}) belongs to another user: stop it as this user"
+            ) from error
 
 
 def _reap(pid: int) -> None:

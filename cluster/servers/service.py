@@ -1,4 +1,4 @@
-"""Runs the REST service as a process: starts it by its command line, waits for it and stops it."""
+"""Starts the REST service as a process, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ API_MODULE = "qa_cluster.api"
 
 
 def command_line() -> list[str]:
-    """The command line of the service, which gets its settings from the environment."""
+    """The command line of the service, which reads its settings from the environment."""
     return python_module(API_MODULE)
 
 
 def environment(loaded: Loaded, url: str, **overrides: object) -> Mapping[str, str]:
-    """The environment of the service: the settings of this run, and the cluster at `url`."""
+    """The environment of the service: the settings of this run, with the cluster at `url`."""
     given = {f"QA_{name.upper()}": str(value) for name, value in overrides.items()}
     return {**os.environ, **loaded.environment(), "QA_CLUSTER_URL": url, **given}
 
 
 def start(loaded: Loaded, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
-    """Start the service on `port`, wait until it is ready, return it and its address. It ends with this process.
+    """Start the service on `port`, wait until it is ready, and return it and its address. It ends with this process.
 
-    `overrides` are settings that differ from those of this run.
+    `overrides` replace settings of this run.
     """
     settings = loaded.settings
     pid = spawn(
@@ -64,7 +64,9 @@ def _wait_ready(process: ProcessRef, address: str, log: Path, deadline: float) -
             except httpx.TransportError as error:
                 problem = str(error)
             if not process.is_running():
-                raise ClusterError(f"the REST service ended while it started:\n{log_tail(log)}")
+                raise ClusterError(f"the REST service ended during its start:\n{log_tail(log)}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"the REST service did not get ready in time ({problem}):\n{log_tail(log)}")
+                raise ClusterError(
+                    f"the REST service was not ready within start_timeout_ms ({problem}):\n{log_tail(log)}"
+                )
             time.sleep(POLL_SECONDS)

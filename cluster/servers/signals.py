@@ -1,4 +1,4 @@
-"""Makes signals end a command in order, as Ctrl-C does, so that it stops the servers that it has started."""
+"""Makes signals interrupt a command as Ctrl-C does, so that it stops the servers that it has started."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def until_signal() -> Iterator[None]:
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine; a signal cancels it, and raises KeyboardInterrupt after it has ended in order.
+    """Run a coroutine. A signal cancels it, and raises KeyboardInterrupt after it has ended.
 
-    `until_signal` is not enough here: an exception raised inside the event loop would leave unfinished tasks behind.
+    `until_signal` is not enough here: an exception inside the event loop would leave unfinished tasks behind.
     """
 
-    asked = False
+    signalled = False
     cancel: Callable[[], object] | None = None
 
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal signalled
+        signalled = True
         if cancel is not None:
             cancel()
 
@@ -47,15 +47,15 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         nonlocal cancel
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         if task is not None:
-            cancel = partial(loop.call_soon_threadsafe, task.cancel)  # this also wakes the loop
-        if asked:  # the signal came before there was a task to cancel
+            cancel = partial(loop.call_soon_threadsafe, task.cancel)  # call_soon_threadsafe wakes the loop
+        if signalled:  # before there was a task to cancel
             raise asyncio.CancelledError
         try:
             await work
         finally:
             cancel = None
 
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
         asyncio.run(cancelled_by_signal())
     except asyncio.CancelledError:
@@ -64,11 +64,11 @@ def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
         work.close()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if asked:  # the signal came after the work had ended
+    if signalled:  # after the work had ended
         raise KeyboardInterrupt
 
 
 def ignore_signals() -> None:
-    """Ignore signals until the end of `until_signal`, so that a second Ctrl-C does not interrupt the stopping."""
+    """Ignore signals until `until_signal` ends, so that a second Ctrl-C does not interrupt the clean-up."""
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,6 +1,6 @@
-"""One server of a cluster, in the foreground, for a supervisor: systemd, Docker, Kubernetes.
+"""One server of a cluster in the foreground, for a supervisor such as systemd, Docker or Kubernetes.
 
-The server takes the place of this process, so signals and the exit status are its own.
+The server replaces this process, so it receives the signals and sets the exit status.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def prepare(settings: Settings, host: str, port: int, announce: str = "") -> ServerSpec:
     """Write the configuration of the server in ``data_dir/node`` and return its parameters.
 
-    `announce` is the name or address by which the others reach it; empty: as they find it.
+    `announce` is the name or address under which other servers reach it; if empty, they detect it.
 
-    ConfigError if that name has no address, if the port is out of range or taken, if the server would be open to other
-    machines without a password, if certificates cannot be used, or if the folder may be another user's (`data_folder`).
+    ConfigError if this name cannot be resolved, if the port is invalid or in use, if other machines could use the
+    server without a password, if the certificates cannot be used, or if the folder may belong to another user.
     """
-    if not 0 < port <= ports.HIGHEST:
-        raise ConfigError(f"port {port} is out of range: 1 to {ports.HIGHEST}, for the cluster's bus is 10000 above")
+    check_port(port)
     need_password(settings, host)
     for wanted in (port, port + ports.BUS_OFFSET):
         try:
             ports.bind_once(wanted, host)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{wanted}: {error.strerror or error}") from error
-    # servers tell clients their addresses: a certificate for the name alone would not do
+            raise ConfigError(
+                f"cannot listen on {host}:{wanted}: {error.strerror or error}; choose another --host or --port"
+            ) from error
+    # servers announce addresses to clients, so the certificate must be valid for the address
     program, tls = find_program(settings.server), server_tls_of(settings, resolved(announce) if announce else "")
     if tls is not None:
         need_tls(program)
@@ -48,7 +49,7 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
         program,
         port,
         cluster=True,
-        # An empty file name: the server writes its log to the standard output, where the supervisor reads it.
+        # With an empty file name, the server logs to standard output, for the supervisor.
         options=(
             ("logfile", ""),
             *([("cluster-announce-ip", resolved(announce))] if announce else []),
@@ -64,20 +65,29 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
     return spec
 
 
+def check_port(port: int) -> None:
+    """Raise ConfigError if the port or its bus port is invalid."""
+    if not 0 < port <= ports.HIGHEST:
+        raise ConfigError(
+            f"port {port} is out of range: it must be from 1 to {ports.HIGHEST}, because the port of the cluster bus is"
+            f" {ports.BUS_OFFSET} higher"
+        )
+
+
 def need_password(settings: Settings, host: str) -> None:
-    """Raise ConfigError if the server would be open to other machines without a password."""
+    """Raise ConfigError if other machines could use the server without a password."""
     if host not in _LOOPBACK and not settings.cluster_password:
         raise ConfigError(
-            f"a server that listens on {host} needs a password: set 'cluster_password' (QA_CLUSTER_PASSWORD), the same"
-            " for all servers and services of the cluster, or listen on 127.0.0.1"
+            f"a server that listens on {host} needs a password: set 'cluster_password' (QA_CLUSTER_PASSWORD) to the"
+            " same password for all servers and services of the cluster, or listen on 127.0.0.1"
         )
 
 
 def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
-    """The files of a server with TLS; None if the settings name none.
+    """The TLS files of a server; None if the settings have no certificate.
 
-    ConfigError if one is missing or cannot be used, or if clients that know the server as `host`, or other servers,
-    would not take the certificate. Where `cluster_tls_check_host` is false, names do not count.
+    ConfigError if a file is missing or cannot be used, or if other servers, or clients that know the server as `host`,
+    would refuse the certificate. Host names are not checked if `cluster_tls_check_host` is false.
     """
     host = host if settings.cluster_tls_check_host else ""
     given = {name: getattr(settings, name) for name in ("server_tls_cert", "server_tls_key", "cluster_tls_ca")}
@@ -85,13 +95,15 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
         return None
     if missing := [name for name, file in given.items() if not file]:
         raise ConfigError(
-            f"a server with TLS needs setting {', '.join(map(repr, missing))} too: its certificate, the certificate's"
+            f"a server with TLS also needs setting {', '.join(map(repr, missing))}: set its certificate, the private"
             " key, and the authority that signed the certificates of all servers and clients"
         )
     cert, key, ca = given.items()
     for as_client in (False, True):
         if problem := judge(cert, key, ca, "" if as_client else host, as_client=as_client):
-            raise ConfigError(f"setting 'server_tls_cert' is {cert[1]!r}, which others refuse: {problem}")
+            raise ConfigError(
+                f"setting 'server_tls_cert' is {cert[1]!r}, which other servers or clients refuse: {problem}"
+            )
     files = {name: Path(file).expanduser().resolve() for name, file in given.items()}
     return ServerTls(
         files["cluster_tls_ca"], files["server_tls_cert"], files["server_tls_key"], settings.server_tls_clients
@@ -99,17 +111,20 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
 
 
 def resolved(announce: str) -> str:
-    """The IP address behind a name: servers tell each other addresses only. ConfigError if it has none."""
+    """The IP address of a name, because servers announce only addresses. ConfigError if it cannot be resolved."""
     try:
         return str(socket.getaddrinfo(announce, None, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise ConfigError(f"--announce {announce}: this name has no address here: {error.strerror or error}") from error
+        raise ConfigError(
+            f"--announce {announce}: this host cannot resolve the name: {error.strerror or error}; give an address"
+        ) from error
 
 
 def become(spec: ServerSpec) -> None:
-    """Replace this process by the server. It does not return.
+    """Replace this process by the server.
 
-    The server has the password from its configuration file; functions on the shard do not get it in their environment.
+    The server reads the password from its configuration file; its environment has none, where user functions could
+    read it.
     """
     spec.socket_path.unlink(missing_ok=True)
     os.execve(spec.program, [spec.program, str(spec.config_path)], without_passwords(os.environ))

@@ -1,4 +1,4 @@
-"""The state of a local cluster, stored in its folder, and the lock by which one command at a time may change it."""
+"""The stored state of a local cluster, and the lock that allows one command at a time to change the cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class ClusterState:
-    """A local cluster: how many shards and replicas, the ports of its nodes in order, its server program.
+    """A local cluster: its numbers of shards and replicas, the ports of its nodes in order, its server program.
 
-    `created` becomes true when its servers have formed a cluster; before that there is no data to keep.
+    `created` becomes true when its servers have formed a cluster. Before that, there is no data to keep.
     """
 
     shards: int
@@ -36,28 +36,31 @@ class ClusterState:
 
 
 def data_folder(settings: Settings) -> Path:
-    """The folder of the local cluster and of its background jobs, as a full path; it need not exist.
+    """The full path of the folder of the local cluster and of its background jobs; it need not exist.
 
-    What lies there says which programs run and which functions they load. So the folder that is taken because it lies
-    in the current one, not because somebody named it, must be this user's own; else ConfigError.
+    Files in this folder decide which programs run and which functions they load. So the default folder, which is in the
+    current folder and was not chosen by the user, must belong to this user; otherwise ConfigError.
     """
     folder = settings.data_dir.expanduser()
     if folder == Settings().data_dir and folder.exists() and (reason := objection(folder)) is not None:
         raise ConfigError(
-            f"the cluster's folder {str(folder.absolute())!r} {reason}: what it holds says which programs run, so it is"
-            f" not used unasked. If you trust it, name it with --data-dir {folder.absolute()} or QA_DATA_DIR; else"
-            " choose another folder"
+            f"the data folder {str(folder.absolute())!r} {reason}: its files decide which programs run, so the command"
+            f" does not use it by default. If you trust it, name it with --data-dir {folder.absolute()} or QA_DATA_DIR;"
+            " otherwise, choose another folder"
         )
     return folder.resolve()
 
 
 def read_state(data_dir: Path) -> ClusterState | None:
-    """The state in `data_dir`, or None if no cluster was created there."""
+    """The state in `data_dir`; None if no cluster was created there."""
     path = data_dir / STATE_FILE
     try:
         document = json.loads(path.read_text("utf-8"))
         if document["format"] != _FORMAT:
-            raise ClusterError(f"{str(path)!r} has format {document['format']!r}; this version reads format {_FORMAT}")
+            raise ClusterError(
+                f"{str(path)!r} has format {document['format']!r}, but this version reads format {_FORMAT}: use the"
+                " version of qa-cluster that created the folder, or another folder"
+            )
         return ClusterState(
             shards=int(document["shards"]),
             replicas=int(document["replicas"]),
@@ -68,7 +71,9 @@ def read_state(data_dir: Path) -> ClusterState | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ClusterError(f"cannot read {str(path)!r}: {error!r}; remove the folder to start anew") from error
+        raise ClusterError(
+            f"cannot read {str(path)!r}: {error!r}; to start with a new cluster, remove the folder"
+        ) from error
 
 
 def write_state(data_dir: Path, state: ClusterState) -> None:
@@ -83,9 +88,9 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
 
 
 def bus_key_file(data_dir: Path) -> Path:
-    """The file with the key by which the servers of a local cluster sign their messages; it is made if missing.
+    """The file with the key with which the servers of a local cluster sign their messages; created if missing.
 
-    Only this user can read it. Servers that run keep the key that they have read until the file changes.
+    Only this user can read it. Running servers read the key again when the file changes.
     """
     path = data_dir / BUS_KEY_FILE
     if not path.exists():
@@ -94,12 +99,12 @@ def bus_key_file(data_dir: Path) -> Path:
 
 
 def make_password(data_dir: Path) -> str:
-    """A new password of the local cluster, in a file that only this user can read; `load` finds it there."""
+    """Generate the password of the local cluster, in a file that only this user can read; `load` reads it there."""
     return _write_secret(data_dir / PASSWORD_FILE)
 
 
 def _write_secret(path: Path) -> str:
-    """Put 256 random bits into a file, atomically, and return them as they stand there."""
+    """Write 256 random bits to a file, atomically, and return them as text."""
     secret = secrets.token_hex(32)
     fresh = path.with_suffix(".new")
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
@@ -112,20 +117,22 @@ def _write_secret(path: Path) -> str:
 
 @contextmanager
 def locked(data_dir: Path) -> Iterator[None]:
-    """Hold the folder's lock; ClusterError if another command holds it. When its process ends, the lock is released."""
+    """Hold the lock of the folder; ClusterError if another command holds it. The lock ends with its process."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         # The servers do not inherit the descriptor, so the lock ends with this process.
         descriptor = os.open(data_dir / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(
-            f"setting 'data_dir' is {str(data_dir)!r}, where nothing can be written: {error.strerror}"
+            f"setting 'data_dir' is {str(data_dir)!r}, which cannot be written: {error.strerror}; choose another folder"
         ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ClusterError(f"another qa-cluster command is changing the cluster in {str(data_dir)!r}") from error
+            raise ClusterError(
+                f"another qa-cluster command is changing the cluster in {str(data_dir)!r}: wait until it has ended"
+            ) from error
         yield
     finally:
         os.close(descriptor)

@@ -1,8 +1,8 @@
-"""Runs a program that must not outlive the process that starts it: ``tether.py PARENT_PID SIGNAL PROGRAM ARG..``.
+"""Runs a program that must not outlive its parent process: ``tether.py PARENT_PID SIGNAL PROGRAM ARG..``.
 
-On Linux, the kernel sends SIGNAL to the program when its parent dies in any way (PR_SET_PDEATHSIG; the setting survives
-the exec). On other systems, only an orderly stop ends it. This file imports nothing of the package, so that it starts
-in milliseconds.
+On Linux, the kernel sends SIGNAL to the program when its parent dies in any way (PR_SET_PDEATHSIG, which survives
+exec). On other systems, the parent must stop the program. This file imports nothing from the package, so that it starts
+within milliseconds.
 """
 
 import ctypes

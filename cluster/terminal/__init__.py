@@ -1,1 +1,1 @@
-"""This room prints what users see at a terminal: steps, results, progress and tables."""
+"""Output to a terminal: steps, results, progress and tables; and subcommands that are imported on first use."""

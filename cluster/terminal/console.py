@@ -1,6 +1,6 @@
-"""Prints results, steps, and progress, which is a bar on a terminal and plain lines elsewhere.
+"""Prints results to standard output, and steps, notes, errors and progress to standard error.
 
-Results go to standard output, everything about the work goes to standard error, so that output can be piped.
+Users can therefore pipe the results. Progress is a bar on a terminal, and lines of text elsewhere.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 _PLAIN_EVERY_SECONDS = 5.0
-# Characters that a terminal would obey: control characters, without line breaks and tabs, and those that reorder text.
+# Control characters that a terminal would obey (except line breaks and tabs), and characters that reorder text.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
-# Without a terminal there is no width to fit into; wrapped tables would be hard to search.
+# Without a terminal, a fixed width: lines that wrap at 80 characters are hard to search.
 _WIDTH = None if sys.stdout.isatty() else 160
 
 out = Console(highlight=False, width=_WIDTH)
@@ -30,7 +30,7 @@ err = Console(stderr=True, highlight=False)
 
 
 def safe(text: str) -> str:
-    """The text, with escapes in place of the characters that a terminal would obey.
+    """Replace the characters that a terminal would obey by escapes.
 
     >>> safe("\x1b[2Jgone")
     '\\\\x1b[2Jgone'
@@ -39,7 +39,7 @@ def safe(text: str) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun, in the singular or plural.
+    """A number with its noun in the singular or plural.
 
     >>> counted(1, "document"), counted(2, "document"), counted(3, "process", "processes")
     ('1 document', '2 documents', '3 processes')
@@ -48,12 +48,12 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def step(text: str) -> None:
-    """Print what the command does now."""
+    """Print the step that the command starts."""
     err.print(f"[dim]·[/dim] {escape(safe(text))}", soft_wrap=True)
 
 
 def notice(text: str) -> None:
-    """Print a notice for the user."""
+    """Print a note for the user."""
     err.print(f"[yellow]note:[/yellow] {escape(safe(text))}", soft_wrap=True)
 
 
@@ -68,7 +68,7 @@ def say(text: str) -> None:
 
 
 def say_marked(parts: Iterable[tuple[str, bool]]) -> None:
-    """Print one line of the result from pieces; marked pieces are bold if the terminal can show that."""
+    """Print one line of the result from pieces; marked pieces are bold on a terminal."""
     out.print(Text.assemble(*((safe(text), "bold" if marked else "") for text, marked in parts)), soft_wrap=True)
 
 
@@ -78,15 +78,15 @@ def say_json(value: Any) -> None:
 
 
 class Advance(Protocol):
-    """Advances a progress bar to the number that are done; `total` is given if it is known only then."""
+    """Moves a progress bar."""
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Show that `done` are done."""
+        """Show that `done` items are done, of `total` if the caller knows the total by now."""
 
 
 @contextmanager
 def progress(title: str, total: int | None) -> Iterator[Advance]:
-    """A progress bar on a terminal, else a line every few seconds."""
+    """Show a progress bar on a terminal, else a line every few seconds."""
     if err.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=err) as bar:

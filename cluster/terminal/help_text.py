@@ -9,9 +9,9 @@ from rich.markup import escape
 
 
 def help_of(command: Callable[..., object]) -> str:
-    """The docstring of a command, with each paragraph in one line, so that only the terminal breaks the lines.
+    """The docstring of a command as its help: each paragraph is one line, which the terminal wraps.
 
-    Brackets are text, as in ``qa-cluster[sources]``, and no markup of Rich.
+    Brackets are escaped, so that Rich does not read ``qa-cluster[sources]`` as markup.
 
     >>> def up() -> None:
     ...     '''Start it. It stays
@@ -23,7 +23,7 @@ def help_of(command: Callable[..., object]) -> str:
     'Start it. It stays until `down`.\\n\\n    qa-cluster up'
     """
     paragraphs = escape(inspect.getdoc(command) or "").split("\n\n")
-    made = [text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs]
-    if len(made) > 2 and all(text.startswith(" ") for text in made[2:]):
-        made[2] = f"[b][/b]{made[2]}"  # typer takes away an indentation that all paragraphs after the second have
-    return "\n\n".join(made)
+    lines = [text if text.startswith(" ") else " ".join(text.split()) for text in paragraphs]
+    if len(lines) > 2 and all(text.startswith(" ") for text in lines[2:]):
+        lines[2] = f"[b][/b]{lines[2]}"  # typer removes an indentation that all paragraphs after the second share
+    return "\n\n".join(lines)

@@ -1,4 +1,4 @@
-"""Prints tables that fit the terminal's width, or a block of lines for each row if a table does not fit."""
+"""Prints tables that fit the width of the terminal, or a block of lines for each row if a table does not fit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rich.table import Table
 
 from . import console
 
-# Columns of prose, whose cells may be wrapped if the terminal is narrow.
+# Columns of prose, whose cells wrap on a narrow terminal.
 _PROSE = frozenset({"question", "answer", "sentence", "help", "value", "error"})
-# The least width in which prose is readable.
+# The smallest width in which prose is readable.
 _PROSE_WIDTH = 20
 _COLUMN_GAP = 3
 
@@ -22,10 +22,10 @@ _COLUMN_GAP = 3
 def table(
     rows: Sequence[Mapping[str, Any]], *, title: str = "", right: Sequence[str] = (), minor: Sequence[str] = ()
 ) -> None:
-    """Print rows as a table; the columns in `right` are aligned to the right. Only columns of prose are wrapped.
+    """Print rows as a table. Only columns of prose wrap; the columns in `right` are aligned to the right.
 
-    If the table does not fit, the columns in `minor` are left out, the first ones first; if that is not enough, each
-    row becomes a block of lines.
+    If the table does not fit, it omits the columns in `minor`, one after another. If it still does not fit, each row
+    becomes a block of lines.
     """
     if not rows:
         return
@@ -50,8 +50,8 @@ def table(
 
 
 def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
-    """The least width of a table that wraps only prose."""
-    width = _COLUMN_GAP * len(names)  # between them, and the edges
+    """The smallest width of a table that wraps only prose."""
+    width = _COLUMN_GAP * len(names)  # gaps between columns, and the edges
     for name in names:
         longest = max(cell_len(line) for text in (name, *(row[name] for row in cells)) for line in text.split("\n"))
         width += min(longest, _PROSE_WIDTH) if name in _PROSE else longest

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.cluster.backup.document_saving import DocumentSaving
-from qa_cluster.cluster.backup.folder import BackupFolder, _locked, _take_place, new_backup, reading, verify
+from qa_cluster.cluster.backup.folder import BackupFolder, _locked, _move_to_target, new_backup, reading, verify
 from qa_cluster.cluster.backup.lines import read_lines
 from qa_cluster.cluster.backup.manifest import FORMAT, MANIFEST_FILE, BackupManifest, NoBackup
 from qa_cluster.documents.stored import MAX_TEXT_LENGTH, check_document
@@ -84,7 +84,7 @@ def test_a_finished_backup_is_whole_and_nobody_elses(backup: Path) -> None:
     for path in (backup, *backup.rglob("*")):
         assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600)
     assert [path.name for path in backup.parent.iterdir()] == ["backup"]
-    assert "whole: 3 documents" in qa("restore", str(backup), "--check", code=0)
+    assert "the backup is complete: 3 documents" in qa("restore", str(backup), "--check", code=0)
 
 
 def test_superseded_lines_are_left_out(tmp_path: Path) -> None:
@@ -158,16 +158,16 @@ def test_a_folder_that_is_not_empty_is_taken_by_force_only_and_only_if_it_is_a_b
     shutil.rmtree(own)
     own.mkdir()
     (own / "letter.txt").write_text("dear")
-    with pytest.raises(ConfigError, match="--force replaces earlier backups only"):
+    with pytest.raises(ConfigError, match="--force replaces only a backup"):
         made(own, force=True)
     assert (own / "letter.txt").read_text() == "dear"
     (own / "manifest.json").write_text('{"format": 2, "name": "a reader"}')  # a common name
-    with pytest.raises(ConfigError, match="not that of a backup; --force replaces earlier backups"):
+    with pytest.raises(ConfigError, match="does not belong to a backup; --force replaces only a backup"):
         made(own, force=True)
     assert (own / "letter.txt").exists()
-    with pytest.raises(ConfigError, match="is no folder: make it first"):
+    with pytest.raises(ConfigError, match="is not a folder: create it"):
         made(tmp_path / "none" / "backup")
-    with pytest.raises(ConfigError, match="is where a file system begins"):
+    with pytest.raises(ConfigError, match="is the root of a file system"):
         made(Path("/proc"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "own"]
 
@@ -185,10 +185,10 @@ def test_an_earlier_backup_gets_its_name_back_if_another_one_was_killed_while_it
 
 def test_a_backup_that_is_being_restored_is_not_replaced(backup: Path) -> None:
     with reading(backup), reading(backup):
-        with pytest.raises(ConfigError, match="is being restored just now"):
+        with pytest.raises(ConfigError, match="is being restored: use another"):
             made(backup, force=True)
-        with pytest.raises(ConfigError, match="is being restored just now"):
-            _take_place(backup.with_name("none"), backup)
+        with pytest.raises(ConfigError, match="is being restored: use another"):
+            _move_to_target(backup.with_name("none"), backup)
     assert [path.name for path in backup.parent.iterdir()] == ["backup"]
     made(backup, force=True, dead=frozenset({0}))
     assert BackupManifest.load(backup).counts["documents"] == 2
@@ -229,14 +229,14 @@ def outside(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "damage", "said"),
     [
-        (DOCUMENTS, flip, "abc.jsonl.gz: damaged, its SHA-256 is not"),
+        (DOCUMENTS, flip, "abc.jsonl.gz: damaged, its SHA-256 differs"),
         (DOCUMENTS, cut, "abc.jsonl.gz: damaged, it has"),
         (DOCUMENTS, Path.unlink, "abc.jsonl.gz: missing"),
         (DOCUMENTS, link, "abc.jsonl.gz: cannot be read"),
         (MANIFEST_FILE, change, "manifest.json: damaged, its digest"),
         (MANIFEST_FILE, flip, "manifest.json: damaged"),
         (MANIFEST_FILE, newer, f"manifest.json: format {FORMAT + 1}, made by qa-cluster 0.0.0"),
-        (MANIFEST_FILE, outside, "no file of a backup: 'documents/../../x.jsonl.gz'"),
+        (MANIFEST_FILE, outside, "invalid entry of the file 'documents/../../x.jsonl.gz'"),
     ],
 )
 def test_a_damaged_or_newer_backup_is_refused_with_file_and_reason(
@@ -257,7 +257,7 @@ def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
         folder.lines(DOCUMENTS).add({"id": 1})
         folder.close(DOCUMENTS)
         other = finish(manifest(folder, 1))
-    assert "abc.jsonl.gz: damaged, line 1 is no document" in qa(*NOWHERE, "restore", str(other), code=1)
+    assert "abc.jsonl.gz: damaged, line 1 is not a document" in qa(*NOWHERE, "restore", str(other), code=1)
 
 
 def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -
     assert "no collection 'books', it has default" in qa("restore", str(backup), "--collection", "books", code=2)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / MANIFEST_FILE).write_text(json.dumps({"model_id": "x"}))
-    assert "no manifest of a backup" in qa(*NOWHERE, "restore", str(tmp_path / "other"), code=2)
+    assert "not the manifest of a backup" in qa(*NOWHERE, "restore", str(tmp_path / "other"), code=2)
     assert "not empty" in qa(*NOWHERE, "backup", str(backup), code=2)
     qa(*NOWHERE, "restore", str(backup), code=3)
     qa(*NOWHERE, "backup", str(tmp_path / "new"), code=3)

@@ -37,7 +37,7 @@ def missing(found: dict[str, Check]) -> dict[str, str]:
 def test_a_host_that_has_everything(settings: Settings, tmp_path: Path) -> None:
     found = checks(settings, "0.0.0.0")
     assert missing(found) == {}
-    assert found["server, module and worker"].said == "started for a trial: the worker got ready"
+    assert found["server, module and worker"].said == "started for a trial; the worker was ready"
     assert str(MODULE) in found["module file"].said
     assert not any(tmp_path.iterdir())
 
@@ -55,13 +55,13 @@ def test_what_is_missing_is_named_with_what_to_do(settings: Settings, tmp_path: 
     assert "cannot run a worker: ModuleNotFoundError: no qa_cluster; install the wheel" in found["worker environment"]
     assert "'module_path'" in found["module file"]
     assert "needs a password" in found["password"]
-    assert "'bus_key_file', or a password" in found["key of the bus"]
+    assert "'bus_key_file' or 'cluster_password'" in found["key of the bus"]
     assert "not tried" in found["server, module and worker"]
     assert any(name.startswith("ports ") for name in found)
     python.write_text('#!/bin/sh\necho \'["0.0.1", "3.11.0"]\'\n')
     found = missing(checks(replace(lacking, server=str(python))))
-    assert "has qa-cluster 0.0.1, this command is of" in found["worker environment"]
-    assert "is no redis-server or valkey-server" in found["server program"]
+    assert "has qa-cluster 0.0.1, but this command has" in found["worker environment"]
+    assert "is not redis-server or valkey-server" in found["server program"]
 
 
 def test_the_command_takes_the_program_that_the_server_is_to_be(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_certificates_are_checked_as_others_will(settings: Settings, server_bina
     expired = replace(given, server_tls_cert=str(old.cert), server_tls_key=str(old.key))
     assert "has expired" in checks(expired)["certificate"].said
     wanted = replace(settings, cluster_url=f"rediss://127.0.0.1:{free_port()}")
-    assert "name --tls-cert, --tls-key and --cluster-tls-ca" in checks(wanted)["certificate"].said
+    assert "add --tls-cert, --tls-key and --cluster-tls-ca" in checks(wanted)["certificate"].said
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_other_servers_are_reached_from_here(elsewhere: System, tmp_path: Path, 
         stop_all([process], 30)
     assert done.returncode == 1
     found = {made["what"]: made for made in json.loads(done.stdout)["checks"]}
-    assert found[f"server {host}:{port}"]["said"] == "answers, with the module; its bus can be reached"
+    assert found[f"server {host}:{port}"]["said"] == "answers, with the module; its cluster bus can be reached"
     assert "its bus" in found[f"server {host}:{spec.port}"]["said"]
     assert "refused" in found[f"server {host}:1"]["said"]
-    assert found[f"ports {port} and {port + 10_000}"]["said"] == "a server with the module listens there already"
+    assert found[f"ports {port} and {port + 10_000}"]["said"] == "a server with the module already listens there"

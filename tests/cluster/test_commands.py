@@ -225,7 +225,7 @@ def test_a_killed_server_is_named_and_up_brings_it_back(up: Qa) -> None:
     eventually(lambda: up.status(code=3)["down"] == [addresses[0]], SECONDS)
     shown = up("status", code=3)
     assert "server is down" in shown.stdout
-    assert f"does not answer: {addresses[0]}; `qa-cluster up` starts" in shown.stderr
+    assert f"server does not answer: {addresses[0]}; `qa-cluster up` starts" in shown.stderr
     up("up")
     answers = json.loads(up("ask", "Who designed the engine?", "--json").stdout)["answers"]
     assert answers[0]["answer"] == "Charles Babbage"

@@ -124,7 +124,7 @@ def test_the_map_to_a_file_is_shown_by_its_sizes() -> None:
     size = len(json.dumps(stored).encode())
     shown = _file({"_source": stored, "year": 1})
     assert shown == f"gzip.1.gz (roff); 2 sections; 3 line numbers; {size} bytes in metadata._source"
-    assert _file({"_source": 5}) == "a map that cannot be read, 1 bytes in metadata._source"
+    assert _file({"_source": 5}) == "unreadable source map, 1 bytes in metadata._source"
     assert _file({"_source": {"file": "a.txt"}}) == "a.txt; 17 bytes in metadata._source"
     assert _file({"year": 1}) == ""
 

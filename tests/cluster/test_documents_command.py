@@ -52,7 +52,7 @@ def test_documents_are_listed_counted_shown_and_deleted(up: Qa) -> None:
     assert "3 documents stored (3 new, 0 changed, 0 unchanged)" in up("ingest", "manage", "--prefix", "manage/").stdout
     after = json.loads(up("documents", "count", "--json").stdout)
     assert after == {"documents": before["documents"] + 3, "sentences": before["sentences"] + 9, "waiting": 0}
-    counted = f"{after['documents']} documents, {after['sentences']} sentences; 0 waiting to be indexed\n"
+    counted = f"{after['documents']} documents, {after['sentences']} sentences; 0 pending\n"
     assert up("documents", "count").stdout == counted
     assert "waiting" not in up("documents", "count", "--no-waiting").stdout
 
@@ -95,7 +95,9 @@ def test_ingest_says_what_became_of_each(up: Qa) -> None:
     write(up, "said.jsonl", "\n".join(map(json.dumps, [*lines, *broken])))
     done = up("ingest", "said.jsonl", "--prefix", "said/", code=1)
     assert "4 documents stored, 2 skipped (1 new, 1 changed, 2 unchanged)" in done.stdout
-    assert "note: 1 document had the id of another one of this run, which was stored: 'said/a'" in done.stderr
+    assert (
+        "note: 1 document not stored, because an earlier document of this run has the same id: 'said/a'" in done.stderr
+    )
     assert "error: 2 not stored: said.jsonl:4: the id 'said/a'" in done.stderr
     assert "said.jsonl:5: title of document 'said/long' has 5000 bytes, the limit is 4096" in done.stderr
     assert listed(up, "said/") == ["said/a", "said/b", "said/c", "said/d"]
@@ -125,15 +127,13 @@ def test_ingest_tells_what_it_replaces_of_another_source(up: Qa) -> None:
     with ClusterClient(f"redis://{up.status()['shards'][0]['address']}") as client:
         client.put_document("own-b.txt", "A client wrote it.")
     first = up("ingest", "one")
-    assert (
-        "1 document replaced one that had not come from this source: 'own-b.txt' (source not recorded)" in first.stderr
-    )
+    assert "1 document replaced a document of another source: 'own-b.txt' (source not recorded)" in first.stderr
     write(up, "one/own-a.txt", "one has written a.")
     again = up("ingest", "one")
     assert "7 documents stored (0 new, 1 changed, 6 unchanged)" in again.stdout and "replaced" not in again.stderr
     said = up("ingest", "two").stderr
-    assert "6 documents replaced one that had not come from this source: " in said and "and 1 more" in said
-    assert f"'own-a.txt' (from {up.folder.resolve() / 'one'})" in said and "a --prefix for each source" in said
+    assert "6 documents replaced a document of another source: " in said and "and 1 more" in said
+    assert f"'own-a.txt' (from {up.folder.resolve() / 'one'})" in said and "give each source its own --prefix" in said
     assert "'own-g.txt'" not in said
     assert "replaced" not in up("ingest", "two").stderr
     assert "replaced" not in up("ingest", "two", "--prefix", "two/").stderr
@@ -151,7 +151,7 @@ def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
     assert "collection must be 1 to 64 characters" in up("collections", "create", "Books", code=2).stderr
     assert "collection must be 1 to 64 characters" in up("ask", "Who?", "--collection", "a/b", code=2).stderr
     assert "collection books created" in up("collections", "create", "books").stdout
-    assert "collection books exists already" in up("collections", "create", "books").stdout
+    assert "collection books already exists" in up("collections", "create", "books").stdout
     assert "1 document stored (1 new" in up("ingest", "books", "--collection", "books").stdout
     before = json.loads(up("documents", "count", "--json").stdout)
     of_books = ("--collection", "books")
@@ -173,7 +173,7 @@ def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
     write(up, "books/eve.txt", TEXT)
     (up.folder / "books/ada.txt").unlink()
     synced = up("ingest", "books", *of_books, "--prefix", "b/", "--sync").stdout
-    assert "1 new" in synced and "0 documents removed" in synced
+    assert "1 new" in synced and "0 documents deleted" in synced
     assert "1 document deleted" in up("documents", "delete", "--prefix", "b/", *of_books).stdout
     assert "1 document deleted" in up("collections", "delete", "books").stdout
     gone = up("collections", "delete", "books", code=1).stderr
@@ -189,13 +189,13 @@ def test_sync_removes_what_is_gone_and_nothing_else(up: Qa) -> None:
     write(up, "other/o.txt", TEXT)
     up("ingest", "other", "--prefix", "sync-other/")
     first = up("ingest", "synced", "--prefix", "sync/", "--sync")
-    assert "3 new" in first.stdout and "0 documents removed" in first.stdout
+    assert "3 new" in first.stdout and "0 documents deleted" in first.stdout
     (up.folder / "synced/b.txt").unlink()
     (up.folder / "synced/sub/c.txt").unlink()
     write(up, "synced/d.txt", TEXT)
     done = up("ingest", "synced", "--prefix", "sync/", "--sync")
     assert "2 documents stored (1 new, 0 changed, 1 unchanged)" in done.stdout
-    assert "2 documents removed" in done.stdout
+    assert "2 documents deleted" in done.stdout
     assert listed(up, "sync") == ["sync-other/o.txt", "sync/a.txt", "sync/d.txt"]
 
 
@@ -226,8 +226,8 @@ def test_sync_removes_nothing_after_an_error(up: Qa, tmp_path: Path, mode: str, 
     elif fault == "twice":
         (folder / "a.jsonl").write_text('{"id": "a", "text": "t"}\n{"id": "a", "text": "u"}\n')
     done = up("ingest", str(folder), "--prefix", prefix, "--sync", "--on-error", mode, code=1)
-    assert "nothing was removed" in done.stderr
-    assert "removed" not in done.stdout
+    assert "no document was deleted" in done.stderr
+    assert "deleted" not in done.stdout
     assert f"{prefix}gone.txt" in listed(up, prefix)
 
 
@@ -251,7 +251,7 @@ def test_sync_removes_nothing_when_the_cluster_cannot_be_listed_or_storing_fails
     with monkeypatch.context() as patched:
         patched.setattr(storing, "wait_tokenized", lambda *_: (_ for _ in ()).throw(ClusterError("planted")))
         done = up("ingest", "half", "--prefix", "half/", "--sync", code=3)
-        assert "nothing was removed" in done.stderr
+        assert "no document was deleted" in done.stderr
     assert listed(up, "half/") == ["half/a.txt", "half/b.txt"]
 
 
@@ -268,7 +268,7 @@ def test_sync_leaves_what_was_written_meanwhile(up: Qa, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(ClusterClient, "delete_document", late)
     done = up("ingest", "race", "--prefix", "race/", "--sync")
-    assert "0 documents removed" in done.stdout and "not removed" in done.stderr
+    assert "0 documents deleted" in done.stdout and "not deleted" in done.stderr
     assert listed(up, "race/") == ["race/a.txt", "race/b.txt"]
 
 

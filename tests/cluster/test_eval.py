@@ -151,8 +151,8 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         run(folder, "ingest", str(file))
         table = run(folder, "eval", str(file), "--running", "--no-context", "--limit", "3").stdout
         assert "3 questions, 3 documents" in table
-        assert "The whole system, at most 16 sentences" in table
-        assert "Recall: a sentence that answers is among the first of 7" in table
+        assert "The whole system, with at most 16 sentences read" in table
+        assert "Recall: a sentence with the answer is among the first of 7 sentences" in table
         report = json.loads(
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
         )
@@ -218,7 +218,7 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
         done = run(folder, "eval", "nine.jsonl", "--running", server=server)
         assert "9 questions, 1 without answer, asked of 2 documents" in done.stdout
         assert "right in the first three" in done.stdout
-        assert "1 document that questions name is not in the cluster, the first is 'Rome.txt'" in done.stderr
+        assert "the cluster lacks 1 document that questions name; the first is 'Rome.txt'" in done.stderr
     finally:
         run(folder, "down", server=server)
 
@@ -338,7 +338,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["broken.json"], 1, "question 1"),
         (["elsewhere.json"], 1, "no question has its answer in its context"),
         (["lines.jsonl", "--running"], 2, "cannot be ingested"),
-        (["facts.json", "--running", "--context-tokens", "64"], 2, "as its reader was loaded"),
+        (["facts.json", "--running", "--context-tokens", "64"], 2, "has no effect on a running cluster"),
         (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),
         (["facts.json", "--running"], 3, "qa-cluster up"),
         (["facts.json", "--reader", "empty"], 1, "manifest.json"),

@@ -76,7 +76,7 @@ def test_the_program_of_another_users_settings_file_does_not_run(
 
 def test_a_settings_file_that_is_named_is_the_users_word(up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give_away(settings_file(folder), monkeypatch)
-    assert "ended while it started" in up("--config", "qa-cluster.toml", code=3)
+    assert "ended during its start" in up("--config", "qa-cluster.toml", code=3)
     assert (folder / "ran").exists()
 
 
@@ -95,14 +95,14 @@ def test_the_program_of_another_users_cluster_does_not_run(
     give_away(made, monkeypatch)
     said = up(code=2)
     assert not (folder / "ran").exists()
-    assert f"the cluster's folder '{made}' belongs to user" in said
+    assert f"the data folder '{made}' belongs to user" in said
     assert f"--data-dir {made} or QA_DATA_DIR" in said
 
 
 def test_a_cluster_that_is_named_is_the_users_word(up: Up, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = stored_cluster(folder)
     give_away(made, monkeypatch)
-    assert "ended while it started" in up("--data-dir", str(made), code=3)
+    assert "ended during its start" in up("--data-dir", str(made), code=3)
     assert (folder / "ran").exists()
 
 

@@ -54,7 +54,7 @@ def test_servers_get_the_settings_of_shared_workers() -> None:
                 "qa_inference_restarts": 7,
             },
             "ready, 0 of 2 for models (0 MB)",
-            "none of its 2 inference workers is up (restarts: 7)",
+            "none of its 2 inference workers is running (restarts: 7)",
         ),
         (
             {"qa_worker_state": "backoff", "qa_worker_restarts": 3, "qa_inference_workers": 0},

@@ -32,7 +32,7 @@ def keys() -> Iterator[Keys]:
 
 
 def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(keys: Keys) -> None:
-    assert "no keys: the REST service asks for none" in keys("list").stdout
+    assert "no keys: the REST service requires no key" in keys("list").stdout
     made = keys(
         "create", "the shop", "--scope", "ask", "--scope", "search", "--collection", "books", "--concurrent", "3"
     )
@@ -51,7 +51,7 @@ def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(keys: Keys)
     assert f"key {identity} (the shop) revoked" in keys("revoke", identity).stdout
     assert json.loads(keys("list", "--json").stdout)["data"][0]["state"] == "revoked"
     assert "say --yes" in keys("clear", code=2).stderr
-    assert "1 key removed" in keys("clear", "--yes").stdout
+    assert "1 key deleted" in keys("clear", "--yes").stdout
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_keys_from_elsewhere_are_stored_once_with_their_rights(keys: Keys, tmp_p
     limits = {"requests_per_second": 20}
     lines = [given(1), "", given(2, scopes=["write", "ask"], collections=["books"], limits=limits, expires=4102444800)]
     file.write_text("\n".join(lines) + "\n")
-    assert "2 keys made, 0 there already" in keys("import", str(file), "--set", f"audit_log={log}").stdout
+    assert "2 keys stored, 0 already in the cluster" in keys("import", str(file), "--set", f"audit_log={log}").stdout
     first, second = json.loads(keys("list", "--json").stdout)["data"]
     assert (first["name"], first["scopes"], first["state"]) == ("key 1", ["ask"], "valid")
     assert (second["scopes"], second["collections"], second["expires"]) == (["ask", "write"], ["books"], 4102444800)
@@ -109,7 +109,8 @@ def test_keys_from_elsewhere_are_stored_once_with_their_rights(keys: Keys, tmp_p
     keys("revoke", first["id"])
     again = keys("import", str(file))
     assert (
-        "0 keys made, 2 there already" in again.stdout and f"key {first['id']} (key 1) has been revoked" in again.stderr
+        "0 keys stored, 2 already in the cluster" in again.stdout
+        and f"key {first['id']} (key 1) is revoked" in again.stderr
     )
     assert [key["state"] for key in json.loads(keys("list", "--json").stdout)["data"]] == ["revoked", "valid"]
 
@@ -125,7 +126,7 @@ def test_what_create_prints_can_be_imported(keys: Keys, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(keys("create", "the shop", "--scope", "ask", "--concurrent", "3", "--json").stdout)
     (made,) = json.loads(keys("list", "--json").stdout)["data"]
-    assert "0 keys made, 1 there already" in keys("import", str(file)).stdout
+    assert "0 keys stored, 1 already in the cluster" in keys("import", str(file)).stdout
     keys("clear", "--yes")
     assert "1 key made" in keys("import", str(file)).stdout
     (found,) = json.loads(keys("list", "--json").stdout)["data"]

@@ -181,7 +181,7 @@ def test_a_server_that_fails_for_another_reason_is_started_once(
         return server_process.launch(launched[-1])
 
     monkeypatch.setattr(local, "launch", launch)
-    with pytest.raises(ClusterError, match="ended while it started"):
+    with pytest.raises(ClusterError, match="ended during its start"):
         cluster.up()
     assert len(launched) == 2
 
@@ -273,7 +273,7 @@ def test_an_unfinished_creation_is_begun_anew(make_cluster: MakeCluster) -> None
 def test_a_server_that_does_not_start_says_why_and_nothing_stays(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     broken = LocalCluster(cluster.settings, options=[("loadmodule", "/nowhere/qa.so")])
-    with pytest.raises(ClusterError, match=r"(?s)ended while it started.*/nowhere/qa\.so"):
+    with pytest.raises(ClusterError, match=r"(?s)ended during its start.*/nowhere/qa\.so"):
         broken.up()
     assert not cluster.is_running()
     assert cluster.up().created

@@ -79,7 +79,7 @@ def files_of(shards: TinyShards, model: bytes) -> ReaderFiles:
 
 
 def test_a_folder_without_a_reader_is_told_with_what_to_do(shards: TinyShards, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=rf"'{tmp_path}' has no {MANIFEST_FILE}: name a folder that .*model export"):
+    with pytest.raises(ModelError, match=rf"'{tmp_path}' has no {MANIFEST_FILE}: name a folder from .*model export"):
         read_reader(tmp_path)
     for file in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE):
         (tmp_path / file).write_bytes((shards.folder / "last" / file).read_bytes())
@@ -109,7 +109,7 @@ def test_what_no_worker_can_get_ready_is_told_once_and_long_before_the_time_is_u
 
 def test_a_reader_without_numbers_does_not_take_the_place_of_one_that_answers(shards: TinyShards) -> None:
     tiny_reader(shards.folder / "nan", "nan", last=True, weights=struct.pack("<f", float("nan")))
-    with pytest.raises(ModelError, match=r"nan@\w+ cannot read, export it again .*: model gave logits that are not"):
+    with pytest.raises(ModelError, match=r"nan@\w+ cannot read; export it again.*: model gave logits that are not"):
         shards.load("nan")
 
 
@@ -162,10 +162,10 @@ def slowly(node, client, *rest):
     store(node, client, *rest)
 
 def step(text):
-    if "is compiled and stored" in text and not stored.is_set():
+    if "compiled and stored" in text and not stored.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
         stored.set()
-    if "again: the previous readers" in text:
+    if "again; the other readers" in text:
         taking.set()
 
 shard_readers.store_model = slowly
@@ -227,11 +227,11 @@ def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShard
     }
     told = " ".join(listed().split())
     assert (
-        f"{names[0]} is not whole on 127.0.0.1:{node.port}: it is being loaded now, or an interrupted command left it"
+        f"{names[0]} is incomplete on 127.0.0.1:{node.port}: it is being loaded now, or a command was interrupted"
         in told
     )
     assert f"`qa-cluster model unload {names[0]}`" in told
-    with pytest.raises(InvalidInput, match=r"2 revisions of model 'left' are stored, choose one: left@0+, left@1+"):
+    with pytest.raises(InvalidInput, match=r"model 'left' is stored in 2 revisions, choose one: left@0+, left@1+"):
         shards.unload("left")
     assert shards.unload(names[0]) == names[0]
     assert shards.unload("left") == names[1]

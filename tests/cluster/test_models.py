@@ -109,7 +109,7 @@ def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, 
     shards.written("side")
     asked = ("ask", "Who discovered radium?", "--json", "--model")
     assert json.loads(qa(*asked, "mine"))["model"]["id"] == "mine"
-    assert f"'nope' is not loaded, loaded are: {shards.first.name}, {mine}" in qa(*asked, "nope", code=1)
+    assert f"'nope' is not loaded; loaded models: {shards.first.name}, {mine}" in qa(*asked, "nope", code=1)
     assert f"the default reader is {mine}" in qa("model", "use", "mine")
     assert default(shards) == {mine}
     assert names(shards) == {mine, shards.first.name}
@@ -150,7 +150,7 @@ def test_a_change_of_thresholds_alone_is_waited_for(shards: TinyShards) -> None:
     strict = read_reader(folder)
     assert strict.manifest.reading_revision == shards.last.reading_revision
     with shards.nodes[0].client() as client:
-        assert "has not taken up the new manifest" in reader_loading._is_warm(client, strict)
+        assert "has not loaded the new manifest" in reader_loading._is_warm(client, strict)
     reader_loading.load(shards.place(), strict)
     for node in shards.nodes:
         default = next(entry for entry in shards.models(node, "manifests").values() if entry["default"])
@@ -176,10 +176,10 @@ def test_what_fails_when_another_has_made_it_the_default_is_not_taken_back(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(text: str) -> None:
-        if "again: the previous readers" in text:
+        if "again; the other readers" in text:
             shards.use("last")
 
-    told = rf"{shards.last.name} is the default reader of .* now, by another command"
+    told = rf"{shards.last.name} was not removed: another command has made it the default reader"
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match=told):
         patched.setattr(reader_loading, "_is_warm", lambda *_: "never")
         reader_loading.load(replace(shards.place(0.0), on_step=step), read_reader(shards.folder / "last"))
@@ -192,7 +192,7 @@ def test_a_former_default_that_another_has_made_the_default_again_is_not_removed
         if text.startswith("removing "):
             shards.use("first")
 
-    told = rf"{shards.first.name} is the default reader of .* now, by another command"
+    told = rf"{shards.first.name} was not removed: another command has made it the default reader"
     with pytest.raises(ClusterError, match=told):
         reader_loading.load(replace(shards.place(), on_step=step), read_reader(shards.folder / "last"))
     assert default(shards) == {shards.first.name}
@@ -213,7 +213,7 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
 
     monkeypatch.setattr(default_reader._Change, "answers", overtaken)
     with pytest.raises(
-        ClusterError, match=rf"got {shards.first.name} as its default from another command meanwhile.*model use"
+        ClusterError, match=rf"another command made {shards.first.name} the default of shard .* meanwhile.*model use"
     ):
         shards.use("last")
     assert default(shards) == {shards.first.name}
@@ -267,7 +267,7 @@ def test_a_worker_that_is_killed_meanwhile_does_not_stop_it(shards: TinyShards) 
     victim = shards.nodes[0]
 
     def kill_first_worker(text: str) -> None:
-        if "is compiled and stored on" in text and str(victim.port) in text:
+        if "compiled and stored" in text and str(victim.port) in text:
             victim.signal_worker(signal.SIGKILL)
 
     reader_loading.load(

@@ -125,8 +125,8 @@ def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> No
     running, held = eventually(caught)
     try:
         refused = target("restore", str(backup), code=1).stderr
-        assert f"another restore is under way: by {held['user']} on {held['host']} (process {running.pid})" in refused
-        assert "nothing was restored; wait until that one has ended" in refused
+        assert f"another restore is running, by {held['user']} on {held['host']} (process {running.pid})" in refused
+        assert "nothing was restored; repeat the command when it has ended" in refused
     finally:
         running.send_signal(signal.SIGCONT)
     assert running.wait(300) == 0
@@ -151,7 +151,7 @@ def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
         with monkeypatch.context() as patched:
             patched.setattr(restore_lock.RestoreLock, "_acquire", acquire_late)
             told = target("restore", str(backup)).stderr
-        assert "by ada on b.example (process 7), since now: waiting to see whether it goes on" in told
+        assert "by ada on b.example (process 7), since now: waiting to see whether it is still running" in told
 
         def renew() -> None:
             while not over.wait(0.2):
@@ -166,7 +166,7 @@ def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
             over.set()
             renewing.join()
         client.set(keys.RESTORING_KEY, "something else")  # for ever
-        assert "another restore is under way: nothing was restored" in target("restore", str(backup), code=1).stderr
+        assert "another restore is running: nothing was restored" in target("restore", str(backup), code=1).stderr
         client.delete(keys.RESTORING_KEY)
 
 
@@ -180,7 +180,7 @@ def test_a_restore_that_was_stopped_for_long_gives_way(target: Site, monkeypatch
             lock.check()
             client.set(keys.RESTORING_KEY, "another one")
             eventually(lambda: lock._lost)
-            with pytest.raises(restore_lock.OtherRestore, match="another restore is under way: this one"):
+            with pytest.raises(restore_lock.OtherRestore, match="another restore is running; this restore"):
                 lock.check()
         assert client.get(keys.RESTORING_KEY) == b"another one", "what is not its own stays"
         client.delete(keys.RESTORING_KEY)
@@ -196,7 +196,7 @@ def test_more_keys_than_there_may_be_are_refused_before_anything_is_written(
     with target.client() as client:
         client.put_document("n1", "Changed.", collection="many")
     refused = target("restore", str(backup), "--on-conflict", "replace", code=1).stderr
-    assert "the backup has 3 API keys, the cluster 1 others that are valid, and the limit is 3" in refused
+    assert "the backup has 3 API keys and the cluster 1 other valid keys, but the limit is 3" in refused
     assert target.everything() != before
     monkeypatch.undo()
     target("restore", str(backup), "--on-conflict", "replace")
@@ -244,9 +244,9 @@ class _Notes:
     [
         (_Ends(None, {}), True, ""),
         (_Ends(None, {"functions x": "ERR"}), False, ""),
-        (_Ends(Conflict("shard gone"), {}), False, "not all is restored: what was restored stays"),
-        (_Ends(KeyboardInterrupt(), {}), False, "interrupted: what was restored stays"),
-        (_Ends(typer.Exit(1), {}), False, "not all is restored"),
+        (_Ends(Conflict("shard gone"), {}), False, "the restore is incomplete: restored contents stay"),
+        (_Ends(KeyboardInterrupt(), {}), False, "interrupted: restored contents stay"),
+        (_Ends(typer.Exit(1), {}), False, "the restore is incomplete"),
     ],
 )
 def test_the_audit_log_says_what_a_restore_has_written_and_whether_it_is_all(

@@ -67,5 +67,5 @@ def test_memory_is_full_when_nothing_is_left_that_expires(client: redis.Redis) -
 def test_missing_replicas_are_named_with_their_setting(client: redis.Redis) -> None:
     client.config_set("min-replicas-to-write", 2)
     refused = write_refusal(client)
-    assert refused.startswith("cannot write: too few replicas (NOREPLICAS: 0 replicas are in step")
+    assert refused.startswith("cannot write: too few replicas (NOREPLICAS: 0 replicas are in sync")
     assert "lower min-replicas-to-write" in refused

@@ -185,7 +185,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
     # a further server could run on this host: it reaches the others from there, and their buses
     found = json.loads(on(second, elsewhere, "check", "--json", "--cluster-url", url, *elsewhere.options(second, 7002)))
     assert [made["said"] for made in found["checks"] if made["what"].startswith("server 10.")] == [
-        "answers, with the module; its bus can be reached"
+        "answers, with the module; its cluster bus can be reached"
     ] * 6
 
     with elsewhere.asking() as asked:

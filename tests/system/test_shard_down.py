@@ -191,7 +191,7 @@ def test_the_command_line_answers_refuses_and_exits_as_documented(system: System
         question = list(FACTS)[next(n for n in range(3) if n != home)]
         answers_without(system, question, address)
         done = system.cli("ask", question, check=False)
-        assert f"part of the documents could not be asked: 1 of 3 shards ({address}), see" in flat(done.stderr)
+        assert f"the result is partial: 1 of 3 shards did not answer ({address}); run" in flat(done.stderr)
         for command in (("ask", question, "--coverage", "full"), ("search", "owls", "--coverage", "full")):
             done = system.cli(*command, check=False)
             assert (done.returncode, f"shard {address} is down" in flat(done.stderr)) == (3, True)

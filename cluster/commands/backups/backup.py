@@ -1,4 +1,4 @@
-"""`qa-cluster backup`: saves what the cluster holds in a folder."""
+"""`qa-cluster backup`: saves the contents of the cluster in a folder."""
 
 from __future__ import annotations
 
@@ -12,49 +12,45 @@ import typer
 from ...backup.saving import Backup, save
 from ...servers.local import with_cluster
 from ...terminal import console
-from ..shared_options import Json, audit_of, collection_name, load_settings
+from ..shared_options import Json, audit_of, collections_option, load_settings
 
 _FAILED = 1
-_NAMED = 5
-_OF_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
-MOST_HELD_SECONDS = 60.0
+_MAX_LISTED = 5
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
+MAX_HOLD_SECONDS = 60.0
 
 
 def backup(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     folder: Annotated[
-        Path, typer.Argument(help="A new folder, or an empty one; its parent must exist.", metavar="DIR")
+        Path, typer.Argument(help="A new or empty folder for the backup; its parent must exist.", metavar="DIR")
     ],
     collection: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only the documents of this collection; can be repeated. Without it everything is saved.",
-            parser=collection_name,
-            metavar="NAME",
-            show_default=False,
-        ),
+        collections_option("Save only the documents of this collection; repeatable. By default, everything is saved."),
     ] = None,
     hold_writes: Annotated[
         float,
         typer.Option(
-            help="If a shard is written to without a pause, let its writes and uncached questions wait for up to so"
-            " many seconds, so that its documents are those of one moment.",
+            help="If clients write to a shard without a pause, block its writes and uncached questions for at most this"
+            " time, so that the backup has a consistent state of the shard.",
             min=0,
-            max=MOST_HELD_SECONDS,
+            max=MAX_HOLD_SECONDS,
             metavar="SECONDS",
         ),
     ] = 0.0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the backup that is in DIR.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the backup in DIR.")] = False,
     json: Json = False,
 ) -> None:
     """Save documents, collections, readers, functions and API keys in a folder, while the cluster serves.
 
-    `qa-cluster restore` stores them in a cluster again, with any number of shards, on Valkey or Redis. The documents of
-    a shard are a state that it had, unless it is written to all the time: then each document is whole and of one
-    version, but they are not all of one moment, and the command says so.
+    `qa-cluster restore` stores the backup in a cluster with any number of shards, on Valkey or Redis. The documents of
+    each shard are a consistent snapshot: all of them were stored at the same moment. If clients write to a shard
+    without a pause, its snapshot can be inconsistent: each document is complete, but the documents are of different
+    moments. The command then says so.
 
-    DIR appears when everything is on the disk; an interrupted backup leaves none. It is readable for you only: it has
-    the hashes of API keys and the scripts of functions. Passwords are never in it.
+    DIR appears when the backup is complete on the disk; an interrupted backup leaves nothing. Only you can read DIR: it
+    contains the hashes of API keys and the scripts of functions. It never contains passwords.
 
     Examples:
 
@@ -68,38 +64,38 @@ def backup(  # noqa: PLR0917 - one parameter is one option
     settings = with_cluster(load_settings(context).settings)
     chosen = None if collection is None else frozenset(collection)
     try:
-        made = save(settings, folder, chosen=chosen, force=force, hold_seconds=hold_writes)
+        saved = save(settings, folder, chosen=chosen, force=force, hold_seconds=hold_writes)
     except KeyboardInterrupt:
         console.notice(f"interrupted: nothing was saved in {folder}")
         raise
     except OSError as error:
-        if error.errno not in _OF_DISK:
+        if error.errno not in _DISK_ERRORS:
             raise
-        console.error(f"nothing was saved in {folder}: {error.strerror}; make room there, or name a folder elsewhere")
+        console.error(f"nothing was saved in {folder}: {error.strerror}; free disk space there, or use another disk")
         raise typer.Exit(_FAILED) from error
-    audit.note("backup", folder=str(made.path), documents=made.manifest.counts["documents"], collections=collection)
+    audit.note("backup", folder=str(saved.path), documents=saved.manifest.counts["documents"], collections=collection)
     if json:
-        console.say_json(_summary(made))
-        return
-    _report(made)
+        console.say_json(_summary(saved))
+    else:
+        _report(saved)
 
 
-def _summary(made: Backup) -> dict[str, Any]:
-    manifest = made.manifest
+def _summary(saved: Backup) -> dict[str, Any]:
+    manifest = saved.manifest
     return {
-        "folder": str(made.path),
+        "folder": str(saved.path),
         "created": manifest.created,
         "bytes": manifest.size,
         "counts": dict(manifest.counts),
         "exact": all(shard.exact for shard in manifest.shards),
         "written_meanwhile": manifest.written_meanwhile,
         "shards": [asdict(shard) for shard in manifest.shards],
-        "unreadable": made.unreadable,
+        "unreadable": saved.unreadable,
     }
 
 
-def _report(made: Backup) -> None:
-    counts, manifest = made.manifest.counts, made.manifest
+def _report(saved: Backup) -> None:
+    counts, manifest = saved.manifest.counts, saved.manifest
     shown = [
         console.counted(counts[name], noun, plural)
         for name, noun, plural in (
@@ -110,21 +106,21 @@ def _report(made: Backup) -> None:
             ("api_keys", "API key", ""),
         )
     ]
-    console.say(f"{', '.join(shown)} saved in {made.path} ({manifest.size / 1e6:.1f} MB)")
+    console.say(f"{', '.join(shown)} saved in {saved.path} ({manifest.size / 1e6:.1f} MB)")
     if manifest.written_meanwhile:
         console.notice(
-            f"{console.counted(manifest.written_meanwhile, 'document')} written or removed meanwhile; the backup has"
-            " what came last"
+            f"{console.counted(manifest.written_meanwhile, 'document')} written or deleted during the backup, which has"
+            " their latest state"
         )
     for shard in manifest.shards:
         if not shard.exact:
             console.notice(
-                f"shard {shard.address} was written to all the time: each of its documents is whole and of one version,"
-                " but they are not all of one moment (--hold-writes makes one)"
+                f"clients wrote to shard {shard.address} without a pause: each of its documents is complete, but they"
+                " are of different moments (--hold-writes makes them consistent)"
             )
-    if made.unreadable:
-        more = f" and {len(made.unreadable) - _NAMED} more" if len(made.unreadable) > _NAMED else ""
+    if saved.unreadable:
+        more = f" and {len(saved.unreadable) - _MAX_LISTED} more" if len(saved.unreadable) > _MAX_LISTED else ""
         console.notice(
-            f"{console.counted(len(made.unreadable), 'text')} not saved, no document can be made of it:"
-            f" {', '.join(map(repr, made.unreadable[:_NAMED]))}{more}"
+            f"{console.counted(len(saved.unreadable), 'text')} not saved, because it is not a valid document:"
+            f" {', '.join(map(repr, saved.unreadable[:_MAX_LISTED]))}{more}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,56 +15,47 @@ from ...backup.folder import reading
 from ...backup.manifest import DamagedBackup, NoBackup
 from ...backup.restoring import RestoreOutcome, Restoring
 from ...terminal import console
-from ..shared_options import Audit, Json, audit_of, collection_name, load_settings
+from ..shared_options import Audit, Json, audit_of, collections_option, load_settings, one_of
 
 _FAILED = 1
-_NAMED = 5
-
-
-def policy_name(text: str) -> str:
-    """What to do with what differs; anything else is wrong usage."""
-    if text not in POLICIES:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(POLICIES)}")
-    return text
+_MAX_LISTED = 5
 
 
 def restore(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     folder: Annotated[
         Path,
-        typer.Argument(help="A folder that `qa-cluster backup` made.", exists=True, file_okay=False, metavar="DIR"),
+        typer.Argument(help="A folder from `qa-cluster backup`.", exists=True, file_okay=False, metavar="DIR"),
     ],
     collection: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Only the documents of this collection; can be repeated. Without it everything is restored.",
-            parser=collection_name,
-            metavar="NAME",
-            show_default=False,
+        collections_option(
+            "Restore only the documents of this collection; repeatable. By default, everything is restored."
         ),
     ] = None,
     on_conflict: Annotated[
         str,
         typer.Option(
-            help="What to do if the cluster has something else under the same name. fail: restore nothing; skip: keep"
-            " what it has; replace: take what the backup has.",
-            parser=policy_name,
+            help="What to do if the cluster has different contents under the same name. fail: restore nothing; skip:"
+            " keep the contents of the cluster; replace: use the contents of the backup.",
+            parser=one_of(POLICIES),
             metavar="|".join(POLICIES),
         ),
     ] = FAIL,
     check: Annotated[
-        bool, typer.Option("--check", help="Only verify the files of the backup; needs no cluster.")
+        bool, typer.Option("--check", help="Only verify the files of the backup. Needs no cluster.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Store a backup in the cluster, beside what it holds. Start the cluster with `qa-cluster up` first.
+    """Add the contents of a backup to the cluster. Start the cluster with `qa-cluster up` first.
 
-    All files are verified before anything is written. The shards then index the documents as if they were new, so their
-    number, the server and the version may be others than those of the backup. What is there already, equal, is left
-    alone: after an interruption, repeat the command, and it goes on. A cluster takes one restore at a time.
+    The command verifies all files before it writes anything. The shards then index the documents as new documents.
+    Therefore the number of shards, the server and the version may differ from the backed-up cluster. Contents that the
+    cluster already has are not written again, so you can repeat the command after an interruption: it continues. Only
+    one restore at a time can run on a cluster.
 
-    The backup's default reader becomes the default (not with --on-conflict skip); the present one stays loaded. A key
-    that was revoked stays revoked. The scripts of functions run again: restore only backups that you trust.
+    The default reader of the backup becomes the default, except with --on-conflict skip; the current default reader
+    stays loaded. A revoked API key stays revoked. The scripts of functions run again: restore only backups you trust.
 
     Examples:
 
@@ -90,7 +81,7 @@ def restore(  # noqa: PLR0917 - one parameter is one option
             return
         outcome = _run(restoring, audit, {"folder": str(folder), "collections": collection})
     if json:
-        console.say_json(_summary(outcome))
+        console.say_json(asdict(outcome) | {"complete": outcome.complete})
     else:
         _report(outcome)
     for what, problem in {**outcome.failed, **outcome.documents.refused}.items():
@@ -100,7 +91,7 @@ def restore(  # noqa: PLR0917 - one parameter is one option
 
 
 def _run(restoring: Restoring, audit: Audit, what: dict[str, object]) -> RestoreOutcome:
-    """Restore, with a line in the audit log before the first write and one about all that was written."""
+    """Restore, with one line in the audit log before the first write and one at the end."""
     begun = complete = False
 
     def begin() -> None:
@@ -113,13 +104,13 @@ def _run(restoring: Restoring, audit: Audit, what: dict[str, object]) -> Restore
         complete = restoring.outcome.complete
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) or begun:
-            how = "interrupted" if isinstance(error, KeyboardInterrupt) else "not all is restored"
-            console.notice(f"{how}: what was restored stays; repeat the command to go on")
+            how = "interrupted" if isinstance(error, KeyboardInterrupt) else "the restore is incomplete"
+            console.notice(f"{how}: restored contents stay; repeat the command to continue")
         raise
     finally:
-        made = restoring.outcome
-        numbers = {"new": made.documents.new, "changed": made.documents.replaced, "api_keys": made.api_keys}
-        numbers |= {"models": made.models, "functions": made.functions}
+        done = restoring.outcome
+        numbers = {"new": done.documents.new, "changed": done.documents.replaced, "api_keys": done.api_keys}
+        numbers |= {"models": done.models, "functions": done.functions}
         if begun:
             audit.note("restore", **what, **numbers, complete=complete)
     return restoring.outcome
@@ -131,13 +122,9 @@ def _report_check(restoring: Restoring, json: bool) -> None:
         console.say_json({"whole": True, "created": manifest.created, "counts": dict(manifest.counts)})
         return
     console.say(
-        f"whole: {console.counted(manifest.counts['documents'], 'document')} of {manifest.created},"
+        f"the backup is complete: {console.counted(manifest.counts['documents'], 'document')} of {manifest.created},"
         f" {len(manifest.files)} files, {manifest.size / 1e6:.1f} MB"
     )
-
-
-def _summary(outcome: RestoreOutcome) -> dict[str, Any]:
-    return asdict(outcome) | {"complete": outcome.complete}
 
 
 def _report(outcome: RestoreOutcome) -> None:
@@ -155,10 +142,9 @@ def _report(outcome: RestoreOutcome) -> None:
     if any(number for number, _, _ in others):
         console.say(", ".join(console.counted(number, *noun) for number, *noun in others if number) + " restored")
     if outcome.kept:
-        console.notice(f"the cluster's own {'; '.join(outcome.kept)} kept")
+        console.notice(f"kept from the cluster: {'; '.join(outcome.kept)}")
     if documents.other_version:
-        some = ", ".join(documents.other_version[:_NAMED])
+        listed = ", ".join(documents.other_version[:_MAX_LISTED])
         console.notice(
-            f"{console.counted(len(documents.other_version), 'document')} restored under another version than before:"
-            f" {some}"
+            f"{console.counted(len(documents.other_version), 'document')} restored with a new version: {listed}"
         )

@@ -1,4 +1,4 @@
-"""`qa-cluster collections count`: counts what a collection holds."""
+"""`qa-cluster collections count`: counts the documents and sentences of a collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .options import Name
 
 
 def count(context: typer.Context, name: Name, json: Json = False) -> None:
-    """Count the documents and sentences that questions to a collection are answered from.
+    """Count the indexed documents and sentences of a collection.
 
     Example: qa-cluster collections count books --json | jq .documents
     """

@@ -1,4 +1,4 @@
-"""`qa-cluster collections create`: makes a collection."""
+"""`qa-cluster collections create`: creates a collection."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .options import Name
 
 
 def create(context: typer.Context, name: Name) -> None:
-    """Make a collection. It is no error if there is one of that name already.
+    """Create a collection. If the collection already exists, nothing changes.
 
     Example: qa-cluster collections create books && qa-cluster ingest novels/ --collection books
     """
@@ -18,4 +18,4 @@ def create(context: typer.Context, name: Name) -> None:
     with client_of(context) as client:
         created = client.create_collection(name)
     audit.note("collection.create", collection=name, created=created)
-    console.say(f"collection {name} created" if created else f"collection {name} exists already")
+    console.say(f"collection {name} created" if created else f"collection {name} already exists")

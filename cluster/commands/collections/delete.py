@@ -1,4 +1,4 @@
-"""`qa-cluster collections delete`: removes a collection with all its documents."""
+"""`qa-cluster collections delete`: deletes a collection with all its documents."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ def delete(
     context: typer.Context,
     name: Name,
     timeout: Annotated[
-        float, typer.Option(help="For how many seconds; what is left then goes when it is repeated.", min=1)
+        float, typer.Option(help="Stop after this many seconds; repeat the command to continue.", min=1)
     ] = 600.0,
     json: Json = False,
 ) -> None:
-    """Remove a collection with all its documents and cached answers. From the start it takes no document in.
+    """Delete a collection with all its documents and cached answers. It accepts no new documents from the start.
 
-    Exits 1 if it is not done in time; the same command goes on then, also after an interruption.
+    The exit code is 1 if the time is over before everything is deleted. Repeat the command then, or after an
+    interruption, to continue.
 
     Example: qa-cluster collections delete books
     """
@@ -36,5 +37,7 @@ def delete(
     else:
         console.say(f"{console.counted(removal.deleted, 'document')} deleted")
     if not removal.complete:
-        console.error(f"collection {name} is not gone yet: repeat the command to go on")
+        console.error(
+            f"collection {name} was not completely deleted within {timeout:g} s: repeat the command to continue"
+        )
         raise typer.Exit(_FAILED)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ...terminal.late_commands import Late, late_group
+from ...terminal.lazy_commands import LazyCommand, lazy_group
 
 _COMMANDS = {
-    "list": Late(f"{__package__}.list", "list_collections"),
-    **{name: Late(f"{__package__}.{name}", name) for name in ("create", "count", "delete")},
+    "list": LazyCommand(f"{__package__}.list", "list_collections"),
+    **{name: LazyCommand(f"{__package__}.{name}", name) for name in ("create", "count", "delete")},
 }
 
-collections = late_group(
+collections = lazy_group(
     _COMMANDS,
-    "List, create, count and delete collections of documents. Questions to one see nothing of the others.",
+    "List, create, count and delete collections of documents. A question searches one collection.",
 )

@@ -9,7 +9,7 @@ from ..shared_options import Json, client_of
 
 
 def list_collections(context: typer.Context, json: Json = False) -> None:
-    """Show the collections, with the documents and sentences that questions to each are answered from.
+    """Show the collections with their state and their numbers of indexed documents and sentences.
 
     Example: qa-cluster collections list --json | jq -r '.data[].name'
     """
@@ -35,6 +35,6 @@ def list_collections(context: typer.Context, json: Json = False) -> None:
             console.notice(f"{entry.name} is incomplete: run `qa-cluster collections create {entry.name}` again")
         elif entry.state == "deleting":
             console.notice(
-                f"{entry.name} is being deleted; if that was interrupted, run `qa-cluster collections delete"
+                f"{entry.name} is being deleted; if the deletion was interrupted, run `qa-cluster collections delete"
                 f" {entry.name}` again"
             )

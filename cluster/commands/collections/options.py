@@ -1,4 +1,4 @@
-"""The argument that the commands about collections share."""
+"""The argument that the subcommands of `qa-cluster collections` share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..shared_options import collection_name
 Name = Annotated[
     str,
     typer.Argument(
-        help="Its name: a-z, 0-9, _ and -, 64 characters at most, the first a letter or a digit.",
+        help="Name of the collection: a-z, 0-9, _ and -, at most 64 characters; starts with a letter or digit.",
         parser=collection_name,
         metavar="NAME",
     ),

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_options import CollectionOption, FilterOption, Json, client_of
-from .options import Prefix, usage
+from ..shared_options import CollectionOption, FilterOption, Json, client_of, refusals_as_usage
+from .options import Prefix
 
 
 def count(  # noqa: PLR0917 - one parameter is one option
@@ -22,13 +23,13 @@ def count(  # noqa: PLR0917 - one parameter is one option
         bool,
         typer.Option(
             "--waiting/--no-waiting",
-            help="Count the documents that are stored but not ready too; this reads the record of every document. "
-            "With --prefix or --filter they are not counted.",
+            help="Also count pending documents, which are stored but not indexed yet. This reads the record of every"
+            " document. With --prefix or --filter, pending documents are not counted.",
         ),
     ] = True,
     json: Json = False,
 ) -> None:
-    """Count the documents and sentences that questions are answered from, and the documents that wait for a worker.
+    """Count the indexed documents and sentences, and the pending documents, which are not indexed yet.
 
     Examples:
 
@@ -36,7 +37,7 @@ def count(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster documents count --filter lang=en
     """
-    with client_of(context) as client, usage("--filter"):
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "--filter"):
         found = client.count_documents(
             waiting=waiting and not (prefix or filter), prefix=prefix, filter=filter, collection=collection
         )
@@ -44,4 +45,4 @@ def count(  # noqa: PLR0917 - one parameter is one option
         console.say_json(found.to_dict())
         return
     text = f"{console.counted(found.documents, 'document')}, {console.counted(found.sentences, 'sentence')}"
-    console.say(text if found.waiting is None else f"{text}; {found.waiting} waiting to be indexed")
+    console.say(text if found.waiting is None else f"{text}; {found.waiting} pending")

@@ -1,4 +1,4 @@
-"""`qa-cluster documents delete`: removes documents."""
+"""`qa-cluster documents delete`: deletes documents."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from qa_cluster.asking.document_list import ChoiceArguments
-from qa_cluster.errors import NotFound
+from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.keys import DEFAULT_COLLECTION
 
 from ...terminal import console
-from ..shared_options import CollectionOption, FilterOption, Json, audit_of, client_of
-from .options import Prefix, usage
+from ..shared_options import CollectionOption, FilterOption, Json, audit_of, client_of, refusals_as_usage
+from .options import Prefix
 
 _FAILED = 1
 
@@ -21,16 +21,19 @@ def delete(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(help="Their ids (`qa-cluster documents list`).", metavar="ID", show_default=False),
+        typer.Argument(
+            help="Ids of the documents; `qa-cluster documents list` lists them.", metavar="ID", show_default=False
+        ),
     ] = None,
     prefix: Prefix = "",
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
     json: Json = False,
 ) -> None:
-    """Delete documents and everything made from them: those with these ids, or all that a prefix or filter chooses.
+    """Delete documents by id, or all documents that match a prefix or filter.
 
-    Exits 1 if one does not exist (the others are deleted), or if one that was chosen was written meanwhile and stays.
+    The exit code is 1 if a document does not exist, or if a matching document was written meanwhile. Such a document is
+    not deleted; all others are.
 
     Examples:
 
@@ -39,16 +42,16 @@ def delete(  # noqa: PLR0917 - one parameter is one option
         qa-cluster documents delete --prefix news/ --filter "year<2020"
     """
     if bool(ids) == bool(prefix or filter):
-        raise typer.BadParameter("name documents by their ids, or choose them by --prefix and --filter")
+        raise typer.BadParameter("give either the ids of documents, or --prefix or --filter")
     if ids:
-        _delete_named(context, ids, collection, json)
+        _delete_by_id(context, ids, collection, json)
     else:
-        _delete_chosen(context, {"prefix": prefix, "filter": filter, "collection": collection}, json)
+        _delete_matching(context, {"prefix": prefix, "filter": filter, "collection": collection}, json)
 
 
-def _delete_chosen(context: typer.Context, choice: ChoiceArguments, json: bool) -> None:
+def _delete_matching(context: typer.Context, choice: ChoiceArguments, json: bool) -> None:
     audit = audit_of(context)
-    with client_of(context) as client, usage("--filter"):
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "--filter"):
         removal = client.delete_documents(**choice)
     audit.note("documents.delete", collection=choice.get("collection"), deleted=removal.deleted)
     if json:
@@ -56,11 +59,14 @@ def _delete_chosen(context: typer.Context, choice: ChoiceArguments, json: bool) 
     else:
         console.say(f"{console.counted(removal.deleted, 'document')} deleted")
     if not removal.complete:
-        console.error("some that were chosen are still there: they were written meanwhile, or the time was up")
+        console.error(
+            "some matching documents were not deleted, because they were written meanwhile or the time was over: repeat"
+            " the command to delete them"
+        )
         raise typer.Exit(_FAILED)
 
 
-def _delete_named(context: typer.Context, ids: list[str], collection: str, json: bool) -> None:
+def _delete_by_id(context: typer.Context, ids: list[str], collection: str, json: bool) -> None:
     audit = audit_of(context)
     deleted: list[str] = []
     missing: list[str] = []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ...terminal.late_commands import Late, late_group
+from ...terminal.lazy_commands import LazyCommand, lazy_group
 
 _COMMANDS = {
-    "list": Late(f"{__package__}.list", "list_documents"),
-    **{name: Late(f"{__package__}.{name}", name) for name in ("show", "count", "delete")},
+    "list": LazyCommand(f"{__package__}.list", "list_documents"),
+    **{name: LazyCommand(f"{__package__}.{name}", name) for name in ("show", "count", "delete")},
 }
 
-documents = late_group(
+documents = lazy_group(
     _COMMANDS,
     "List, count, show and delete the stored documents.",
 )

@@ -8,14 +8,15 @@ import typer
 
 from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
 from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import DocumentEntry, DocumentPage
 
 from ...terminal import console, tables
-from ..shared_options import CollectionOption, FilterOption, Json, client_of
-from .options import Prefix, usage
+from ..shared_options import CollectionOption, FilterOption, Json, client_of, refusals_as_usage
+from .options import Prefix
 
-_MOST_ID_CHARS = 60
+_MAX_SHOWN_CHARS = 60
 
 
 def list_documents(  # noqa: PLR0917 - one parameter is one option
@@ -23,14 +24,16 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
     prefix: Prefix = "",
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 100,
-    cursor: Annotated[str, typer.Option(help="Go on where an earlier list ended.", show_default="the beginning")] = "",
+    limit: Annotated[int, typer.Option(help="Maximum number of documents.", min=1)] = 100,
+    cursor: Annotated[
+        str, typer.Option(help="Continue an earlier list at its cursor.", show_default="the first document")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Show the documents that questions are answered from; those that still wait for a worker are left out.
+    """Show the indexed documents. Pending documents, which are not indexed yet, are not listed.
 
-    They are in the order of partitions and, within these, of writing. If there are more, the command prints the cursor
-    with which the list continues.
+    The list is sorted by partition, then by time of writing. If there may be more documents, the command prints the
+    cursor for the rest of the list.
 
     Examples:
 
@@ -40,7 +43,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster documents list --limit 1000 --json | jq -r '.data[].id'
     """
-    with client_of(context) as client, usage("--cursor or --filter"):
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "--cursor or --filter"):
         page = _pages(client, cursor, limit, {"prefix": prefix, "filter": filter, "collection": collection})
     if json:
         console.say_json(page.to_dict())
@@ -62,11 +65,11 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
     )
     console.say(f"{console.counted(len(page.documents), 'document')}")
     if page.next_cursor is not None:
-        console.notice(f"there may be more: --cursor {page.next_cursor}")
+        console.notice(f"there may be more documents: list them with --cursor {page.next_cursor}")
 
 
 def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
-    """One page of up to `limit` documents, made of as many pages as that takes."""
+    """Up to `limit` documents, from as many pages of the cluster as needed."""
     found: list[DocumentEntry] = []
     following: str | None = cursor
     while following is not None and len(found) < limit:
@@ -77,6 +80,6 @@ def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArgumen
 
 
 def _short(text: str) -> str:
-    """The beginning of a text, in one line; only the JSON has all of it."""
+    """The beginning of a text, in one line; the JSON has the whole text."""
     line = " ".join(text.split())
-    return line if len(line) <= _MOST_ID_CHARS else line[: _MOST_ID_CHARS - 2] + ".."
+    return line if len(line) <= _MAX_SHOWN_CHARS else line[: _MAX_SHOWN_CHARS - 2] + ".."

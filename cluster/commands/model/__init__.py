@@ -1,1 +1,1 @@
-"""`qa-cluster model`: trains and exports readers, and chooses which of them answer. One file for each subcommand."""
+"""`qa-cluster model ..`: trains, exports, loads and lists readers, and sets the default reader."""

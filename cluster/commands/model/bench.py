@@ -12,31 +12,34 @@ from qa_cluster.errors import ConfigError
 from ...readers import reader_bench, reader_listing
 from ...terminal import console, tables
 from ..shared_options import Json
-from .place import address_of
+from .operation import operation_of
 
 
 def bench(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="A loaded reader, an id or id@revision.", show_default="the default one")
+        str, typer.Argument(help="A loaded reader: id or id@revision.", show_default="the default reader")
     ] = "",
-    rounds: Annotated[int, typer.Option(help="Runs of each shape.", min=1, max=10_000)] = 30,
+    rounds: Annotated[int, typer.Option(help="Number of runs for each input shape.", min=1, max=10_000)] = 30,
     json: Json = False,
 ) -> None:
-    """Measure a reader on the shards: its runs by length and batch, and the reading of one question.
+    """Measure the speed of a reader on the shards: runs by input length and batch size, and reading for one question.
 
-    Times are milliseconds as a client of the shard sees them: the median, and in JSON also the 95th percentile. The
-    command removes what it stores. Other load on the shards makes them longer.
+    Times are in milliseconds, measured by a client of the shard: the median and, in JSON, the 95th percentile. Other
+    load on the shards increases them. The command removes the data that it stores.
 
     Example: qa-cluster model bench my-reader --rounds 100
     """
-    settings, place = address_of(context, 60.0)
-    found = reader_listing.listing(place)
+    settings, operation = operation_of(context, 60.0)
+    found = reader_listing.listing(operation)
     defaults = {entry.name for entries in found.values() for entry in entries if entry.default}
     if not name and len(defaults) != 1:
-        raise ConfigError(f"the shards have {len(defaults)} default readers, name the one to measure")
+        raise ConfigError(
+            f"the shards have {len(defaults)} default readers ({', '.join(sorted(defaults)) or 'none'}): name the"
+            " reader to measure"
+        )
     chosen = reader_listing.find(found, name) if name else defaults.pop()
-    results = reader_bench.measure(settings, place.url, chosen, rounds, console.step)
+    results = reader_bench.measure(settings, operation.url, chosen, rounds, console.step)
     if json:
         console.say_json({"reader": chosen, "rounds": rounds, "shards": [asdict(result) for result in results]})
         return

@@ -1,4 +1,4 @@
-"""`qa-cluster model card`: shows the facts about a reader."""
+"""`qa-cluster model card`: shows the manifest of a reader."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def card(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Show the facts about a reader: origin, licence, limits and scores.
+    """Show the manifest of a reader: origin, licence, limits and scores.
 
     Example: qa-cluster model card
     """
-    place = folder or bundled_reader()
-    manifest = Manifest.load(place / MANIFEST_FILE)
+    folder = folder or bundled_reader()
+    manifest = Manifest.load(folder / MANIFEST_FILE)
     if json:
         console.say_json({"revision": manifest.revision, **asdict(manifest)})
         return
     shown = ("model_id", "revision", "precision", "family", "max_tokens", "licence", "provenance", "created")
-    tables.table([{"": name, "value": getattr(manifest, name)} for name in shown], title=str(place))
+    tables.table([{"": name, "value": getattr(manifest, name)} for name in shown], title=str(folder))
     tables.table(
         [
             {

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from ...terminal.late_commands import PASSED_ON, Late, late_group
+from ...terminal.lazy_commands import PASSED_ON, LazyCommand, lazy_group
 
 _COMMANDS = {
-    **{name: Late(f"{__package__}.{name}", name, PASSED_ON) for name in ("mine", "train", "export", "evaluate")},
-    **{name: Late(f"{__package__}.{name}", name) for name in ("card", "load", "use", "unload", "bench")},
-    "list": Late(f"{__package__}.list", "list_readers"),
+    **{
+        name: LazyCommand(f"{__package__}.programs", name, PASSED_ON)
+        for name in ("mine", "train", "export", "evaluate")
+    },
+    **{name: LazyCommand(f"{__package__}.{name}", name) for name in ("card", "load", "use", "unload", "bench")},
+    "list": LazyCommand(f"{__package__}.list", "list_readers"),
 }
 
-model = late_group(
+model = lazy_group(
     _COMMANDS,
-    "Train and export a reader, load it onto the shards, and choose which of the loaded ones answers.",
+    "Train, export and measure readers, load them on the shards, and set the default reader.",
 )

@@ -10,21 +10,21 @@ from ...readers import reader_listing
 from ...readers.shard_readers import ShardReader
 from ...terminal import console, tables
 from ..shared_options import Json
-from .place import Timeout, address_of
+from .operation import Timeout, operation_of
 
 
 def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 30.0) -> None:
-    """Show the readers on the shards: which one is the default, and on how many shards each is ready.
+    """Show the readers on the shards, which reader is the default, and on how many shards each reader is ready.
 
     Example: qa-cluster model list --json | jq -r '.[] | select(.default) | .name'
     """
-    _, place = address_of(context, timeout)
-    found = reader_listing.listing(place)
+    _, operation = operation_of(context, timeout)
+    found = reader_listing.listing(operation)
     rows = summary(found)
-    for name, addresses in reader_listing.parts(place, found).items():
+    for name, addresses in reader_listing.incomplete_readers(operation, found).items():
         console.notice(
-            f"{name} is not whole on {', '.join(addresses)}: it is being loaded now, or an interrupted command left it;"
-            f" then load it again, or remove it with `qa-cluster model unload {name}`"
+            f"{name} is incomplete on {', '.join(addresses)}: it is being loaded now, or a command was interrupted. In"
+            f" the second case, load it again, or remove it with `qa-cluster model unload {name}`"
         )
     if json:
         console.say_json(rows)
@@ -51,14 +51,14 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
 
 
 def _default_text(row: dict[str, Any]) -> str:
-    """Whether a reader is the default: on all shards, on some (if one has missed a change), or on none."""
+    """Whether a reader is the default on all shards, on some (after an incomplete change), or on none."""
     if row["default"]:
         return "yes"
     return f"on {len(row['default_on'])} of {row['shards']}" if row["default_on"] else ""
 
 
 def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
-    """One row for each reader of the cluster, the default one first."""
+    """One row for each reader of the cluster, the default reader first."""
     by_name: dict[str, dict[str, ShardReader]] = {}
     for address, entries in found.items():
         for entry in entries:

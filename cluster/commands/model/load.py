@@ -1,4 +1,4 @@
-"""`qa-cluster model load`: loads a reader on the shards."""
+"""`qa-cluster model load`: loads a reader on the shards and makes it the default."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...readers.reader_files import budget_of, read_reader
 from ...servers.signals import until_signal
 from ...terminal import console
 from ..shared_options import audit_of
-from .place import TIMEOUT_SECONDS, Timeout, address_of
+from .operation import TIMEOUT_SECONDS, Timeout, operation_of
 
 
 def load(  # noqa: PLR0917 - one parameter is one option
@@ -26,27 +26,26 @@ def load(  # noqa: PLR0917 - one parameter is one option
         Path | None, typer.Argument(help="Folder of a reader.", exists=True, file_okay=False, show_default="bundled")
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Its id on the shards.", metavar="ID", show_default="the manifest's")
+        str | None, typer.Option(help="Id of the reader on the shards.", metavar="ID", show_default="from its manifest")
     ] = None,
     context_tokens: Annotated[
         int | None,
         typer.Option(
-            help="Budget, in tokens, of a sentence with its neighbours; 0: each sentence alone.",
+            help="Maximum tokens of a sentence with its neighbours; with 0, each sentence is read alone.",
             min=0,
-            show_default="the setting context_tokens, else the manifest's",
+            show_default="setting context_tokens, else the manifest",
         ),
     ] = None,
-    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the former default reader loaded.")] = False,
-    beside: Annotated[
-        bool, typer.Option("--beside", help="Only load it: the default reader stays the default.")
-    ] = False,
+    keep_old: Annotated[bool, typer.Option("--keep-old", help="Keep the previous default reader loaded.")] = False,
+    beside: Annotated[bool, typer.Option("--beside", help="Only load the reader; do not make it the default.")] = False,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
-    """Load a reader on every shard and make it the default in place of the present one, without a pause.
+    """Load a reader on every shard and make it the default, while the cluster answers questions.
 
-    Every shard stores and compiles it next to the present one; then all shards make it the default, and remove the
-    former one and its cached answers. If anything fails before that, nothing has changed. A shard's worker needs memory
-    for about three times the model's size (qa.worker-memory-mb).
+    Every shard stores and compiles the new reader while the current default reader answers. Then all shards make the
+    new reader the default, and remove the previous one and its cached answers. If a step before this change fails,
+    nothing changes. The worker of a shard needs memory for about three times the size of the model
+    (qa.worker-memory-mb).
 
     Examples:
 
@@ -57,20 +56,20 @@ def load(  # noqa: PLR0917 - one parameter is one option
         qa-cluster model load --context-tokens 128
     """
     audit = audit_of(context)
-    settings, place = address_of(context, timeout)
+    settings, operation = operation_of(context, timeout)
     budget = budget_of(settings) if context_tokens is None else context_tokens
     reader = read_reader(folder or bundled_reader(), budget, name)
-    _need_functions(settings, place.url)
+    _set_up_functions(settings, operation.url)
     with until_signal():
-        removed = reader_loading.load(place, reader, beside=beside, keep_old=keep_old)
+        removed = reader_loading.load(operation, reader, make_default=not beside, keep_old=keep_old)
     audit.note("model.load", model=reader.tag, beside=beside, removed=list(map(str, removed)))
-    console.say(f"loaded {reader.tag}{' beside the default one' if beside else ''}")
+    console.say(f"loaded {reader.tag}{'; the default reader is unchanged' if beside else ' as the default reader'}")
     for old in removed:
         console.say(f"removed {old}")
 
 
-def _need_functions(settings: Settings, url: str) -> None:
-    """Set partitions and functions of a cluster that was never set up."""
+def _set_up_functions(settings: Settings, url: str) -> None:
+    """Set up partitions and functions if the cluster lacks them."""
     shards = shards_of(settings, url)
     try:
         lacking = not all(shard_readers.has_functions(client) for _, client in shards)

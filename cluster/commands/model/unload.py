@@ -9,14 +9,14 @@ import typer
 from ...readers import reader_loading
 from ...terminal import console
 from ..shared_options import audit_of
-from .place import TIMEOUT_SECONDS, LoadedName, Timeout, address_of
+from .operation import TIMEOUT_SECONDS, LoadedName, Timeout, operation_of
 
 
 def unload(
     context: typer.Context,
     name: LoadedName,
     force: Annotated[
-        bool, typer.Option("--force", help="Remove even the default reader: then no question is answered.")
+        bool, typer.Option("--force", help="Remove even the default reader. No question can then be answered.")
     ] = False,
     timeout: Timeout = TIMEOUT_SECONDS,
 ) -> None:
@@ -25,7 +25,7 @@ def unload(
     Example: qa-cluster model unload my-reader@0123456789ab
     """
     audit = audit_of(context)
-    _, place = address_of(context, timeout)
-    removed = reader_loading.unload(place, name, force=force)
+    _, operation = operation_of(context, timeout)
+    removed = reader_loading.unload(operation, name, force=force)
     audit.note("model.unload", model=str(removed))
     console.say(f"removed {removed}")

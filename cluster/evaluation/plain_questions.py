@@ -1,4 +1,4 @@
-"""Asks plain questions of documents: on a cluster of its own that gets them, or on a running one that has them."""
+"""Measures the answers to plain questions, which have no contexts, on a temporary cluster or on a running cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qa_cluster import __version__
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.documents.corpus import read_from
-from qa_cluster.errors import ConfigError, InvalidInput, RequestError
+from qa_cluster.errors import InvalidInput, RequestError
 from qa_cluster.evaluation.choice_fit import fit_choice
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
 from qa_cluster.evaluation.plain_figures import (
@@ -35,19 +35,19 @@ from ..provision.storing import store
 from ..readers.reader_files import ReaderFiles
 from ..servers.local import cluster_url
 from ..terminal import console
-from .asking import ask_all, note_refused
-from .temporary_cluster import temporary_cluster
+from .asking import ask_all, report_refused
+from .temporary_cluster import default_reader, temporary_cluster
 
-MOST_FITTED = 20
-"""Answers of a question that a fit takes account of."""
+MAX_FITTED = 20
+"""Number of answers for each question that a fit uses."""
 
 
 @dataclass(frozen=True)
-class PlainPlan:
+class PlainQuestionPlan:
     """The inputs and options of one evaluation with plain questions.
 
     Attributes:
-        fit_into: the reader's folder, whose manifest gets the calibration that fits the answers; None: it stays.
+        fit_into: the folder of the reader whose manifest gets the fitted calibration; None: fit nothing.
     """
 
     file: Path
@@ -66,13 +66,15 @@ class PlainPlan:
         """Raise InvalidInput for a label that no question has."""
         for label in self.labels:
             if not any(label in question.labels for question in self.questions):
-                raise InvalidInput(f"--by {label}: no question of {self.file} has a text in the field {label!r}")
+                raise InvalidInput(
+                    f"--by {label}: no question in {self.file} has the field {label!r} with a text; name another field"
+                )
 
 
-def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The report, and what every question got."""
+def measure_plain_questions(plan: PlainQuestionPlan) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Measure; return the report and the answers to every question."""
     with _cluster(plan) as settings:
-        reader, documents = _default_reader(settings), _documents(settings, plan.collection)
+        reader, documents = default_reader(settings).name, _documents(settings, plan.collection)
         missing = _missing_documents(settings, plan)
         texts = [question.question for question in plan.questions]
         with console.progress("asking", len(texts)) as advance:
@@ -82,10 +84,10 @@ def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
                 collection=plan.collection,
                 waves=True,
                 retriever_k=plan.retriever_k,
-                top_k=FIRST if plan.fit_into is None else min(MOST_FITTED, plan.settings.top_k_max),
+                top_k=FIRST if plan.fit_into is None else min(MAX_FITTED, plan.settings.top_k_max),
                 advance=advance,
             )
-    note_refused(texts, results)
+    report_refused(texts, results)
     given = [_given(result) for result in results]
     report = {
         "qa_cluster": __version__,
@@ -112,8 +114,8 @@ def measure_plain(plan: PlainPlan) -> tuple[dict[str, Any], dict[str, Any]]:
     return report, {"plain": plain_rows(plan.questions, given)}
 
 
-def _fit(plan: PlainPlan, folder: Path, given: Sequence[GivenAnswers]) -> dict[str, Any]:
-    """Fit the manifest in a reader's folder to what the reader's answers were worth, and write it."""
+def _fit(plan: PlainQuestionPlan, folder: Path, given: Sequence[GivenAnswers]) -> dict[str, Any]:
+    """Fit the calibration and the no-answer threshold to the judged answers, and write the manifest in `folder`."""
     path = folder / MANIFEST_FILE
     manifest = Manifest.load(path)
     found = fit_choice(judged(plan.questions, given, manifest.calibration))
@@ -133,7 +135,7 @@ def _fit(plan: PlainPlan, folder: Path, given: Sequence[GivenAnswers]) -> dict[s
 
 
 @contextmanager
-def _cluster(plan: PlainPlan) -> Iterator[Settings]:
+def _cluster(plan: PlainQuestionPlan) -> Iterator[Settings]:
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
         yield settings
@@ -155,22 +157,13 @@ def _cluster(plan: PlainPlan) -> Iterator[Settings]:
         yield settings
 
 
-def _default_reader(settings: Settings) -> str:
-    """The name of the reader that answers; it must be there before the first question."""
-    with ClusterClient(settings) as client:
-        default = next((model for model in client.models() if model.default), None)
-    if default is None:
-        raise ConfigError("the cluster has no reader: give it one with `qa-cluster model load`")
-    return default.name
-
-
 def _documents(settings: Settings, collection: str) -> int:
     with ClusterClient(settings) as client:
         return client.count_documents(collection=collection).documents
 
 
-def _missing_documents(settings: Settings, plan: PlainPlan) -> int:
-    """How many of the documents that questions name are not there; their questions cannot be answered rightly."""
+def _missing_documents(settings: Settings, plan: PlainQuestionPlan) -> int:
+    """The number of documents that questions name and the cluster lacks. Answers to these questions cannot be right."""
     named = {question.document for question in plan.questions if question.document}
     if not named:
         return 0
@@ -180,23 +173,23 @@ def _missing_documents(settings: Settings, plan: PlainPlan) -> int:
     missing = sorted(named - ends)
     if missing:
         console.notice(
-            f"{console.counted(len(missing), 'document that questions name is', 'documents that questions name are')}"
-            f" not in the cluster, the first is {missing[0]!r}"
+            f"the cluster lacks {console.counted(len(missing), 'document')} that questions name; the first is"
+            f" {missing[0]!r}"
         )
     return len(missing)
 
 
 def _ends(name: str) -> Iterator[str]:
-    """The id and what stands in it after each `/` and `:`."""
+    """The id, and the rest of the id after each `/` and `:`."""
     yield name
-    yield from (name[place + 1 :] for place, letter in enumerate(name) if letter in "/:")
+    yield from (name[index + 1 :] for index, letter in enumerate(name) if letter in "/:")
 
 
 def _given(result: AskResult | RequestError) -> GivenAnswers:
     if isinstance(result, RequestError):
         return GivenAnswers((), answerable=False)
     spans = tuple(
-        GivenSpan(answer.answer, answer.score, answer.document_id, tuple(place.document_id for place in answer.also_in))
+        GivenSpan(answer.answer, answer.score, answer.document_id, tuple(other.document_id for other in answer.also_in))
         for answer in result.answers
     )
     usage, timings = result.usage, result.timings_ms

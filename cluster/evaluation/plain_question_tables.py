@@ -1,4 +1,4 @@
-"""Shows the report on plain questions as tables."""
+"""Prints the report on plain questions as tables."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ _ROWS = (
     ("right in the first three", "right_in_three"),
     ("EM", "exact_match"),
     ("F1", "f1"),
-    ("told none, though there is an answer", "told_none"),
+    ("no answer given although one exists", "told_none"),
     ("wrong with a score above 0.5", "wrong_and_sure"),
-    ("answered, though there is no answer", "answered_without"),
-    ("the same with a score above 0.5", "answered_without_sure"),
-    ("right of those with a score from 0.8", "very_sure_right"),
-    ("area under risk and coverage", "risk_area"),
+    ("answer given although none exists", "answered_without"),
+    ("the same, with a score above 0.5", "answered_without_sure"),
+    ("right among answers with a score from 0.8", "very_sure_right"),
+    ("area under the risk-coverage curve", "risk_area"),
 )
 
 
 def show(report: Mapping[str, Any]) -> None:
-    """Print the figures, their cost, and the figures by each label."""
+    """Print the figures, the cost of a question, and the figures by label."""
     part = report["plain"]
     found, cost = part["figures"], part["cost"]
     console.say(
         f"{report['file']}: {console.counted(found['questions'], 'question')}, {found['without_answer']} without"
-        f" answer, asked of {console.counted(report['documents'], 'document')}; reader {report['reader']}; in brackets"
-        f" {report['intervals']['level']:.0%} intervals"
+        f" an answer, on {console.counted(report['documents'], 'document')}; reader {report['reader']};"
+        f" {report['intervals']['level']:.0%} intervals in brackets"
     )
     rows = [{"figure": name, "": _interval(found[key])} for name, key in _ROWS if found[key] is not None]
     if found["calibration_error"] is not None:
         rows.append({"figure": "calibration error of the score", "": f"{found['calibration_error']:.3f}"})
-    tables.table(rows, title=f"Answers, at most {report['retriever_k']} sentences read")
+    tables.table(rows, title=f"Answers, with at most {report['retriever_k']} sentences read")
     milliseconds = cost["milliseconds"]
     console.say(
-        f"a question cost {cost['sentences_read']['value']:.2f} sentences read and {milliseconds['p50']:.1f} ms"
-        f" (median; 95 % within {milliseconds['p95']:.1f} ms)"
+        f"for each question, {cost['sentences_read']['value']:.2f} sentences were read; it took"
+        f" {milliseconds['p50']:.1f} ms (median; 95 % within {milliseconds['p95']:.1f} ms)"
     )
     for label, values in part["by"].items():
         _by(label, values)
@@ -48,8 +48,9 @@ def show(report: Mapping[str, Any]) -> None:
 def _fit(fit: Mapping[str, Any]) -> None:
     before, after = (f"{found['a']:.3f} × order {found['b']:+.3f}" for found in (fit["before"], fit["calibration"]))
     console.say(
-        f"fitted to {console.counted(fit['questions'], 'question')}: log odds {before} became {after}, no answer below"
-        f" {fit['no_answer_threshold']:g}, calibration error {fit['error']:.3f}; written to {fit['manifest']}"
+        f"fitted to {console.counted(fit['questions'], 'question')}: log odds {before} became {after}, no-answer"
+        f" threshold {fit['no_answer_threshold']:g}, calibration error {fit['error']:.3f}; written to"
+        f" {fit['manifest']}"
     )
 
 

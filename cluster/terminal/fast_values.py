@@ -1,8 +1,8 @@
-"""Spares most commands the import of pydantic, which took a quarter of a short command's time.
+"""Converts simple option values without pydantic, whose import takes a quarter of the time of a short command.
 
-Typer (from 0.28 on) has pydantic make the value of every option and argument. Those that are not given, plain texts and
-defaults are already what they shall be; whole numbers and paths that fit are simple to make. All else is Typer's, as
-errors are. With a Typer that has nothing of the kind, this changes nothing.
+Typer 0.28 and newer converts the value of every option and argument with pydantic. This module converts missing values,
+defaults, strings, valid whole numbers and valid paths itself. It leaves every other value, and every error, to Typer.
+It changes nothing in older versions of Typer.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from typing import Any, TypeVar
 import typer.core
 
 P = TypeVar("P")
-_DIGITS = 18  # of the numbers that are made here
+_MAX_DIGITS = 18  # Typer converts longer numbers
 
 
-class PlainCommand(typer.core.TyperCommand):
-    """A command whose values pydantic makes only where they need it."""
+class FastCommand(typer.core.TyperCommand):
+    """A command that converts simple values without pydantic."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Its options and arguments, `--help` included."""
-        return sparing_pydantic(super().get_params(ctx))
+        """The options and arguments, `--help` included."""
+        return bypassing_pydantic(super().get_params(ctx))
 
 
-def sparing_pydantic(parameters: list[P]) -> list[P]:
-    """The parameters, whose values pydantic makes only where they need it."""
+def bypassing_pydantic(parameters: list[P]) -> list[P]:
+    """Let the parameters convert simple values without pydantic, and return them."""
     for parameter in parameters:
-        made_by = getattr(parameter, "get_runtime_param", None)
-        if made_by is not None and not isinstance(getattr(made_by, "__self__", None), _Values):
-            parameter.get_runtime_param = _Values(parameter, made_by).itself  # type: ignore[attr-defined]
+        typers = getattr(parameter, "get_runtime_param", None)
+        if typers is not None and not isinstance(getattr(typers, "__self__", None), _Converter):
+            parameter.get_runtime_param = _Converter(parameter, typers).itself  # type: ignore[attr-defined]
     return parameters
 
 
+# The following three functions return None for a value that Typer must convert or refuse.
+
+
 def _text(value: Any, _: Any) -> str | None:
-    """A text as it is; None if Typer has to look at it."""
     return value if isinstance(value, str) else None
 
 
 def _number(value: Any, info: Any) -> int | None:
-    """The whole number that a text is, if it is within bounds; None if Typer has to look at it."""
-    if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _DIGITS):
+    if not (isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS):
         return None
     number = int(value)
     fits = (info.min is None or number >= info.min) and (info.max is None or number <= info.max)
@@ -51,7 +52,6 @@ def _number(value: Any, info: Any) -> int | None:
 
 
 def _path(value: Any, info: Any) -> Path | None:
-    """The path that a text is, if it fits its parameter; None if Typer has to look at it."""
     if not isinstance(value, str) or info.path_type or info.resolve_path or info.allow_dash or info.writable:
         return None
     path = Path(value)
@@ -68,8 +68,8 @@ def _path(value: Any, info: Any) -> Path | None:
 _SIMPLE: tuple[tuple[type, Callable[[Any, Any], Any]], ...] = ((str, _text), (int, _number), (Path, _path))
 
 
-class _Values:
-    """Makes the values of a parameter, in the place of what Typer would make them with (`usual`)."""
+class _Converter:
+    """Converts the values of a parameter, and asks Typer's converter (`usual`) only for the others."""
 
     def __init__(self, parameter: Any, usual: Callable[[], Any]) -> None:
         described = parameter.type_descriptor
@@ -77,17 +77,17 @@ class _Values:
         plain = getattr(info, "parser", None) is None
         self._usual = usual
         self._info = info
-        # of a parameter with one value, and of the items of one with many
-        self._one = self._many = None
-        for kind, make in _SIMPLE if plain else ():
+        # convert a single value, or each item of a list
+        self._single = self._item = None
+        for kind, convert in _SIMPLE if plain else ():
             if described.annotation in (kind, kind | None):
-                self._one = make
+                self._single = convert
             elif described.annotation in (list[kind], list[kind] | None):  # type: ignore[valid-type]
-                self._many = make
+                self._item = convert
         self._default = parameter.default if isinstance(parameter.default, int | float | str) else None
 
-    def itself(self) -> _Values:
-        """What Typer asks a parameter for."""
+    def itself(self) -> _Converter:
+        """Replaces `get_runtime_param` of a parameter."""
         return self
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -95,10 +95,10 @@ class _Values:
             return () if param.multiple or param.nargs == -1 else None
         if value is self._default:
             return value
-        if self._one and (made := self._one(value, self._info)) is not None:
-            return made
-        if self._many and isinstance(value, list | tuple):
-            items = [self._many(item, self._info) for item in value]
+        if self._single and (converted := self._single(value, self._info)) is not None:
+            return converted
+        if self._item and isinstance(value, list | tuple):
+            items = [self._item(item, self._info) for item in value]
             if None not in items:
                 return items
         return self._usual().coerce(value, param=param, ctx=ctx)

@@ -1,4 +1,4 @@
-"""Subcommands whose files are imported only when they are used: imports would take most of a short command's time."""
+"""Subcommands that are imported on first use, because imports take most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import typer
 
+from .fast_values import FastCommand, bypassing_pydantic
 from .help_text import help_of
-from .plain_values import PlainCommand, sparing_pydantic
 
-# For programs that parse their own options, including --help.
+# Settings of subcommands that pass all options, --help included, to another program.
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 
 @dataclass(frozen=True)
-class Late:
-    """A subcommand: the function `function` of `module`, or a Typer of that name, which has subcommands of its own."""
+class LazyCommand:
+    """A subcommand: the function `function` of `module`, or a Typer object of this name with subcommands."""
 
     module: str
     function: str
@@ -33,19 +33,19 @@ class Late:
             return typer.main.get_command(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
         settings = dict(self.context_settings)
-        alone.command(name, cls=PlainCommand, help=help_of(found), context_settings=settings)(found)
+        alone.command(name, cls=FastCommand, help=help_of(found), context_settings=settings)(found)
         return typer.main.get_command(alone)
 
 
-class _Commands(Mapping[str, Any]):
-    """The subcommands of a group by their names, in the order of their table."""
+class _LoadedCommands(Mapping[str, Any]):
+    """The subcommands of a group by name, in the order of `table`. Reading one imports it."""
 
-    def __init__(self, table: Mapping[str, Late]) -> None:
+    def __init__(self, table: Mapping[str, LazyCommand]) -> None:
         self._table = table
-        self._made = cache(lambda name: table[name].command(name))
+        self._command = cache(lambda name: table[name].command(name))
 
     def __getitem__(self, name: str) -> Any:
-        return self._made(name)
+        return self._command(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)
@@ -54,24 +54,24 @@ class _Commands(Mapping[str, Any]):
         return len(self._table)
 
 
-def late_group(table: Mapping[str, Late], description: str) -> typer.Typer:
-    """A command that has only these subcommands; `description` is its help."""
+def lazy_group(table: Mapping[str, LazyCommand], description: str) -> typer.Typer:
+    """A command that only has subcommands; `description` is its help."""
     group = typer.Typer(
         cls=group_of(table), help=description, no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
     )
-    # typer needs a callback to make a group, because the subcommands are added late
+    # without subcommands at this time, typer makes a group only if there is a callback
     group.callback()(lambda: None)
     return group
 
 
-def group_of(table: Mapping[str, Late]) -> type[typer.core.TyperGroup]:
-    """The class (`cls` of a Typer) of groups with these subcommands."""
+def group_of(table: Mapping[str, LazyCommand]) -> type[typer.core.TyperGroup]:
+    """A group class with these subcommands, for `cls` of a Typer."""
 
     class Group(typer.core.TyperGroup):
         def __init__(self, **attributes: Any) -> None:
-            super().__init__(**attributes | {"commands": _Commands(table)})
+            super().__init__(**attributes | {"commands": _LoadedCommands(table)})
 
         def get_params(self, ctx: Any) -> list[Any]:
-            return sparing_pydantic(super().get_params(ctx))
+            return bypassing_pydantic(super().get_params(ctx))
 
     return Group

@@ -1,0 +1,26 @@
+"""The options and the operation that the commands about readers on the shards share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from qa_cluster.config import Settings
+
+from ...nodes.all_shards import ClusterOperation
+from ...servers.local import cluster_url
+from ...terminal import console
+from ..shared_options import load_settings
+
+Timeout = Annotated[float, typer.Option("--timeout", help="Time limit of the command in seconds.", min=1)]
+LoadedName = Annotated[
+    str, typer.Argument(help="A loaded reader: id or id@revision; `qa-cluster model list` lists them.")
+]
+TIMEOUT_SECONDS = 300.0
+
+
+def operation_of(context: typer.Context, seconds: float) -> tuple[Settings, ClusterOperation]:
+    """The settings of this run, and an operation on the cluster with the time limit of the command."""
+    settings = load_settings(context).settings
+    return settings, ClusterOperation.begin(settings, cluster_url(settings), seconds, console.step)
