@@ -1,7 +1,7 @@
-"""`python -m qa_cluster.api`: the REST service in this process, until SIGINT or SIGTERM.
+"""`python -m qa_cluster.api`: runs the REST service in this process, until SIGINT or SIGTERM.
 
-Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); the flags are only for
-those that people change most often. `cluster_url` must name at least one server of the cluster.
+Settings come from the TOML file and the environment (`QA_HTTP_PORT`, `QA_CLUSTER_URL`, ..); there are flags only for
+the most common ones. `cluster_url` must name at least one server of the cluster.
 """
 
 from __future__ import annotations
@@ -37,9 +37,21 @@ if TYPE_CHECKING:
 SHUTDOWN_SECONDS = 10
 BACKLOG = 1024
 KEYS_SECONDS = 10.0
-# OpenTelemetry's own variables that name a receiver of traces.
+# OpenTelemetry's variables for the receiver of traces.
 _RECEIVERS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_CANNOT_START = 3  # as uvicorn has it
+_CANNOT_START = 3  # the exit status of uvicorn
+
+# Settings with a flag of their own.
+_FLAGS = (
+    ("http_host", "--host", "address to listen on"),
+    ("http_port", "--port", "port to listen on"),
+    ("cluster_url", "--cluster-url", "redis://host:port of the cluster"),
+    ("http_tls_cert", "--tls-cert", "certificate of the service (PEM)"),
+    ("http_tls_key", "--tls-key", "private key of the certificate (PEM)"),
+    ("admin_port", "--admin-port", "port of the admin listener for /metrics and probes"),
+    ("admin_host", "--admin-host", "address of the admin listener"),
+    ("otlp_endpoint", "--otlp-endpoint", "receiver of traces, http://host:4318"),
+)
 
 _log = logging.getLogger(__name__)
 
@@ -67,9 +79,9 @@ def service_options(settings: Settings) -> ServiceOptions:
 
 
 async def check_keys(options: ServiceOptions, host: str) -> None:
-    """Raise ConfigError if the cluster can be reached and has no key, and the service must not do without.
+    """Raise ConfigError if the service requires API keys and the cluster has none.
 
-    A cluster that cannot be reached is no reason not to start: nobody gets in until it is there and has a key.
+    If the cluster cannot be reached, the service starts, and refuses all requests until the cluster has a key.
     """
     if not options.keys_required:
         return
@@ -84,13 +96,13 @@ async def check_keys(options: ServiceOptions, host: str) -> None:
         return
     if not known.closed:
         raise ConfigError(
-            f"the cluster has no API key, so whoever reaches {host} could read, write and delete: make one with"
-            " `qa-cluster keys create`, listen on 127.0.0.1, or say --without-keys (setting http_without_keys)"
+            f"the cluster has no API key, so every client that reaches {host} could read, write and delete: create a"
+            " key with `qa-cluster keys create`, listen on 127.0.0.1, or add --without-keys (setting http_without_keys)"
         )
 
 
 def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The limits of the service's connections, from the settings."""
+    """The limits of connections, from the settings."""
     return ConnectionLimits(
         connections=settings.http_max_connections,
         head_seconds=settings.http_head_timeout_ms / 1000,
@@ -102,44 +114,45 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
 def application(
     settings: Settings, options: ServiceOptions, certificate: Certificate | None = None
 ) -> Application | Traced:
-    """The service, with the listener of its administration and with traces, if they are wanted."""
+    """The service, with the admin listener and with traces if the settings ask for them."""
     app = Application(options)
     if settings.admin_port:
         if settings.admin_port == settings.http_port and settings.admin_host == settings.http_host:
             raise ConfigError(
-                f"setting 'admin_port' is {settings.admin_port}, which is the port of the service itself (http_port)"
+                f"setting 'admin_port' is {settings.admin_port}, which is also the port of the service (http_port):"
+                " choose another port"
             )
         hosts = Hosts((settings.admin_host, *settings.http_hosts.split(",")))
         limits = connection_limits(settings)
         admin = AdminApplication(app, hosts)
-        app.beside = AdminListener(admin, settings.admin_host, settings.admin_port, limits, certificate)
+        app.companion = AdminListener(admin, settings.admin_host, settings.admin_port, limits, certificate)
     return with_traces(app, settings, os.environ)
 
 
 def with_traces(app: Application, settings: Settings, environment: Mapping[str, str]) -> Application | Traced:
-    """The application with traces, if a receiver is named; else itself, and no library for traces is imported."""
-    elsewhere = any(environment.get(name) for name in _RECEIVERS) and environment.get("OTEL_TRACES_EXPORTER") != "none"
-    if not settings.otlp_endpoint and not elsewhere:
+    """The application with traces if a receiver is configured; otherwise unchanged, without importing OpenTelemetry."""
+    from_environment = environment.get("OTEL_TRACES_EXPORTER") != "none" and any(map(environment.get, _RECEIVERS))
+    if not settings.otlp_endpoint and not from_environment:
         return app
     if settings.otlp_endpoint and not re.match(r"https?://[^/\s]+", settings.otlp_endpoint):
         raise ConfigError(
-            f"setting 'otlp_endpoint' is {settings.otlp_endpoint!r}, must be an address like http://127.0.0.1:4318"
+            f"setting 'otlp_endpoint' is {settings.otlp_endpoint!r}, but must be a URL such as http://127.0.0.1:4318"
         )
     try:
         from .tracing import traced
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("opentelemetry"):
             raise
-        lacking = f"traces need the extra otel, {error.name} is not installed: pip install 'qa-cluster[otel]'"
+        advice = f"{error.name} is not installed: pip install 'qa-cluster[otel]'"
         if settings.otlp_endpoint:
-            raise ConfigError(f"setting 'otlp_endpoint' is given, but {lacking}") from error
-        _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s; the service goes without traces", lacking)
+            raise ConfigError(f"setting 'otlp_endpoint' is {settings.otlp_endpoint!r}, but {advice}") from error
+        _log.warning("OTEL_EXPORTER_OTLP_ENDPOINT is set, but %s; the service sends no traces", advice)
         return app
     return traced(app, settings.otlp_endpoint, question_text=settings.otlp_question_text)
 
 
 def certificate_of(settings: Settings) -> Certificate | None:
-    """The service's certificate, which SIGHUP renews from now on; None if it has none. ConfigError names bad files."""
+    """The certificate of the service, which SIGHUP reloads from now on; None without TLS. ConfigError for bad files."""
     if not settings.http_tls_cert and not settings.http_tls_key:
         return None
     certificate = Certificate(settings.http_tls_cert, settings.http_tls_key)
@@ -148,17 +161,17 @@ def certificate_of(settings: Settings) -> Certificate | None:
 
 
 def serve(server: uvicorn.Server, handshake_seconds: float) -> int:
-    """Run the server until a signal ends it; return the exit status, 3 if it could not start or listen."""
+    """Run the server until a signal stops it; return the exit status, 3 if it could not start or listen."""
     try:
         with asyncio.Runner(loop_factory=lambda: _Loop(handshake_seconds)) as runner:
             runner.run(server.serve())
     except KeyboardInterrupt:
-        pass  # uvicorn has ended in order, and raises the signal again
+        pass  # uvicorn raises the signal again after an orderly shutdown
     return 0 if server.started else _CANNOT_START
 
 
 class _Loop(uvloop.Loop):
-    """An event loop whose servers give each handshake a time: uvicorn leaves that at a minute."""
+    """An event loop whose servers limit the time of a TLS handshake, for which uvicorn has no setting."""
 
     def __init__(self, handshake_seconds: float) -> None:
         super().__init__()
@@ -174,27 +187,23 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the service; return the exit status, 2 for a wrong setting."""
     parser = argparse.ArgumentParser(prog="python -m qa_cluster.api", description="The REST service of qa-cluster.")
     parser.add_argument("--config", help="TOML file with settings")
-    parser.add_argument("--host", help="address to listen on (http_host)")
-    parser.add_argument("--port", help="port to listen on (http_port)")
-    parser.add_argument("--cluster-url", help="redis://host:port of the cluster (cluster_url)")
-    parser.add_argument("--tls-cert", help="certificate of the service, in PEM (http_tls_cert)")
-    parser.add_argument("--tls-key", help="the certificate's key, in PEM (http_tls_key)")
+    for name, flag, help in _FLAGS:
+        parser.add_argument(flag, dest=name, help=f"{help} ({name})")
     parser.add_argument(
-        "--without-keys", action="store_true", help="listen beyond loopback without API keys (http_without_keys)"
+        "--without-keys",
+        dest="http_without_keys",
+        action="store_const",
+        const="true",
+        help="listen on other addresses than loopback without API keys (http_without_keys)",
     )
-    parser.add_argument("--admin-port", help="port of a listener of its own for /metrics and probes (admin_port)")
-    parser.add_argument("--admin-host", help="address of that listener (admin_host)")
-    parser.add_argument("--otlp-endpoint", help="receiver of traces, http://host:4318 (otlp_endpoint)")
     parser.add_argument("--access-log", action="store_true", help="log every request")
     hide_typed_passwords()
     given = parser.parse_args(arguments)
-    flags = {"http_host": given.host, "http_port": given.port, "cluster_url": given.cluster_url}
-    flags |= {name: getattr(given, name) for name in ("admin_port", "admin_host", "otlp_endpoint")}
-    flags |= {"http_tls_cert": given.tls_cert, "http_tls_key": given.tls_key}
-    if given.without_keys:
-        flags["http_without_keys"] = "true"
+    flags = {
+        name: text for name, text in vars(given).items() if text is not None and name not in ("config", "access_log")
+    }
     try:
-        settings = load(given.config, flags={name: text for name, text in flags.items() if text is not None}).settings
+        settings = load(given.config, flags=flags).settings
         certificate = certificate_of(settings)
         options = service_options(settings)
         asyncio.run(check_keys(options, settings.http_host))
@@ -209,7 +218,7 @@ def main(arguments: list[str] | None = None) -> int:
         port=settings.http_port,
         http=bounded(connection_limits(settings)),
         ws="none",
-        lifespan="on",  # by default, uvicorn goes on without an application that fails when it starts
+        lifespan="on",  # by default, uvicorn ignores an application that fails to start
         access_log=given.access_log,
         server_header=False,
         log_level=settings.log_level,

@@ -1,8 +1,7 @@
-"""The listener of the administration: `/metrics`, `/livez` and `/readyz` on a port of their own, without API keys.
+"""The admin listener: `/metrics`, `/livez` and `/readyz` on a separate port, without API keys.
 
-It has the metrics, so that those who ask questions need not be kept from them, and Prometheus needs no key. Its probes
-are answered while the service's own connections are all taken. `/readyz` is on both listeners: whoever sends questions
-to the service's port must be able to ask there whether it answers.
+With this listener, only Prometheus sees the metrics, and it needs no key. The listener answers probes even while all
+connections of the service are in use. `/readyz` is on both listeners, because clients of the service need it, too.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class AdminApplication:
-    """The pages of the administration of one service, as an ASGI application."""
+    """The admin pages of a service, as an ASGI application."""
 
     def __init__(self, service: Application, hosts: Hosts) -> None:
         self._metrics = service.state.metrics
@@ -58,7 +57,7 @@ class AdminApplication:
         try:
             self._hosts.check(scope)
             await self._router(scope, receive, responder)
-        except Exception as error:  # the one place where any error becomes a response
+        except Exception as error:  # every error becomes a problem document
             if responder.status:
                 raise
             about = {"request_id": responder.request_id, "instance": scope["path"]}
@@ -72,16 +71,15 @@ class AdminApplication:
 
 
 class _Server(uvicorn.Server):
-    """A server beside that of the service, which takes the signals."""
+    """A server without signal handlers, because the server of the service handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take none."""
         yield
 
 
 class AdminListener:
-    """Listens from the making on, answers from `start` to `stop`."""
+    """Listens as soon as it is created, and answers between `start` and `stop`."""
 
     def __init__(
         self, app: AdminApplication, host: str, port: int, limits: ConnectionLimits, certificate: Certificate | None
@@ -106,21 +104,21 @@ class AdminListener:
 
     @property
     def port(self) -> int:
-        """The port."""
+        """The port of the listener."""
         port: int = self._socket.getsockname()[1]
         return port
 
     async def start(self) -> None:
-        """Answer from now on."""
+        """Start to answer."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="admin")
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(POLL_SECONDS)
         if self._serving.done():
             await self._serving
-        _log.info("metrics and probes are at port %d of %s", self.port, self._socket.getsockname()[0])
+        _log.info("the admin listener answers on %s, port %d", self._socket.getsockname()[0], self.port)
 
     async def stop(self) -> None:
-        """Answer what is under way, for `STOP_SECONDS` at most, and end."""
+        """Complete the requests in progress, for at most `STOP_SECONDS`, and close."""
         self._server.should_exit = True
         if self._serving is not None:
             await asyncio.wait([self._serving])
@@ -128,7 +126,7 @@ class AdminListener:
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; ConfigError if the address cannot be had."""
+    """A listening socket; ConfigError if the address cannot be used."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)

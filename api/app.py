@@ -1,7 +1,7 @@
-"""The service as one ASGI application: routing, admission, request ids, error documents and request metrics.
+"""The service as one ASGI application: routing, admission, request ids, problem documents and request metrics.
 
-For `GET /qa`, the near cache is tried before anything else is done but a look at the request's key. The status routes
-are Starlette's, all others are plain ASGI; an exception in either becomes a problem document in one place.
+A `GET /qa` first checks only its key and asks the near cache. Starlette serves the status routes; all other routes are
+plain ASGI. An exception in any route becomes a problem document in one place.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
-class Beside(Protocol):
-    """What begins before the service and ends after it: a listener of its own."""
+class CompanionListener(Protocol):
+    """A listener that starts before the service and stops after it."""
 
     async def start(self) -> None:
-        """Begin."""
+        """Start to answer."""
 
     async def stop(self) -> None:
-        """End."""
+        """Stop to answer."""
 
 
 class Application:
-    """The application. `uvicorn` runs it; see `python -m qa_cluster.api`.
+    """The application, which `uvicorn` runs (`python -m qa_cluster.api`).
 
     Attributes:
-        status: the pages about the service itself, which the listener of the administration has, too.
-        beside: what lives as long as the service.
+        status: the pages about the service itself, which the admin listener also serves.
+        companion: the admin listener, if any.
     """
 
     def __init__(self, options: ServiceOptions) -> None:
@@ -90,10 +90,10 @@ class Application:
         )
         self._hosts = Hosts(options.hosts)
         self._guard = Guard(self.state, keys_required=options.keys_required)
-        self.beside: Beside | None = None
+        self.companion: CompanionListener | None = None
         self._id_prefix = os.urandom(4).hex()
         self._ids = count(1)
-        self._under_way: Counter[str] = Counter()  # requests, by the id of their API key
+        self._in_progress: Counter[str] = Counter()  # the number of requests by API key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan of the process."""
@@ -110,8 +110,8 @@ class Application:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    if self.beside is not None:
-                        await self.beside.start()
+                    if self.companion is not None:
+                        await self.companion.start()
                     await self.state.start()
                 except Exception as error:  # the process ends with this message
                     text = f"the service cannot start: {type(error).__name__}: {error}"
@@ -120,8 +120,8 @@ class Application:
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
                 await self.state.stop()
-                if self.beside is not None:
-                    await self.beside.stop()
+                if self.companion is not None:
+                    await self.companion.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -132,7 +132,7 @@ class Application:
         path, method = scope["path"], scope["method"]
         if path == "/qa" and method == "GET" and self._hosts.knows(scope):
             key = self._guard.at_hand(scope)
-            # nothing may be awaited in between: `near` sees whether the keys are still those that they were
+            # no await between these lines: `near` relies on the key that was just checked
             status = None if key is None else await self._questions.near(scope, request_id, send, key)
             if status is not None:
                 metrics.requests.inc("/qa", "GET", str(status))
@@ -156,49 +156,52 @@ class Application:
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
             self._hosts.check(scope)
-            self._check_crowd(scope, 2 * self.state.options.max_requests)
+            self._check_capacity(scope, 2 * self.state.options.max_requests)
             key = scope["state"]["key"] = await self._guard.admit(scope, resource)
-            responder.asker = self._let_in(scope, key.id)
+            self._admit(scope, key.id)
+            responder.key_id = key.id
             if key.limits.counted:
                 responder.meter = Meter(key)
                 await responder.meter.begin(self.state.engine.key_use)
             await self._routes.get(resource, self._others)(scope, receive, responder)
         except ClientGone:
             responder.status = 499
-        except Exception as error:  # the one place where any error becomes a response
+        except Exception as error:  # every error becomes a problem document
             if responder.status:
                 raise
             status, headers, body = problem(as_problem(error, scope), request_id=request_id, instance=scope["path"])
             await send_response(responder, status, headers, body)
         finally:
-            if responder.asker is not None:
-                self._leave(responder.asker)
+            if responder.key_id is not None:
+                self._release(responder.key_id)
             if responder.meter is not None:
                 await responder.meter.end()
 
-    def _check_crowd(self, scope: Scope, limit: int) -> None:
+    def _check_capacity(self, scope: Scope, limit: int) -> None:
         if self.state.metrics.active > limit and scope["path"] not in UNBOUNDED_PATHS:
             self.state.metrics.refused.inc()
-            raise QueueFull(f"{self.state.options.max_requests} requests are under way, the limit (http_max_requests)")
+            raise QueueFull(
+                f"the service is at its limit of {self.state.options.max_requests} concurrent requests"
+                " (http_max_requests): try again later"
+            )
 
-    def _let_in(self, scope: Scope, asker: str) -> str:
-        """Count a request of an API key, for which all further work is done; QueueFull when there are too many.
+    def _admit(self, scope: Scope, key_id: str) -> None:
+        """Count a request of an API key, on whose behalf all further work is done; QueueFull above the limit.
 
-        Beyond the limit a key is let in as long as it has less than an equal share of it, or one with a thousand
-        requests would keep all others out.
+        Above the limit, a key is admitted while it has less than an equal share of the limit. Otherwise, a key with a
+        thousand requests would block all other keys.
         """
-        most = self.state.options.max_requests
-        askers = len(self._under_way) + (asker not in self._under_way)
-        if self._under_way[asker] >= max(1, most // askers):
-            self._check_crowd(scope, most)
-        self._under_way[asker] += 1
-        work_for(asker)
-        return asker
+        limit = self.state.options.max_requests
+        keys = len(self._in_progress) + (key_id not in self._in_progress)
+        if self._in_progress[key_id] >= max(1, limit // keys):
+            self._check_capacity(scope, limit)
+        self._in_progress[key_id] += 1
+        work_for(key_id)
 
-    def _leave(self, asker: str) -> None:
-        self._under_way[asker] -= 1
-        if not self._under_way[asker]:
-            del self._under_way[asker]
+    def _release(self, key_id: str) -> None:
+        self._in_progress[key_id] -= 1
+        if not self._in_progress[key_id]:
+            del self._in_progress[key_id]
 
     def _request_id(self, scope: Scope) -> str:
         given = header(scope, b"x-request-id")

@@ -1,8 +1,7 @@
-"""The service's certificate, and its renewal while the service runs.
+"""The certificate of the service, which SIGHUP reloads while the service runs.
 
-SIGHUP makes the service read certificate and key again. Connections that are open stay as they are, and new ones get
-the new certificate from the handshake after it on: the context that listens only hands each handshake over to the
-newest one, so files that cannot be used, or that do not belong together, change nothing.
+Open connections keep the old certificate; new connections use the new one. The context of the listener passes each
+handshake to the newest context. So invalid files, or a key that does not match the certificate, change nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Certificate:
-    """Certificate and key of the service; ConfigError if they cannot be used."""
+    """The certificate and key of the service; ConfigError if they are invalid."""
 
     def __init__(self, cert: str, key: str) -> None:
         self._cert, self._key = cert, key
@@ -30,27 +29,27 @@ class Certificate:
         self.renewals = 0
 
     def _hand_over(self, handshake: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        """Called in every handshake, whether or not the client names a host."""
+        """Called in every handshake, even if the client names no host."""
         handshake.context = self._newest
 
     def renew(self) -> bool:
-        """Read both files again; if they cannot be used, the log says why and what was read before stays."""
+        """Reload both files; if they are invalid, log why and keep the current certificate."""
         try:
             self._newest = service_context(self._cert, self._key)
         except ConfigError as error:
-            _log.error("the certificate was not renewed: %s; the service goes on with the one that it has", error)
+            _log.error("the certificate was not reloaded: %s; the service keeps the current certificate", error)
             return False
         self.renewals += 1
-        _log.info("the certificate was read again from %s", self._cert)
+        _log.info("the certificate was reloaded from %s", self._cert)
         return True
 
     def renew_at_hangup(self) -> None:
-        """Let SIGHUP renew it, from the event loop where one runs. Without this the signal ends the process."""
+        """Let SIGHUP reload the certificate, in the event loop if it is running."""
 
-        def explain_closed(number: int, frame: FrameType | None) -> None:
+        def on_hangup(number: int, frame: FrameType | None) -> None:
             try:
                 asyncio.get_running_loop().call_soon_threadsafe(self.renew)
-            except RuntimeError:  # the service is just starting or ending
+            except RuntimeError:  # the service is starting or stopping
                 self.renew()
 
-        signal.signal(signal.SIGHUP, explain_closed)
+        signal.signal(signal.SIGHUP, on_hangup)

@@ -1,7 +1,7 @@
-"""Sends spans to an OTLP receiver from a thread of its own; whoever ends a span never waits.
+"""Sends spans to an OTLP receiver from a background thread, so that requests never wait.
 
-The queue is bounded. A receiver that is down or slow costs spans, never a request: what finds the queue full, and what
-the receiver does not take, is dropped and counted, and the log says so once, until the receiver takes spans again.
+The queue is bounded. If the receiver is down or slow, spans are dropped and counted. The log says so once, until the
+receiver accepts spans again.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ _EXPORTER_LOG = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 _log = logging.getLogger(__name__)
 
 
-class _LastWords(logging.Filter):
-    """Keeps what the exporter would log, at every try; the queue says it once."""
+class _LastMessage(logging.Filter):
+    """Keeps the last log message of the exporter, which logs at every try; the queue logs it once."""
 
     def __init__(self) -> None:
         super().__init__()
         self.text = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let nothing through."""
+        """Keep the message, and suppress it."""
         self.text = record.getMessage()
         return False
 
 
 class SpanQueue(SpanProcessor):
-    """The spans that have ended and were not sent yet.
+    """The ended spans that are not sent yet.
 
     Attributes:
-        sent, dropped: how many spans the receiver has taken, and how many are lost.
+        sent, dropped: the number of spans that the receiver has accepted, and of lost spans.
     """
 
     def __init__(self, exporter: SpanExporter, endpoint: str, *, most: int = MAX_QUEUE) -> None:
@@ -55,27 +55,27 @@ class SpanQueue(SpanProcessor):
         self._wake = threading.Event()
         self._stopping = False
         self._complained = False
-        self._words = _LastWords()
-        logging.getLogger(_EXPORTER_LOG).addFilter(self._words)
+        self._last_message = _LastMessage()
+        logging.getLogger(_EXPORTER_LOG).addFilter(self._last_message)
         self._thread = threading.Thread(target=self._work, name="spans", daemon=True)
         self._thread.start()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing: a span is sent when it has ended."""
+        """Do nothing: a span is sent when it has ended."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue a span; it is dropped if too many wait."""
+        """Queue a span; drop it if the queue is full."""
         with self._lock:
             full = len(self._waiting) >= self._most
             if not full:
                 self._waiting.append(span)
         if full:
-            self._lost(1, f"{self._most} spans wait already")
+            self._lost(1, f"the queue is at its limit of {self._most} spans")
         elif len(self._waiting) >= MAX_BATCH:
             self._wake.set()
 
     def shutdown(self) -> None:
-        """Send what waits, for `STOP_SECONDS` at most, and end; what is left then is dropped."""
+        """Send the queued spans, for at most `STOP_SECONDS`; drop the rest."""
         self._stopping = True
         self._wake.set()
         self._thread.join(STOP_SECONDS)
@@ -84,11 +84,11 @@ class SpanQueue(SpanProcessor):
             left = len(self._waiting)
             self._waiting.clear()
         if left:
-            self._lost(left, "the service ends")
-        logging.getLogger(_EXPORTER_LOG).removeFilter(self._words)
+            self._lost(left, "the service has stopped")
+        logging.getLogger(_EXPORTER_LOG).removeFilter(self._last_message)
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
-        """Have the thread send what waits, without waiting for it."""
+        """Wake the thread, without waiting for it."""
         self._wake.set()
         return True
 
@@ -105,17 +105,17 @@ class SpanQueue(SpanProcessor):
 
     def _send(self, batch: list[ReadableSpan]) -> None:
         try:
-            taken = self._exporter.export(batch) is SpanExportResult.SUCCESS
-        except Exception as error:  # whatever the exporter raises, the thread must go on
-            self._words.text = repr(error)
-            taken = False
-        if not taken:
-            self._lost(len(batch), self._words.text)
+            accepted = self._exporter.export(batch) is SpanExportResult.SUCCESS
+        except Exception as error:  # the thread must survive any error of the exporter
+            self._last_message.text = repr(error)
+            accepted = False
+        if not accepted:
+            self._lost(len(batch), self._last_message.text)
             return
         self.sent += len(batch)
         if self._complained:
             self._complained = False
-            _log.info("the receiver of traces %s takes spans again; %d are lost so far", self._endpoint, self.dropped)
+            _log.info("the receiver of traces %s accepts spans again; %d spans were lost", self._endpoint, self.dropped)
 
     def _lost(self, count: int, why: str) -> None:
         with self._lock:
@@ -123,8 +123,8 @@ class SpanQueue(SpanProcessor):
             complained, self._complained = self._complained, True
         if not complained:
             _log.warning(
-                "spans for the receiver of traces %s are lost, and this is said once until it takes some again"
-                " (qa_trace_spans_dropped counts them): %s",
+                "spans for the receiver of traces %s are lost; this is logged once, until the receiver accepts spans"
+                " again (qa_trace_spans_dropped counts them): %s",
                 self._endpoint,
                 why[:300],
             )

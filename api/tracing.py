@@ -1,11 +1,11 @@
-"""Traces of requests for an OTLP receiver (extra `otel`); without it, nothing here is imported.
+"""Traces of requests for an OTLP receiver (extra `otel`). Without the extra, this module is not imported.
 
-`Traced` stands around the application. It begins a span for each request but probes and metrics, as part of the trace
-that `traceparent` names, and gives it to the core as the step under way (`qa_cluster.tracing`), which adds the parts.
-Whether a request is traced decides OpenTelemetry's sampler (``OTEL_TRACES_SAMPLER``, by default: as the caller's
-`traceparent` says, and without one always). One that is not costs that decision only.
+`Traced` wraps the application. It starts a span for each request, except probes and metrics, in the trace that
+`traceparent` names. The core (`qa_cluster.tracing`) adds child spans. OpenTelemetry's sampler decides whether a request
+is traced (``OTEL_TRACES_SAMPLER``; by default, `traceparent` decides, and without it every request is traced). A
+request that is not traced costs only this decision.
 
-Spans hold numbers, names of shards and the route, but no path, query, id or text; the question only if it is asked for.
+Spans hold numbers, names of shards and the route, but no path, query, id or text; the question only if configured.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class App(Protocol):
 
 
 class _Headers(Getter[Any]):
-    """The headers of an ASGI scope. A `traceparent` that comes twice names nothing."""
+    """Reads the headers of an ASGI scope. A repeated `traceparent` is ignored."""
 
     def get(self, carrier: Any, key: str) -> list[str] | None:
         name = key.encode()
@@ -66,7 +66,7 @@ _HEADERS = _Headers()
 
 
 class SpanStep:
-    """A span as the core's step. All spans of a request take their times from the clock as it was when it began."""
+    """A span as a step of the core. All spans of a request use the wall clock at the start of the request."""
 
     __slots__ = ("_epoch_ns", "_question_text", "_span", "_tracer", "sent_at")
 
@@ -79,31 +79,31 @@ class SpanStep:
 
     @property
     def traceparent(self) -> str:
-        """The span on the wire."""
+        """The `traceparent` header of the span."""
         about = self._span.get_span_context()
         return f"00-{format_trace_id(about.trace_id)}-{format_span_id(about.span_id)}-{about.trace_flags & 1:02x}"
 
     def begin(self, name: str, facts: Mapping[str, Fact], *, is_call: bool) -> TracedStep:
-        """A child that begins now."""
+        """Start a child span."""
         span = self._child(name, perf_counter(), SpanKind.CLIENT if is_call else SpanKind.INTERNAL)
         step = SpanStep(self._tracer, span, self._epoch_ns, question_text=self._question_text)
         step.note(facts)
         return step
 
     def put(self, name: str, begun: float, ended: float, facts: Mapping[str, Fact]) -> None:
-        """A child that is over."""
+        """Add a child span that has ended."""
         span = self._child(name, begun, SpanKind.INTERNAL)
         span.set_attributes(facts)
         span.end(self._ns(ended))
 
     def note(self, facts: Mapping[str, Fact]) -> None:
-        """Set attributes; the question's text only where that is asked for."""
+        """Set attributes; the text of the question only if configured."""
         for name, value in facts.items():
             if name != QUESTION or self._question_text:
                 self._span.set_attribute(name, value)
 
     def end(self, error: BaseException | None) -> None:
-        """End the span. Of an error it keeps only the kind: its words may quote what a user has sent."""
+        """End the span. It keeps only the kind of an error, because the message may quote the user's text."""
         if isinstance(error, asyncio.CancelledError):
             self._span.set_attribute("qa.cancelled", True)
         elif error is not None:
@@ -112,8 +112,8 @@ class SpanStep:
         self._span.end(self._ns(perf_counter()))
 
     def _child(self, name: str, begun: float, kind: SpanKind) -> Span:
-        above = trace.set_span_in_context(self._span)
-        return self._tracer.start_span(name, context=above, kind=kind, start_time=self._ns(begun))
+        parent = trace.set_span_in_context(self._span)
+        return self._tracer.start_span(name, context=parent, kind=kind, start_time=self._ns(begun))
 
     def _ns(self, when: float) -> int:
         return self._epoch_ns + round(when * 1e9)
@@ -126,7 +126,7 @@ def _kind(error: BaseException) -> str:
 
 
 class Traced:
-    """The application with a trace of each request. It has what the application has for `uvicorn` and for tests."""
+    """The application with a trace of each request, with the interface of the application."""
 
     def __init__(self, app: App, queue: SpanQueue, *, question_text: bool = False) -> None:
         self._app = app
@@ -139,8 +139,10 @@ class Traced:
         self._provider.add_span_processor(queue)
         self._tracer = self._provider.get_tracer("qa-cluster", version("qa-cluster"))
         registry = app.state.metrics.registry
-        registry.gauge("qa_trace_spans_sent", "Spans that the receiver of traces has taken", lambda: queue.sent)
-        registry.gauge("qa_trace_spans_dropped", "Spans lost: the receiver is down or slow", lambda: queue.dropped)
+        registry.gauge("qa_trace_spans_sent", "Spans that the receiver of traces has accepted", lambda: queue.sent)
+        registry.gauge(
+            "qa_trace_spans_dropped", "Spans lost because the receiver is down or slow", lambda: queue.dropped
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan of the process."""
@@ -158,18 +160,18 @@ class Traced:
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         epoch_ns = time_ns() - round(perf_counter() * 1e9)
         begun = perf_counter()
-        above = _PROPAGATOR.extract(scope["headers"], getter=_HEADERS)
+        parent = _PROPAGATOR.extract(scope["headers"], getter=_HEADERS)
         method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
         route = resource_of(scope).name
         span = self._tracer.start_span(
             f"{method} {route}",
-            context=above,
+            context=parent,
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method, "http.route": route, "url.scheme": scope.get("scheme", "http")},
             start_time=epoch_ns + round(begun * 1e9),
         )
         if not span.is_recording():
-            with recording(None):  # a pipelined request begins within the one before it, which may be recorded
+            with recording(None):  # a pipelined request starts inside the previous request, which may be recorded
                 await self._app(scope, receive, send)
             return
 
@@ -216,12 +218,12 @@ def _service_is_named() -> bool:
 def traced(app: App, endpoint: str, *, question_text: bool = False) -> Traced:
     """The application with traces for the receiver at `endpoint` (``http://host:4318``).
 
-    With an empty one, OpenTelemetry's own variables say where it is.
+    If `endpoint` is empty, OpenTelemetry's variables name the receiver.
     """
-    # Clients that send a header which is no trace context would fill the log with it.
+    # Otherwise, clients could fill the log with invalid trace contexts.
     logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)
     url = endpoint.rstrip("/")
     exporter = OTLPSpanExporter(endpoint=(url if url.endswith(TRACES_PATH) else url + TRACES_PATH) if url else None)
     named = url or os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"]
-    place = urlsplit(named)  # without the password that may be in it
-    return Traced(app, SpanQueue(exporter, f"{place.hostname}:{place.port}"), question_text=question_text)
+    parts = urlsplit(named)  # the URL may have a password, which must not be logged
+    return Traced(app, SpanQueue(exporter, f"{parts.hostname}:{parts.port}"), question_text=question_text)

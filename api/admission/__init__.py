@@ -1,1 +1,1 @@
-"""This room decides who may use which route, from which host, and what the audit log says of it."""
+"""Decides which client may use which route, checks the host of a request, and writes the audit log."""

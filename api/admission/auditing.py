@@ -1,4 +1,4 @@
-"""What the audit log has of a request: changes, also those that were refused, and never what they contain."""
+"""Writes changes, including refused changes, to the audit log, without the changed contents."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..http.messages import Scope
 from .resources import Resource
 
 MAX_PATH = 2048
-# `X-Forwarded-For` may be anything.
+# `X-Forwarded-For` can be any text.
 MAX_CLIENT = 100
 
 
 def note(log: AuditLog, scope: Scope, resource: Resource, status: int, request_id: str) -> None:
-    """Log a request about `resource`, if it is one that changes something."""
+    """Log a request about `resource` if it changes something."""
     event = resource.changes.get(scope["method"])
     if event is None or not log:
         return

@@ -1,8 +1,8 @@
-"""Checks for which host a request was meant.
+"""Checks the host of a request, against DNS rebinding.
 
-A page of a stranger can have its own name resolved to this machine and then ask the service with the rights of whoever
-opened the page (DNS rebinding). The browser sends that name as `Host`; so names must be known. An address cannot be
-turned to somebody else's server that way, and is admitted.
+A malicious web page can let its host name resolve to this machine, and then use the service with the rights of the user
+who opened the page. The browser sends this name as `Host`, so the service accepts only known names. It accepts every IP
+address, because an address cannot be redirected in this way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_KNOWN = 1000
 
 
 class Hosts:
-    """The hosts by which the service may be asked: addresses, ``localhost``, and names that were given."""
+    """The accepted hosts: IP addresses, ``localhost``, and the configured names."""
 
     def __init__(self, names: Collection[str]) -> None:
         self._names = {LOOPBACK, *(name.strip().lower() for name in names)} - {""}
@@ -27,7 +27,7 @@ class Hosts:
         self._known: set[bytes] = set()
 
     def knows(self, scope: Scope) -> bool:
-        """Whether a request is for a host that has been admitted before; if not, `check` decides."""
+        """Whether the host of a request was accepted before; if not, `check` decides."""
         return self._any or all(name != b"host" or value in self._known for name, value in scope["headers"])
 
     def check(self, scope: Scope) -> None:
@@ -40,22 +40,22 @@ class Hosts:
 
     def _learn(self, value: bytes) -> None:
         text = value.decode("latin-1").lower()
-        if not self._is_ours(_without_port(text)):
+        if not self._is_accepted(_without_port(text)):
             raise HttpProblem(
                 "misdirected",
-                f"the request is for host {text[:100]!r}, which is not this one: name it in the setting http_hosts",
+                f"the service does not accept requests for host {text[:100]!r}: add it to the setting http_hosts",
                 headers=[(b"connection", b"close")],
             )
         if len(self._known) < MAX_KNOWN:
             self._known.add(value)
 
-    def _is_ours(self, host: str) -> bool:
+    def _is_accepted(self, host: str) -> bool:
         host = host.removesuffix(".")
         return host in self._names or host.endswith(f".{LOOPBACK}") or _is_address(host)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on this address or name.
+    """Whether only this machine can reach a listener on this address or name.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("a.example")
     (True, True, False, False)

@@ -1,7 +1,7 @@
-"""What the service has at its paths: who may use it, what the audit log calls its changes, its name in the metrics.
+"""The resources of the service: their paths, the scopes they need, and their names in the audit log and the metrics.
 
-Every request is looked up here once. Only the path decides, as it is after percent-decoding; but for
-`/documents/count`, which is a document's id in any other spelling.
+The service looks up every request once, by its percent-decoded path. The exception is `/documents/count`: in any other
+spelling, it is the id of a document.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _READ = ("GET", "HEAD")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resource:
-    """One kind of thing, with the rules for requests about it.
+    """A kind of resource, with the rules for its requests.
 
     Attributes:
-        name: what the metrics call it.
-        reads, writes: the scopes of which a key must have one for GET and HEAD, and for other methods.
-        changes: the audit log's name of what a method does; methods that are not there change nothing.
-        is_open: nobody needs a key.
+        name: the name in the metrics.
+        reads, writes: GET and HEAD, or the other methods, need a key with one of these scopes.
+        changes: the event in the audit log for each method that changes something.
+        is_open: requests need no key.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Resource:
     is_open: bool = False
 
     def scopes(self, method: str) -> tuple[str, ...]:
-        """The scopes of which a key must have one for this method; all of them: any key will do."""
+        """The scopes for this method, of which a key must have one."""
         return self.reads if method in _READ else self.writes
 
 
@@ -55,9 +55,9 @@ MODEL = Resource("/models/{id}", (ASK,), (ASK,))
 METRICS = Resource("/metrics", (ADMIN,), (ADMIN,))
 OTHER = Resource("other")
 
-# Probes, the page with its files, and the description.
+# Probes, the page with its files, and the API description.
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", *PAGE_PATHS})
-# Answered also when the service is full.
+# Answered even when the service is at its limit of requests.
 UNBOUNDED_PATHS = frozenset({"/livez", "/readyz", METRICS.name})
 
 _BY_PATH = {
@@ -70,7 +70,7 @@ _BY_PREFIX = ((PREFIX.decode(), DOCUMENT), (COLLECTIONS_PREFIX, COLLECTION), (MO
 
 
 def resource_of(scope: Scope) -> Resource:
-    """What a request is about; `OTHER` where there is nothing."""
+    """The resource of a request; `OTHER` for an unknown path."""
     path: str = scope["path"]
     found = _BY_PATH.get(path)
     if found is not None:

@@ -1,1 +1,1 @@
-"""This room has the parts of HTTP that all routes share: messages, problem documents, the fields of limits."""
+"""The parts of HTTP that all routes share: messages, problem documents, and the header fields of limits."""

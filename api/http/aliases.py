@@ -1,4 +1,4 @@
-"""Query strings whose answers may be in the near cache: what is known of each question without parsing it again."""
+"""Query strings whose answers may be in the near cache, so that a repeated query string is not parsed again."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 MAX_QUERY_BYTES = 2048
-# What an entry takes besides its bytes: the objects, the digest, the place in the dictionary.
+# The memory of an entry besides its bytes: the objects, the digest, the dictionary entry.
 OVERHEAD_BYTES = 512
 
 
 class Alias(NamedTuple):
-    """The name of the answer, the JSON of the question that begins it, and the options that decide about a hit."""
+    """The digest of the answer, the JSON of the question, and the options that decide whether there is a hit."""
 
     digest: str
     head: bytes
@@ -20,7 +20,7 @@ class Alias(NamedTuple):
 
 
 class Aliases:
-    """The most recent ones, bounded in number and in bytes: whoever asks ever new questions fills it.
+    """The most recent aliases, with a limit in number and in bytes.
 
     >>> aliases = Aliases()
     >>> aliases.put(b"question=Why%3F", Alias("9f..", b'"question":"Why?"', "partial", "default"))
@@ -38,11 +38,11 @@ class Aliases:
         return len(self._entries)
 
     def get(self, query: bytes) -> Alias | None:
-        """What is known of a query string."""
+        """The alias of a query string."""
         return self._entries.get(query)
 
     def put(self, query: bytes, alias: Alias) -> None:
-        """Note a query string; a long one is not worth it."""
+        """Keep the alias of a query string, unless the string is long."""
         if len(query) > MAX_QUERY_BYTES:
             return
         if (known := self._entries.pop(query, None)) is not None:

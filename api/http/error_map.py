@@ -1,7 +1,7 @@
-"""Makes RFC 9457 problem documents of errors: this module decides the status, type and headers of every error.
+"""Converts errors to RFC 9457 problem documents: decides the status, type and headers of every error.
 
-A `QAError` has its own status; `HttpProblem` is for errors that only HTTP has (routes, methods, media types,
-conditions). Any other error is a 500; its cause is in the log, under the request id, and not in the response.
+A `QAError` has its own status. `HttpProblem` is for errors that only HTTP has (routes, methods, media types,
+conditions). Any other error is a 500: the log has its cause under the request id, the response does not.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _log = logging.getLogger(__name__)
 _NAMES: Mapping[type[QAError], tuple[str, str]] = {
     InvalidInput: ("validation", "The request is not valid"),
     InputTooLong: ("too-long", "The request exceeds a limit"),
-    NotFound: ("not-found", "There is no such thing"),
-    AccessDenied: ("forbidden", "The key may not do this"),
+    NotFound: ("not-found", "Not found"),
+    AccessDenied: ("forbidden", "The key does not allow this request"),
     QueueFull: ("overloaded", "The service is at its capacity"),
-    DeadlineExceeded: ("deadline-exceeded", "The request's time was up"),
+    DeadlineExceeded: ("deadline-exceeded", "The request was not answered in time"),
     LimitReached: ("too-many-requests", "A limit of the key is reached"),
     NoWorker: ("shard-unavailable", "A shard is not ready"),
     WorkerLost: ("shard-unavailable", "A shard lost its worker"),
     InferenceFailed: ("inference", "The model failed"),
     ModelError: ("model", "The model cannot be used"),
-    ProtocolError: ("protocol", "A shard gave an answer that was not understood"),
+    ProtocolError: ("protocol", "A shard gave an invalid answer"),
     ClusterError: ("shard-unavailable", "The cluster cannot be reached or is not ready"),
 }
 # Problems that only HTTP has: status, title.
@@ -59,9 +59,9 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed-json": (400, "The body is not JSON"),
     "malformed-query": (400, "The query string is malformed"),
     "malformed-request": (400, "The request is not HTTP"),
-    "unauthorized": (401, "A key is needed"),
-    "forbidden": (403, "The key may not do this"),
-    "route-not-found": (404, "There is no such route"),
+    "unauthorized": (401, "A valid key is needed"),
+    "forbidden": (403, "The key does not allow this request"),
+    "route-not-found": (404, "The route does not exist"),
     "cache-miss": (404, "The answer is not cached"),
     "method-not-allowed": (405, "The route does not have this method"),
     "body-timeout": (408, "The body did not arrive in time"),
@@ -83,7 +83,7 @@ class HttpProblem(Exception):
 
     Attributes:
         name: a key of `HTTP_PROBLEMS`.
-        errors: each fault and its place, for `errors` of the problem document.
+        errors: each fault and its position, for `errors` of the problem document.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class HttpProblem(Exception):
 
 
 def _code(name: str) -> str:
-    """The `code` of a problem of HTTP; those of keys have the codes of the exceptions that clients raise."""
+    """The `code` of a problem of HTTP: for limits of keys, the code of the exception that clients raise."""
     if name == "too-many-requests":
         return LimitReached.resp_code
     return name.upper().replace("-", "_")
@@ -126,7 +126,7 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
     else:
         name, code = "internal", "INTERNAL"
         status, title = HTTP_PROBLEMS[name]
-        detail = f"the cause is in the service's log under request id {request_id}"
+        detail = f"the log of the service has the cause under request id {request_id}"
         _log.error("request %s failed", request_id, exc_info=error)
     document: dict[str, object] = {
         "type": TYPE_PREFIX + name,

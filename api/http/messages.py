@@ -16,8 +16,8 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON = b"application/json"
-# Whoever sends a request while none needs a key.
-EVERYBODY = ApiKey("", "", "", SCOPES)
+# The key of a request that needs no key.
+ANONYMOUS = ApiKey("", "", "", SCOPES)
 _Result = TypeVar("_Result")
 
 
@@ -26,7 +26,7 @@ class ClientGone(Exception):
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of this (lower-case) name, None if there is none."""
+    """The first header with this (lower-case) name, or None."""
     for key, value in scope["headers"]:
         if key == name:
             found: bytes = value
@@ -35,23 +35,24 @@ def header(scope: Scope, name: bytes) -> bytes | None:
 
 
 def about(scope: Scope, **what: object) -> None:
-    """Say what the request is about, for the audit log: names and numbers, no texts."""
+    """Add names and numbers (never texts) of the request to its entry in the audit log."""
     scope["state"].setdefault("about", {}).update(what)
 
 
 def permit(scope: Scope, collection: str) -> None:
-    """Raise HttpProblem unless the request's key may use this collection; it does not say whether there is one."""
+    """Raise HttpProblem unless the key allows this collection; the error does not tell whether it exists."""
     key: ApiKey = scope["state"]["key"]
     about(scope, collection=collection[:100])
     if not key.allows(collection):
         raise HttpProblem(
             "forbidden",
-            f"key {key.id} is not for collection {collection[:100]!r}, but for {', '.join(map(repr, key.collections))}",
+            f"key {key.id} does not allow collection {collection[:100]!r}, only"
+            f" {', '.join(map(repr, key.collections))}",
         )
 
 
 def require_json(scope: Scope) -> None:
-    """Raise HttpProblem unless the request's media type is JSON."""
+    """Raise HttpProblem unless the media type of the request is JSON."""
     given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower()
     if given != JSON and not (given.startswith(b"application/") and given.endswith(b"+json")):
         shown = given.decode("latin-1")[:80] or "none"
@@ -59,9 +60,9 @@ def require_json(scope: Scope) -> None:
 
 
 async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> bytes:
-    """The whole body; HttpProblem as soon as it exceeds the limit, or if it has not ended in time.
+    """The whole body; HttpProblem if it exceeds the size limit or the time limit.
 
-    Its time is the service's own, whatever the client asks for: bodies that never end would else keep all others out.
+    The client cannot change the time limit: otherwise, endless bodies could block all other requests.
     """
     try:
         async with asyncio.timeout(options.body_timeout_ms / 1000):
@@ -69,7 +70,7 @@ async def read_body(scope: Scope, receive: Receive, options: ServiceOptions) -> 
     except TimeoutError as error:
         raise HttpProblem(
             "body-timeout",
-            f"the body did not arrive within {options.body_timeout_ms} ms, the limit (body_timeout_ms)",
+            f"the body did not arrive within the limit of {options.body_timeout_ms} ms (body_timeout_ms)",
             headers=[(b"connection", b"close")],
         ) from error
 
@@ -110,7 +111,7 @@ async def send_response(send: Send, status: int, headers: RawHeaders, body: byte
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, _Result], on_leave: Callable[[], None]
 ) -> _Result:
-    """The result of `work`; if the client disconnects meanwhile, `work` is cancelled and ClientGone raised."""
+    """The result of `work`. If the client disconnects, cancel `work` and raise ClientGone."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -130,19 +131,21 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def condition(scope: Scope) -> str | None:
-    """The version that a write requires: that of ``If-Match``, ``""`` for ``If-None-Match: *``, None for any."""
+    """The version that a write requires, from ``If-Match``; ``""`` for ``If-None-Match: *``, None for any version."""
     wanted = header(scope, b"if-match")
     absent = header(scope, b"if-none-match")
     if wanted is not None and absent is not None:
-        raise HttpProblem("validation", "If-Match and If-None-Match exclude each other")
+        raise HttpProblem("validation", "the request has both If-Match and If-None-Match: send only one of them")
     if absent is not None:
         if absent.strip() != b"*":
-            raise HttpProblem("validation", "If-None-Match of a write must be *")
+            raise HttpProblem(
+                "validation", f"If-None-Match of a write must be *, got {absent.decode('latin-1').strip()[:80]}"
+            )
         return ""
     if wanted is None:
         return None
     text = wanted.decode("latin-1").strip()
     version = text.removeprefix('"').removesuffix('"')
     if text != f'"{version}"' or not version or not version.isalnum():
-        raise HttpProblem("validation", f"If-Match must be one version in double quotes, as in ETag, got {text[:80]}")
+        raise HttpProblem("validation", f"If-Match must be one version in double quotes, like ETag, got {text[:80]}")
     return version

@@ -1,7 +1,7 @@
-"""The limits of API keys over HTTP: counts requests and sentences, and says how the limits stand.
+"""The limits of API keys over HTTP: counts requests and sentences, and reports the limits in header fields.
 
-The fields are those of the IETF's draft `draft-ietf-httpapi-ratelimit-headers`: `RateLimit-Policy` names the limits,
-`RateLimit` what is left of them.
+The fields follow the IETF draft `draft-ietf-httpapi-ratelimit-headers`: `RateLimit-Policy` has the limits, `RateLimit`
+has the remaining amounts.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from qa_cluster.documents.sentence_limit import most_sentences
 from .error_map import HttpProblem, RawHeaders
 from .messages import Scope
 
-# Texts longer than this are looked at on a thread.
+# The sentences of longer texts are counted on a thread.
 _LOOP_CHARS = 100_000
 _UNITS = {CONCURRENT: ';qu="concurrent-requests"', SENTENCES: ';qu="sentences"'}
 _WORDS = {
-    REQUESTS: "{limit} requests a second",
-    CONCURRENT: "{limit} requests at the same time",
-    SENTENCES: "{limit} sentences a day",
+    REQUESTS: "{limit} requests per second",
+    CONCURRENT: "{limit} concurrent requests",
+    SENTENCES: "{limit} sentences per day",
 }
 
 
 def rate_headers(counts: Iterable[Count]) -> RawHeaders:
-    """The fields that say what the limits are and how they stand."""
-    policies, standings = [], []
+    """The header fields with the limits and the remaining amounts."""
+    policies, remaining = [], []
     for count in counts:
         window = f";w={count.window_seconds}" if count.window_seconds else ""
         reset = f";t={count.reset_seconds}" if count.window_seconds else ""
         policies.append(f'"{count.name}";q={count.limit}{window}{_UNITS.get(count.name, "")}')
-        standings.append(f'"{count.name}";r={count.left}{reset}')
+        remaining.append(f'"{count.name}";r={count.left}{reset}')
     if not policies:
         return []
-    return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(standings).encode())]
+    return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(remaining).encode())]
 
 
 def _too_many(key: ApiKey, name: str, counts: Iterable[Count], seconds: int) -> HttpProblem:
     found = next(count for count in counts if count.name == name)
     return HttpProblem(
         "too-many-requests",
-        f"key {key.id} may have {_WORDS[name].format(limit=found.limit)}: try again in {seconds} s",
+        f"key {key.id} has reached its limit of {_WORDS[name].format(limit=found.limit)}: try again in {seconds} s",
         headers=[(b"retry-after", b"%d" % seconds), *rate_headers(counts)],
     )
 
 
 class Meter:
-    """What one request has used. `headers` go into its response."""
+    """Counts one request against the limits of its key. `headers` are for its response."""
 
     def __init__(self, key: ApiKey) -> None:
         self._key = key
@@ -67,16 +67,16 @@ class Meter:
         self.headers = rate_headers(use.counts)
 
     async def end(self) -> None:
-        """The request is over. It must be called before its response is sent, so that the client may send the next."""
+        """End the count of the request. Call it before the response is sent: then the client may send the next."""
         use, self._use = self._use, None
         if use is not None and self._counting is not None:
             await self._counting.end(self._key, use)
 
 
 async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> Reserved | None:
-    """Count the sentences of a text that will be written with the request's key; HttpProblem (429) if it may not.
+    """Count the sentences of a text before it is written; HttpProblem (429) above the limit of the key.
 
-    It counts more than there are; `settle_sentences` corrects it. None if the key has no such limit.
+    The count is an upper bound, which `settle_sentences` corrects. None if the key has no limit for sentences.
     """
     key: ApiKey = scope["state"]["key"]
     if key.limits.sentences_per_day is None:
@@ -89,6 +89,6 @@ async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> Reserv
 
 
 async def settle_sentences(scope: Scope, counting: KeyUse, reserved: Reserved | None, written: int) -> None:
-    """Correct the count to the sentences that were written."""
+    """Correct the count to the number of written sentences."""
     if reserved is not None:
         await counting.settle(scope["state"]["key"], reserved, written)

@@ -1,4 +1,4 @@
-"""What every listener of the service does with an answer: its status is kept, it gets an id, errors become problems."""
+"""What both listeners do with a response: keep its status, add a request id, and convert errors to problems."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .error_map import HttpProblem
 from .messages import Scope, Send
 from .metering import Meter
 
-# Of the body that writes a document, the only one of a PUT.
+# The fields of the body that writes a document, which is the only PUT.
 _DOCUMENT_FIELDS = frozenset({"text", "title", "metadata"})
-# Fields that the route names otherwise than the code that has checked them.
+# Fields whose name in the route differs from the name in the code that checks them.
 _OTHER_NAMES = {
     ("search", "GET", "query"): "q",
     ("search", "HEAD", "query"): "q",
@@ -30,7 +30,7 @@ class Responder:
         self._send = send
         self.request_id = request_id
         self.status = 0
-        self.asker: str | None = None
+        self.key_id: str | None = None
         self.meter: Meter | None = None
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
@@ -46,25 +46,25 @@ class Responder:
 
 
 def as_problem(error: Exception, scope: Scope) -> Exception:
-    """Our exception in place of Starlette's or asyncio's; any other stays as it is."""
+    """Replace an exception of Starlette or asyncio, and an InvalidInput, by the exception for the problem document."""
     if isinstance(error, HTTPException):
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "GET")
             return HttpProblem(
                 "method-not-allowed",
-                f"{scope['path']} has {allowed}, not {scope['method']}",
+                f"{scope['path']} supports {allowed}, not {scope['method']}",
                 headers=[(b"allow", allowed.encode())],
             )
         return HttpProblem("route-not-found", f"no such route: {scope['path'][:200]}")
     if isinstance(error, TimeoutError):
         return DeadlineExceeded("the request was not answered in time (request_timeout_ms)")
-    if isinstance(error, InvalidInput):  # what was found wrong after the fields had been checked one by one
+    if isinstance(error, InvalidInput):  # found after the single fields were checked
         return HttpProblem("validation", str(error), errors=_faults(error, scope))
     return error
 
 
 def _faults(error: InvalidInput, scope: Scope) -> list[dict[str, str]]:
-    """The fault and its place, as the check of the fields names them: none where it is not known."""
+    """The fault with its position, in the form of the field check; empty if the position is unknown."""
     name, _, inside = error.place.partition("/")
     name = _OTHER_NAMES.get((scope["path"].partition("/")[2].partition("/")[0], scope["method"], name), name)
     if not name:

@@ -1,4 +1,4 @@
-"""`/collections` and `/collections/{name}`: lists, makes, counts and deletes collections."""
+"""`/collections` and `/collections/{name}`: lists, creates, counts and deletes collections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREFIX = "/collections/"
 
 
 class CollectionRoute:
-    """Serves all collections, and one by its name."""
+    """Serves the list of collections, and one collection by name."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -71,7 +71,7 @@ class CollectionRoute:
 def _wrong_method(scope: Scope, allowed: str) -> HttpProblem:
     return HttpProblem(
         "method-not-allowed",
-        f"{scope['path'][:200]} has {allowed}, not {scope['method']}",
+        f"{scope['path'][:200]} supports {allowed}, not {scope['method']}",
         headers=[(b"allow", allowed.encode())],
     )
 
@@ -81,4 +81,4 @@ def _name(scope: Scope) -> str:
     try:
         return unquote_to_bytes(raw.removeprefix(PREFIX.encode())).decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput("name of a collection in the path is not percent-encoded UTF-8", place="name") from error
+        raise InvalidInput("the collection name in the path is not percent-encoded UTF-8", place="name") from error

@@ -1,4 +1,4 @@
-"""`/documents`, `/documents/count` and `/documents/{id}`; the version of a document is its ETag."""
+"""`/documents`, `/documents/count` and `/documents/{id}`. The ETag of a document is its version."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
 
 
 class DocumentListRoute:
-    """Lists documents page by page, counts them, and removes many."""
+    """Lists documents page by page, counts documents, and deletes many documents."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -57,16 +57,16 @@ class DocumentListRoute:
         self._removal = removal_parameters(state.options.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """List, count or remove documents."""
+        """List, count or delete documents."""
         if scope["method"] == "DELETE":
-            found = await self._remove(scope)
+            found = await self._delete_matching(scope)
         elif scope["method"] in ("GET", "HEAD"):
             async with asyncio.timeout(self._timeout_ms / 1000):
                 found = await (self._count(scope) if counts(scope) else self._list(scope))
         else:
             raise HttpProblem(
                 "method-not-allowed",
-                f"{scope['path']} has GET and DELETE, not {scope['method']}",
+                f"{scope['path']} supports GET, HEAD, DELETE, not {scope['method']}",
                 headers=[(b"allow", b"GET, HEAD, DELETE")],
             )
         headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
@@ -82,7 +82,7 @@ class DocumentListRoute:
         choice = _choice(scope, values)
         return (await self._state.engine.listing.count(**values, choice=choice)).to_dict()
 
-    async def _remove(self, scope: Scope) -> dict[str, Any]:
+    async def _delete_matching(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], self._removal)
         choice = _choice(scope, values)
         engine = self._state.engine
@@ -94,19 +94,19 @@ class DocumentListRoute:
 
 
 def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
-    """Takes the parameters of a choice out of the others; HttpProblem if the key may not use the collection."""
+    """Remove the parameters that choose documents from `values`; HttpProblem if the collection is not allowed."""
     permit(scope, values.get("collection", DEFAULT_COLLECTION))
     prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())
     return DocumentChoice.of(prefix, filters, filter, values.pop("collection", DEFAULT_COLLECTION))
 
 
 def counts(scope: Scope) -> bool:
-    """Whether a request is for the number of documents, by its raw path: any other path names a document."""
+    """Whether a request asks for the number of documents, by its raw path; another spelling names a document."""
     return _raw_path(scope) == _COUNT_PATH and scope["method"] in ("GET", "HEAD")
 
 
 class DocumentRoute:
-    """One document by its id: the rest of the path, percent-encoded, with any characters."""
+    """Serves one document by its id, which is the percent-encoded rest of the path."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -124,7 +124,7 @@ class DocumentRoute:
             return
         if method not in ("GET", "HEAD", "DELETE"):
             raise HttpProblem(
-                "method-not-allowed", f"a document has GET, PUT and DELETE, not {method}", headers=list(_ALLOW)
+                "method-not-allowed", f"a document supports GET, HEAD, PUT, DELETE, not {method}", headers=list(_ALLOW)
             )
         parameters = parse_query(scope["query_string"], document_parameters())
         collection = parameters.get("collection", DEFAULT_COLLECTION)
@@ -157,7 +157,7 @@ class DocumentRoute:
                 wait=parameters.get("wait", True),
                 timeout=timeout_ms / 1000,
             )
-        except RequestError:  # nothing was stored; after any other error something may be
+        except RequestError:  # the document was not stored; after any other error, it may be
             await settle_sentences(scope, engine.key_use, reserved, 0)
             raise
         if reserved is not None:
@@ -170,7 +170,7 @@ class DocumentRoute:
         await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
 
     async def _sentences(self, written: WriteResult, collection: str, most: int) -> int:
-        """How many sentences a write has added, or the most that it can have if nobody knows yet."""
+        """The number of sentences that a write has added, or their maximum if the number is unknown."""
         if not written.changed:
             return 0
         if not written.tokenized:
@@ -208,7 +208,7 @@ def _document_id(scope: Scope) -> str:
     try:
         return unquote_to_bytes(raw.removeprefix(PREFIX)).decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput("document id in the path is not percent-encoded UTF-8", place="id") from error
+        raise InvalidInput("the document id in the path is not percent-encoded UTF-8", place="id") from error
 
 
 def _raw_path(scope: Scope) -> bytes:

@@ -1,7 +1,7 @@
-"""`POST /models/{id}`: questions and contexts in the shape of Hugging Face's question-answering task.
+"""`POST /models/{id}`: questions with contexts, in the form of Hugging Face's question-answering task.
 
-A shard's worker reads them; this process only checks the request and sends it to a shard. `GET /models`, the list of
-models, is in `routes_status`.
+This process only checks the request and sends it to a shard, whose worker reads the contexts. `GET /models`, the list
+of models, is in `status.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT = "default"
 
 
 class ModelRoute:
-    """One model by its id, the rest of the path: ``owner/name@revision``, with slashes plain or encoded."""
+    """Serves one model by its id, which is the rest of the path: ``owner/name@revision``, slashes plain or encoded."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class ModelRoute:
         model = _model(scope)
         if scope["method"] != "POST":
             raise HttpProblem(
-                "method-not-allowed", f"a model has POST, not {scope['method']}", headers=[(b"allow", b"POST")]
+                "method-not-allowed", f"a model supports POST, not {scope['method']}", headers=[(b"allow", b"POST")]
             )
         timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
         require_json(scope)
@@ -70,9 +70,11 @@ def _model(scope: Scope) -> str:
     try:
         model = unquote_to_bytes(encoded).decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput("model id in the path is not percent-encoded UTF-8") from error
+        raise InvalidInput("the model id in the path is not percent-encoded UTF-8") from error
     if not model:
-        raise HttpProblem("route-not-found", "a model's id is missing in the path: /models/default is the default one")
+        raise HttpProblem(
+            "route-not-found", "the path has no model id: use /models/default for the default model, or /models/{id}"
+        )
     if len(model.encode()) > MAX_MODEL_BYTES:
         raise InputTooLong(f"model id has {len(model.encode())} bytes, the limit is {MAX_MODEL_BYTES}")
     return model

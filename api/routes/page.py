@@ -1,4 +1,4 @@
-"""The page to ask from: its HTML, its style and its scripts, which load nothing from elsewhere."""
+"""The web page for questions: its HTML, style and scripts, which load nothing from other servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXAMPLES = '<template id="examples"></template>'
 
 
 def page_routes(examples: Sequence[str]) -> list[Route]:
-    """The routes; `examples` are questions that the page offers to begin with."""
+    """The routes of the page; `examples` are its example questions."""
     folder = files("qa_cluster.api") / "page"
     texts = {path: (folder / name).read_text("utf-8") for path, name in PAGE_PATHS.items()}
     items = "".join(f"<li>{escape(question)}</li>" for question in examples)

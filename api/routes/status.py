@@ -1,4 +1,4 @@
-"""The other routes: liveness, readiness, metrics, the list of models, and the description."""
+"""The status routes: liveness, readiness, metrics, the list of models, and the API description."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _json(content: object, status: int = 200) -> Response:
 
 
 class StatusPages:
-    """The pages, for the listener of the service and for that of its administration."""
+    """The status pages, for the service and for the admin listener."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -59,7 +59,7 @@ class StatusPages:
         ]
 
     def admin_routes(self) -> list[Route]:
-        """The routes of the administration."""
+        """The routes of the admin listener."""
         return [*self._probes(), Route("/metrics", self._metrics)]
 
     def _probes(self) -> list[Route]:
@@ -84,9 +84,10 @@ class StatusPages:
 
 
 class _Metrics:
-    """The metrics of this process and of all shards. Those of the shards are kept for a second.
+    """The metrics of this process and of all shards.
 
-    Anybody may ask for them, also while the service is full; so however many do, the shards are asked once a second.
+    The metrics of the shards are cached for one second. Requests for metrics are not limited, so this limits the load
+    on the shards.
     """
 
     def __init__(self, state: ServiceState) -> None:
@@ -95,7 +96,7 @@ class _Metrics:
         self._lock = asyncio.Lock()
 
     async def text(self) -> str:
-        """The metrics, for Prometheus."""
+        """The metrics in the format of Prometheus."""
         engine = self._state.engine_or_none
         shards = "" if engine is None else await self._of_shards(engine)
         return self._state.metrics.registry.render() + shards
@@ -108,7 +109,7 @@ class _Metrics:
 
 
 async def _shards(engine: Engine) -> str:
-    """The metrics of every shard; `qa_shard_up` is 0 for one that does not answer."""
+    """The metrics of every shard; `qa_shard_up` is 0 if a shard does not answer."""
     lines: list[str] = []
     for shard, info in zip(
         engine.shards.all, await asyncio.gather(*(_info(engine, shard) for shard in engine.shards.all)), strict=True

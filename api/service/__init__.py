@@ -1,1 +1,1 @@
-"""This room holds what lives as long as the service: its options and engine, its metrics, whether it is ready."""
+"""The state of the running service: its options, engine, metrics and readiness."""

@@ -1,6 +1,6 @@
-"""The state that lives as long as the service: its options, its metrics and its engine, opened in the background.
+"""The state of the running service: its options, its metrics, and its engine, which is opened in the background.
 
-The service can start without a cluster: until it can reach one that has a model, `/readyz` and questions get status
+The service can start without a cluster. Until it reaches a cluster with a model, `/readyz` and questions get status
 503.
 """
 
@@ -28,10 +28,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The options of the service; the page offers `page_questions` to begin with.
+    """The options of the service.
 
-    `keys_required` says that requests need an API key although the cluster may have none; without `metrics`, there is
-    no `/metrics`, because the administration has a listener of its own.
+    Attributes:
+        page_questions: example questions of the page.
+        keys_required: whether requests need an API key even if the cluster has none.
+        metrics: whether the service has `/metrics`; false if the admin listener has it.
     """
 
     target: Target
@@ -53,7 +55,7 @@ class ServiceOptions:
 
 
 class ServiceState:
-    """The engine, once it is open, and the metrics."""
+    """The options, the metrics, and the engine once it is open."""
 
     def __init__(self, options: ServiceOptions) -> None:
         self.options = options
@@ -65,7 +67,7 @@ class ServiceState:
 
     @property
     def engine(self) -> Engine:
-        """The engine; until it is open, the error of the last try is raised."""
+        """The engine; raises the error of the last try until the engine is open."""
         if self.engine_or_none is None:
             raise type(self._problem)(str(self._problem))
         return self.engine_or_none
@@ -73,17 +75,17 @@ class ServiceState:
     async def start(self) -> None:
         """Start to open the engine in the background, and wait for the first try.
 
-        A cluster that is not there is tried again; any other error of the first try is raised.
+        A missing cluster is retried; any other error of the first try is raised.
         """
         tried = asyncio.Event()
         self._opening = asyncio.create_task(self._open(tried), name="engine")
         await tried.wait()
         if self._opening.done() and (error := self._opening.exception()) is not None:
-            _log.error("this was not foreseen", exc_info=error)
+            _log.error("the service cannot start because of an unexpected error", exc_info=error)
             raise error
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the engine and the audit log."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
@@ -101,12 +103,12 @@ class ServiceState:
                 _log.info("connected to %d shards", len(self.engine_or_none.shards.all))
             except QAError as error:
                 if str(error) != str(self._problem):
-                    _log.warning("not connected: %s", error)
+                    _log.warning("not connected to the cluster, retrying: %s", error)
                 self._problem = error
             except Exception as error:
                 if not tried.is_set():
                     raise
-                _log.exception("not connected, for a reason that was not foreseen")
+                _log.exception("not connected to the cluster because of an unexpected error, retrying")
                 self._problem = ClusterError(f"the service could not connect: {type(error).__name__}: {error}")
             finally:
                 tried.set()

@@ -1,4 +1,4 @@
-"""Finds whether every shard can answer questions, and what is missing if one cannot. A result is kept for a second."""
+"""Checks whether every shard can answer questions, and what is missing. A result is cached for one second."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHECK_TIMEOUT_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShardReadiness:
-    """Whether one shard is ready, and what is missing if not."""
+    """Whether a shard is ready, and what is missing if not."""
 
     shard: str
     address: str
@@ -36,7 +36,7 @@ class ShardReadiness:
 
 
 class Readiness:
-    """Checks all shards and keeps the result for `KEEP_SECONDS`."""
+    """Checks all shards, and caches the result for `KEEP_SECONDS`."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class Readiness:
         self._lock = asyncio.Lock()
 
     async def verdict(self) -> dict[str, Any]:
-        """The result: ``ready``, a ``detail`` in words, and every shard."""
+        """The result: ``ready``, a ``detail`` for humans, and every shard."""
         async with self._lock:
             if self._kept is not None and time.monotonic() - self._kept[0] < KEEP_SECONDS:
                 return self._kept[1]
@@ -60,7 +60,7 @@ class Readiness:
         shards = await asyncio.gather(*(_check(engine, shard) for shard in engine.shards.all))
         problems = [f"shard {item.address}: {', '.join(item.missing)}" for item in shards if not item.ready]
         if not engine.shards.topology.whole:
-            problems.append("not every slot of the cluster is served")
+            problems.append("some slots of the cluster are not served")
         if len({item.model for item in shards if item.ready}) > 1:
             problems.append("the shards have different models")
         return {
@@ -92,7 +92,7 @@ async def _check(engine: Engine, shard: Shard) -> ShardReadiness:
         return ShardReadiness(shard.name, str(shard.address), False, "", (str(lost),))
     model, tokenizer, manifest, registrations, info = replies
     if (model, tokenizer) != (1, 1) or not isinstance(manifest, bytes):
-        # While slots move, the reader's keys may be on another shard: then the reader in use decides.
+        # While slots migrate, the keys of the reader may be on another shard: then the reader in use decides.
         in_use = await _manifest_in_use(engine, shard)
         if in_use is not None:
             model, tokenizer, manifest = 1, 1, in_use

@@ -1,4 +1,4 @@
-"""The service's own metrics, each counted in one place, and the metrics that the shards report themselves."""
+"""The metrics of the service, and the metrics that the shards report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qa_cluster.types import CacheUse, Timings
 _NAME = re.compile(r"[^a-zA-Z0-9_]")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?\Z")
 _LATENCY = re.compile(r"qa_latency_(.+)_(queue|run)_us\Z")
-# Upper bounds of the buckets of all shards' jobs: 0.26 ms to 67 s.
+# Upper bounds of the buckets for the jobs of the shards: 0.26 ms to 67 s.
 _BOUNDS_US = tuple(2**power for power in range(8, 27))
 
 
@@ -43,10 +43,10 @@ class Telemetry:
             "qa_partial_results_total", "Questions and searches answered without the shards that were down", ("route",)
         )
         self.refused = self.registry.counter(
-            "qa_http_refused_total", "Requests refused because too many were under way"
+            "qa_http_refused_total", "Requests refused because the service was at its limit of concurrent requests"
         )
         self.disconnects = self.registry.counter(
-            "qa_http_disconnects_total", "Questions and searches cancelled because the client left"
+            "qa_http_disconnects_total", "Questions and searches cancelled because the client disconnected"
         )
         self.document_writes = self.registry.counter(
             "qa_document_writes_total", "Documents written or deleted through this process", ("operation",)
@@ -55,7 +55,7 @@ class Telemetry:
             "qa_pipeline_pairs_total", "Pairs of question and context read by POST /models/{id}"
         )
         self.active = 0
-        self.registry.gauge("qa_http_requests_active", "Requests under way", lambda: self.active)
+        self.registry.gauge("qa_http_requests_active", "Requests in progress", lambda: self.active)
 
     def question(self, use: CacheUse, timings: Timings, answerable: bool) -> None:
         """Count one answered question."""
@@ -72,15 +72,15 @@ class Telemetry:
         for name, help, read in (
             ("qa_near_cache_entries", "Answers in the near cache", lambda: len(near)),
             ("qa_near_cache_bytes", "Bytes of the near cache", lambda: near.bytes),
-            ("qa_near_cache_evictions", "Answers evicted from the near cache to make room", lambda: near.evictions),
-            ("qa_invalidations", "Pushes of changes received from the shards", lambda: freshness.pushes),
+            ("qa_near_cache_evictions", "Answers evicted from the near cache to free memory", lambda: near.evictions),
+            ("qa_invalidations", "Notifications of changes from the shards", lambda: freshness.pushes),
             ("qa_tracking_ready", "Whether every shard reports its changes to this process", lambda: freshness.ready),
             ("qa_rankings_by_indexes", "Rankings by this process", lambda: engine.rankings),
-            ("qa_flights", "Questions being worked out", lambda: len(engine.asker.flights)),
-            ("qa_questions_waiting", "Questions that wait for their turn", lambda: engine.admission.waiting),
+            ("qa_flights", "Questions being computed", lambda: len(engine.asker.flights)),
+            ("qa_questions_waiting", "Questions in the queue", lambda: engine.admission.waiting),
             (
                 "qa_questions_late",
-                "Questions refused because they would have ended too late",
+                "Questions refused because they would have missed their deadline",
                 lambda: engine.admission.refused,
             ),
             ("qa_shards", "Shards of the cluster", lambda: len(engine.shards.all)),
@@ -90,7 +90,7 @@ class Telemetry:
 
 
 def shard_samples(shard: str, info: Mapping[str, str]) -> list[str]:
-    """The numbers in a shard's `INFO qa` section as samples, under the shard's own names.
+    """The numbers in the `INFO qa` section of a shard as samples, under the names of the shard.
 
     ``qa_jobs_<kind>:ok=3,..`` becomes a labelled series, ``qa_latency_<kind>_<stage>_us:p50=..,le_64=..`` a histogram.
     """
@@ -118,8 +118,8 @@ def _pairs(text: str) -> dict[str, float]:
 def _histogram(labels: Mapping[str, str], buckets: Mapping[str, float]) -> list[str]:
     """The samples of a histogram with cumulative buckets in seconds, from counts per upper bound in microseconds.
 
-    A shard reports only buckets that hold something; here all have the same ones, and each is there from the first
-    sample on, as Prometheus needs it to sum and to compare them.
+    A shard reports only nonempty buckets. Prometheus needs the same buckets from all shards at all times to sum and
+    compare them, so this function adds the empty ones.
     """
     counts = [(int(name.removeprefix("le_")), count) for name, count in buckets.items() if name.startswith("le_")]
     name, lines, total = "qa_job_duration_seconds", [], sum(count for _, count in counts)

@@ -167,5 +167,5 @@ async def test_a_port_that_is_taken_ends_the_service_with_one_line(cluster: Scri
 
 async def test_it_cannot_have_the_port_of_the_service(cluster: ScriptedCluster) -> None:
     settings = Settings(cluster_url=cluster.url, http_port=8080, admin_port=8080)
-    with pytest.raises(ConfigError, match="'admin_port' is 8080, which is the port of the service itself"):
+    with pytest.raises(ConfigError, match="'admin_port' is 8080, which is also the port of the service"):
         application(settings, service_options(settings))

@@ -194,7 +194,7 @@ async def test_files_that_cannot_be_used_change_nothing(
         assert await service.shown() == before
         service.files.cert.unlink()
         service.child.send_signal(signal.SIGHUP)
-        await service.logged("the service goes on with the one that it has", 2)
+        await service.logged("the service keeps the current certificate", 2)
         assert await service.shown() == before
         service.replace(third)
         service.child.send_signal(signal.SIGHUP)

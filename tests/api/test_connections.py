@@ -101,7 +101,7 @@ async def test_a_head_has_a_size(cluster: ScriptedCluster) -> None:
 async def test_there_are_so_many_connections_and_no_more(cluster: ScriptedCluster) -> None:
     async with running(cluster, http_max_connections=4) as (port, client):
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
-        assert b"4 connections are open, the limit (http_max_connections)" in await said(port)
+        assert b"limit of 4 connections (http_max_connections)" in await said(port)
         for _, writer in held:
             writer.close()
 

@@ -47,7 +47,7 @@ async def test_two_services_count_requests_together_and_say_what_is_left(cluster
             for each in answers:
                 if each not in let_in:
                     problem = assert_problem(
-                        each, 429, "too-many-requests", f"key {key.id} may have 2 requests a second"
+                        each, 429, "too-many-requests", f"key {key.id} may have 2 requests per second"
                     )
                     assert problem["code"] == "LIMIT"
                     assert each.headers["retry-after"] == "1" and each.headers["ratelimit"] == '"requests";r=0;t=1'
@@ -76,10 +76,10 @@ async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: Scrip
 
         held = [ask(flooding, number) for number in range(4)]
         await eventually_async(lambda: app.state.metrics.active == 4)
-        assert_problem(await ask(flooding, 4), 503, "overloaded", "4 requests are under way")
+        assert_problem(await ask(flooding, 4), 503, "overloaded", "limit of 4 concurrent requests")
         held += [ask(other, number) for number in range(5, 7)]
         await eventually_async(lambda: app.state.metrics.active == 6)
-        assert_problem(await ask(other, 7), 503, "overloaded", "4 requests are under way")  # it has its half
+        assert_problem(await ask(other, 7), 503, "overloaded", "limit of 4 concurrent requests")  # it has its half
         assert not any(task.done() for task in held)
         for task in held:
             task.cancel()
@@ -138,7 +138,7 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
         await eventually_async(both)
         for one in (client, other):
             refused = await one.get("/models", headers=bearer(text))
-            assert_problem(refused, 429, "too-many-requests", "2 requests at the same time")
+            assert_problem(refused, 429, "too-many-requests", "2 concurrent requests")
             assert refused.headers["ratelimit-policy"] == '"concurrent";q=2;qu="concurrent-requests"'
         cluster.triggers["rank"] = cluster.rank
         for task in asking:
@@ -202,7 +202,7 @@ async def test_sentences_of_a_day(cluster: ScriptedCluster) -> None:
         assert (await put("b", "One. Two. Three. Four.")).status_code == 201
         assert await day_is(app, key.id) == 6
         refused = await put("c", "One.")
-        assert_problem(refused, 429, "too-many-requests", f"key {key.id} may have 5 sentences a day")
+        assert_problem(refused, 429, "too-many-requests", f"key {key.id} may have 5 sentences per day")
         assert 0 < int(refused.headers["retry-after"]) <= 86_400
         assert refused.headers["ratelimit-policy"] == '"sentences";q=5;w=86400;qu="sentences"'
         assert (await client.get("/documents/c", params=BOOKS, headers=bearer(text))).status_code == 404

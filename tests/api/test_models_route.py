@@ -246,7 +246,7 @@ async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for(
 
     async with service(reading.target(), body_timeout_ms=200) as (_, client):
         response = await client.request(method, path, content=begun(), headers=JSON)
-        assert_problem(response, 408, "body-timeout", "within 200 ms, the limit (body_timeout_ms)")
+        assert_problem(response, 408, "body-timeout", "within the limit of 200 ms (body_timeout_ms)")
 
 
 async def test_more_than_so_many_at_once_are_refused_and_questions_are_not(reading: ScriptedCluster) -> None:

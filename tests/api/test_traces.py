@@ -366,12 +366,12 @@ async def test_a_receiver_of_the_whole_machine_without_the_extra_is_only_said(
 ) -> None:
     app = Application(ServiceOptions(cluster.target()))
     assert with_traces(app, Settings(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}) is app
-    assert "the service goes without traces" in caplog.text
+    assert "the service sends no traces" in caplog.text
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
 async def test_an_address_that_is_none_is_a_wrong_setting(cluster: ScriptedCluster, endpoint: str) -> None:
-    with pytest.raises(ConfigError, match="must be an address like"):
+    with pytest.raises(ConfigError, match="must be a URL such as"):
         with_traces(Application(ServiceOptions(cluster.target())), Settings(otlp_endpoint=endpoint), {})
 
 

@@ -135,7 +135,7 @@ def test_an_interrupt_between_two_backups_leaves_the_earlier_one(
 def test_what_a_killed_backup_has_left_is_no_backup_and_goes_with_the_next(tmp_path: Path) -> None:
     killed = tmp_path / ".backup.unfinished-1"
     (killed / "documents").mkdir(parents=True)
-    with pytest.raises(NoBackup, match="never finished"):
+    with pytest.raises(NoBackup, match="never completed"):
         BackupManifest.load(killed)
     with new_backup(tmp_path / "backup") as (folder, _):
         assert not killed.exists()
@@ -192,7 +192,7 @@ def test_a_backup_that_is_being_restored_is_not_replaced(backup: Path) -> None:
     assert [path.name for path in backup.parent.iterdir()] == ["backup"]
     made(backup, force=True, dead=frozenset({0}))
     assert BackupManifest.load(backup).counts["documents"] == 2
-    with _locked(backup, fcntl.LOCK_EX) as free, pytest.raises(ConfigError, match="is being replaced"), reading(backup):
+    with _locked(backup, fcntl.LOCK_EX) as free, pytest.raises(ConfigError, match="is replacing"), reading(backup):
         assert free
 
 
@@ -252,7 +252,9 @@ def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
         folder.lines("functions.jsonl.gz").add({"id": "x"})
         folder.close("functions.jsonl.gz")
         backup = finish(manifest(folder, 0))
-    assert "functions.jsonl.gz: damaged, line 1: no session" in qa(*NOWHERE, "restore", str(backup), code=1)
+    assert "functions.jsonl.gz: damaged, line 1: not a session of functions" in qa(
+        *NOWHERE, "restore", str(backup), code=1
+    )
     with new_backup(tmp_path / "other") as (folder, finish):
         folder.lines(DOCUMENTS).add({"id": 1})
         folder.close(DOCUMENTS)
@@ -261,7 +263,7 @@ def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -> None:
-    assert "no manifest.json: it is no backup" in qa(*NOWHERE, "restore", str(tmp_path), code=2)
+    assert "no manifest.json: it is not a backup" in qa(*NOWHERE, "restore", str(tmp_path), code=2)
     assert "does not exist" in qa(*NOWHERE, "restore", str(tmp_path / "none"), code=2)
     assert "'keep' is not one of fail, skip, replace" in qa("restore", str(backup), "--on-conflict", "keep", code=2)
     assert "no collection 'books', it has default" in qa("restore", str(backup), "--collection", "books", code=2)
@@ -277,6 +279,6 @@ def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -
 def test_a_text_that_no_cluster_takes_is_left_out_and_named_rather_than_saved() -> None:
     """A plain SET stores what it likes; a backup that has it could never be restored."""
     record = [None, None, None, None]
-    assert DocumentSaving._stored("plain", record, b"A stock client wrote this.") is not None
-    assert DocumentSaving._stored("plain", record, b"x" * (MAX_TEXT_LENGTH + 1)) is None
-    assert DocumentSaving._stored("n" * 600, record, b"short") is None
+    assert DocumentSaving._decode("plain", record, b"A stock client wrote this.") is not None
+    assert DocumentSaving._decode("plain", record, b"x" * (MAX_TEXT_LENGTH + 1)) is None
+    assert DocumentSaving._decode("n" * 600, record, b"short") is None

@@ -52,7 +52,7 @@ def test_what_is_missing_is_named_with_what_to_do(settings: Settings, tmp_path: 
         port = taken.getsockname()[1]
         lacking = replace(settings, worker_python=str(python), module_path=str(tmp_path / "qa.so"), cluster_password="")
         found = missing(checks(lacking, "0.0.0.0", port if port <= 55_535 else 60_000))
-    assert "cannot run a worker: ModuleNotFoundError: no qa_cluster; install the wheel" in found["worker environment"]
+    assert "cannot run a worker: ModuleNotFoundError: no qa_cluster; install qa-cluster" in found["worker environment"]
     assert "'module_path'" in found["module file"]
     assert "needs a password" in found["password"]
     assert "'bus_key_file' or 'cluster_password'" in found["key of the bus"]
@@ -119,6 +119,6 @@ def test_other_servers_are_reached_from_here(elsewhere: System, tmp_path: Path, 
     assert done.returncode == 1
     found = {made["what"]: made for made in json.loads(done.stdout)["checks"]}
     assert found[f"server {host}:{port}"]["said"] == "answers, with the module; its cluster bus can be reached"
-    assert "its bus" in found[f"server {host}:{spec.port}"]["said"]
+    assert "cluster bus" in found[f"server {host}:{spec.port}"]["said"]
     assert "refused" in found[f"server {host}:1"]["said"]
     assert found[f"ports {port} and {port + 10_000}"]["said"] == "a server with the module already listens there"

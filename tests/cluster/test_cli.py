@@ -121,7 +121,7 @@ def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) 
         (["ingest"], 2, "name the files and folders to store"),
         (["ingest", ".", "--format", "word"], 2, "'word' is not one of rst, markdown, html"),
         (["ingest", ".", "--format", "rst", "--raw"], 2, "--format rst has no effect"),
-        (["ingest", ".", "--show", "/etc/passwd"], 2, "leave PATH out"),
+        (["ingest", ".", "--show", "/etc/passwd"], 2, "stores nothing: leave out"),
         (["ingest", "--show", "nowhere.rst"], 2, "nowhere.rst"),
         (["ingest", "--show", "/etc/passwd", "--format", "pdf"], 1, "/etc/passwd: the PDF cannot be read"),
         (["model", "load", "nowhere"], 2, "nowhere"),

@@ -109,7 +109,7 @@ def test_another_password_of_the_cluster_reaches_the_jobs_server_and_jobs_stay(
     job = jobs.enqueue(before.settings, "os.path.basename", "kept", "/a/b", timeout_seconds=120)
     assert jobs.wait(before.settings, job, 120).state == "finished"
     if passwords[0]:
-        with pytest.raises(ClusterError, match=r"refused the login.*starts it again"):
+        with pytest.raises(ClusterError, match=r"refused the login.*restarts it"):
             jobs.progress(after.settings)
     jobs.start(after)
     again = jobs.enqueue(after.settings, "os.path.basename", "new", "/a/b", timeout_seconds=120)

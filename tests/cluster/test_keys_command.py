@@ -47,7 +47,7 @@ def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(keys: Keys)
     assert (found["scopes"], found["collections"]) == (["ask", "search"], ["books"])
     assert found["limits"] == {"requests_per_second": None, "concurrent": 3, "sentences_per_day": None}
     shown = keys("list").stdout
-    assert identity in shown and "3 at a time" in shown and secret not in shown
+    assert identity in shown and "3 concurrent" in shown and secret not in shown
     assert f"key {identity} (the shop) revoked" in keys("revoke", identity).stdout
     assert json.loads(keys("list", "--json").stdout)["data"][0]["state"] == "revoked"
     assert "say --yes" in keys("clear", code=2).stderr
@@ -128,7 +128,7 @@ def test_what_create_prints_can_be_imported(keys: Keys, tmp_path: Path) -> None:
     (made,) = json.loads(keys("list", "--json").stdout)["data"]
     assert "0 keys stored, 1 already in the cluster" in keys("import", str(file)).stdout
     keys("clear", "--yes")
-    assert "1 key made" in keys("import", str(file)).stdout
+    assert "1 key stored" in keys("import", str(file)).stdout
     (found,) = json.loads(keys("list", "--json").stdout)["data"]
     assert {**found, "created": 0} == {**made, "created": 0}
     keys("clear", "--yes")

@@ -67,10 +67,10 @@ def flip_last_byte(folder: Path) -> None:
         (lambda folder: (folder / TOKENIZER_FILE).unlink(), r"cannot read '.*tokenizer\.json': No such file"),
         (lambda folder: (folder / MANIFEST_FILE).unlink(), "has no manifest.json: name a folder"),
         (with_model(b"\x08\x07 no model"), "cannot be read as an ONNX model"),
-        (with_model(token_model()), r"has the inputs input_ids, attention_mask, its manifest names .*token_type"),
+        (with_model(token_model()), r"has the inputs input_ids, attention_mask, but its manifest names .*token_type"),
         (
             with_model(span_model(last=True, shape=[1, 384])),
-            r"input input_ids of shape \[1, 384\], it must be \[any, any\]",
+            r"input input_ids of shape \[1, 384\], but must have \[any, any\]",
         ),
         (with_tokenizer(b"{}"), "tokenizer cannot be read"),
     ],
@@ -86,7 +86,7 @@ def test_a_damaged_reader_is_refused(folder: Path, damage: Damage, problem: str)
 def test_the_order_of_inputs_and_outputs_counts(folder: Path, name: str) -> None:
     order = getattr(Manifest.load(folder / MANIFEST_FILE), name)
     changed(folder, **{name: order[::-1]})
-    with pytest.raises(ModelError, match=rf"has the {name} {', '.join(order)}, its manifest names {order[-1]}"):
+    with pytest.raises(ModelError, match=rf"has the {name} {', '.join(order)}, but its manifest names {order[-1]}"):
         read_reader(folder)
 
 

@@ -31,7 +31,7 @@ def printed(
         color_system="standard" if terminal else None,
     )
     monkeypatch.setattr(console, "out", out)
-    show(what, chosen=chosen)
+    show(what, filtered=chosen)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 
@@ -50,7 +50,7 @@ def test_on_a_terminal_what_matches_is_bold(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_nothing_found_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no sentence in the documents" in printed(monkeypatch, result())
-    assert "no sentence in the chosen documents" in printed(monkeypatch, result(), chosen=True)
+    assert "no sentence in the chosen documents" in printed(monkeypatch, result(), filtered=True)
     assert "too common or too short" in printed(monkeypatch, replace(result(), terms=()))
 
 

@@ -95,7 +95,7 @@ def test_a_cluster_whose_certificates_are_gone_does_not_start_without_tls(
     loaded = load(None, flags={"data_dir": str(cluster.data_dir)}).settings
     assert loaded.cluster_tls_ca == str(folder / "ca.crt")
     cluster.settings = replace(cluster.settings, cluster_tls_cert=loaded.cluster_tls_cert)
-    with pytest.raises(ConfigError, match=f"lacks {gone}, .*put it back, or .*remove the folder, and .*up --tls"):
+    with pytest.raises(ConfigError, match=f"lacks {gone}, .*restore the files, or .*remove the folder, and .*up --tls"):
         cluster.up()
     assert not cluster.is_running()
     if gone == "ca.crt":
@@ -224,7 +224,7 @@ def test_certificates_are_made_only_where_they_can_hold(tmp_path: Path, monkeypa
         with_tls(replace(settings, server=str(program)))
     assert not settings.data_dir.exists()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="openssl, which is not installed"):
+    with pytest.raises(ConfigError, match="openssl, .*is not installed"):
         make_certificates(settings.data_dir)
     failing = tmp_path / "openssl"
     failing.write_text("#!/bin/sh\necho 'no more random numbers' >&2\nexit 1\n")
@@ -257,7 +257,7 @@ def test_a_node_takes_certificates_that_the_others_take(tmp_path: Path) -> None:
     )
     assert server_tls_of(Settings()) is None
     assert server_tls_of(settings) is not None
-    with pytest.raises(ConfigError, match="needs setting 'cluster_tls_ca' too"):
+    with pytest.raises(ConfigError, match="needs setting 'cluster_tls_ca'"):
         server_tls_of(replace(settings, cluster_tls_ca=""))
     with pytest.raises(ConfigError, match="needs serverAuth and clientAuth"):
         server_tls_of(replace(settings, server_tls_cert=str(client.cert), server_tls_key=str(client.key)))
