@@ -14,9 +14,10 @@ _ENTRY = {
     "state": {
         **_STRING,
         "enum": ["ready", "incomplete", "deleting"],
-        "description": "incomplete: create it again; deleting: if that was interrupted, delete it again",
+        "description": "incomplete: create the collection again; deleting: if the deletion was interrupted, delete it"
+        " again",
     },
-    "documents": {**_INTEGER, "description": "those that questions are answered from"},
+    "documents": {**_INTEGER, "description": "number of indexed documents"},
     "sentences": _INTEGER,
 }
 COLLECTION: dict[str, Any] = {"type": "object", "required": list(_ENTRY), "properties": _ENTRY}
@@ -25,7 +26,7 @@ COLLECTIONS: dict[str, Any] = {
     "required": ["object", "data"],
     "properties": {"object": {"const": "list"}, "data": {"type": "array", "items": COLLECTION}},
 }
-_CREATED = {"name": _STRING, "created": {**_BOOLEAN, "description": "false: there was one already"}}
+_CREATED = {"name": _STRING, "created": {**_BOOLEAN, "description": "false: the collection already existed"}}
 CREATED: dict[str, Any] = {"type": "object", "required": list(_CREATED), "properties": _CREATED}
 NAME: dict[str, Any] = {
     "name": "name",

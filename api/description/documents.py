@@ -11,9 +11,12 @@ _ENTRY = {
     "id": _STRING,
     "title": _STRING,
     "version": _STRING,
-    "length": {**_INTEGER, "description": "code points of the text"},
+    "length": {**_INTEGER, "description": "number of code points of the text"},
     "sentences": _INTEGER,
-    "tokenized": {**_BOOLEAN, "description": "whether questions are answered from this version; false: being replaced"},
+    "tokenized": {
+        **_BOOLEAN,
+        "description": "whether this version is indexed and answers questions; false: a new version is pending",
+    },
 }
 DOCUMENTS: dict[str, Any] = {
     "type": "object",
@@ -23,23 +26,26 @@ DOCUMENTS: dict[str, Any] = {
         "data": {
             "type": "array",
             "items": {"type": "object", "required": list(_ENTRY), "properties": _ENTRY},
-            "description": "documents that questions are answered from; those that wait for a worker are left out",
+            "description": "indexed documents; pending documents, which are not indexed yet, are not listed",
         },
-        "next_cursor": {"type": ["string", "null"], "description": "of the next page; null: there is none"},
+        "next_cursor": {"type": ["string", "null"], "description": "cursor of the next page; null: this is the last"},
     },
 }
 _REMOVED = {
     "deleted": _INTEGER,
     "complete": {
         **_BOOLEAN,
-        "description": "false: some that were chosen are still there, because the time was up "
-        "or they were written meanwhile; removing again goes on",
+        "description": "false: some matching documents were not deleted, because the time was over or they were"
+        " written meanwhile; repeat the request to continue",
     },
 }
 REMOVAL: dict[str, Any] = {"type": "object", "required": list(_REMOVED), "properties": _REMOVED}
 _NUMBERS = {
-    "documents": {**_INTEGER, "description": "those that questions are answered from"},
+    "documents": {**_INTEGER, "description": "number of indexed documents"},
     "sentences": _INTEGER,
-    "waiting": {"type": ["integer", "null"], "description": "stored, but not ready yet; null: not asked for"},
+    "waiting": {
+        "type": ["integer", "null"],
+        "description": "number of pending documents, which are stored but not indexed yet; null: not requested",
+    },
 }
 COUNTS: dict[str, Any] = {"type": "object", "required": list(_NUMBERS), "properties": _NUMBERS}

@@ -1,4 +1,4 @@
-"""The OpenAPI description of `POST /models/{id}`, made from the table of parameters and the limits of the service."""
+"""The OpenAPI description of `POST /models/{id}`, from the table of parameters and the limits of the service."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ ANSWER: dict[str, Any] = {
     "type": "object",
     "required": ["score", "start", "end", "answer"],
     "properties": {
-        "score": {**_NUMBER, "description": "product of two softmaxes over a window, added up over equal answers"},
-        "start": {**_INTEGER, "description": "first code point in the context"},
-        "end": {**_INTEGER, "description": "code point after the last"},
-        "answer": {**_STRING, "description": "empty, from 0 to 0: no answer"},
+        "score": {
+            **_NUMBER,
+            "description": "softmax of the start times softmax of the end over a window, summed over equal answers",
+        },
+        "start": {**_INTEGER, "description": "offset of the first code point in the context"},
+        "end": {**_INTEGER, "description": "offset after the last code point"},
+        "answer": {**_STRING, "description": "the answer; empty, with start and end 0, for no answer"},
     },
 }
 _ONE_OR_SOME = {
@@ -27,7 +30,7 @@ _ONE_OR_SOME = {
     ]
 }
 RESULT: dict[str, Any] = {
-    "description": "for one input its answer, or a list of up to top_k; for a list of inputs a list of these",
+    "description": "for one input, its answer or a list of up to top_k answers; for a list of inputs, a list of these",
     "anyOf": [_ONE_OR_SOME, {"type": "array", "items": _ONE_OR_SOME}],
 }
 
@@ -38,7 +41,7 @@ def model_id() -> dict[str, Any]:
         "name": "id",
         "in": "path",
         "required": True,
-        "description": "`default`, an id, or id@revision; slashes may stand as they are",
+        "description": "`default`, an id, or id@revision; slashes need no percent-encoding",
         "schema": {"type": "string", "minLength": 1},
     }
 
@@ -56,14 +59,14 @@ def request_body(limits: PipelineLimits) -> dict[str, Any]:
     }
     many = {"type": "array", "items": pair, "minItems": 1, "maxItems": limits.pairs}
     properties = {
-        "inputs": {"oneOf": [pair, many], "description": "a question and a context, or a list of such"},
+        "inputs": {"oneOf": [pair, many], "description": "a question with its context, or a list of these"},
         "parameters": {
             "type": ["object", "null"],
             "properties": _parameters(limits),
             "additionalProperties": False,
-            "description": "how to read",
+            "description": "options of the reader",
         },
-        "options": {"type": ["object", "null"], "description": "accepted, without effect"},
+        "options": {"type": ["object", "null"], "description": "accepted, but has no effect"},
     }
     schema = {"type": "object", "required": ["inputs"], "properties": properties, "additionalProperties": False}
     return {"required": True, "content": {"application/json": {"schema": schema}}}
@@ -80,5 +83,5 @@ def _parameters(limits: PipelineLimits) -> dict[str, Any]:
         if item.default is not None:
             schema["default"] = item.default
         found[item.name] = schema
-    found["padding"] = {"enum": [*PADDINGS, True, False, None], "description": "without effect on answers"}
+    found["padding"] = {"enum": [*PADDINGS, True, False, None], "description": "has no effect on answers"}
     return found

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the service, made from the tables that validate requests, and a page that shows it."""
+"""The OpenAPI description of the service, from the tables that validate requests, and a page that shows it."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schema
 _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON, query string or request",
-    "401": "no valid API key, and one is needed",
-    "403": "the API key has another scope, or is for other collections",
-    "404": "no such document, collection or model, or not cached with cache=only",
+    "401": "the request needs a valid API key",
+    "403": "the API key lacks the scope, or does not allow the collection",
+    "404": "the document, collection or model does not exist, or, with cache=only, the answer is not cached",
     "408": "the request did not arrive in time",
     "409": "the collection is being deleted",
     "412": "the document has another version",
-    "413": "question, name or body too long",
+    "413": "the question, a name or the body is too long",
     "415": "the body is not JSON",
     "421": "the request is for another host",
     "422": "a field is not valid",
-    "429": "a limit of the API key; see Retry-After, RateLimit-Policy and RateLimit",
+    "429": "a limit of the API key is reached; see Retry-After, RateLimit-Policy and RateLimit",
     "431": "the head of the request is too long",
-    "503": "at capacity, or a shard is not ready or down; see Retry-After",
+    "503": "the service is at its capacity, or a shard is down or not ready; see Retry-After",
     "504": "the request was not answered in time",
 }
 
 
-# What the connection or the check of the host may answer to any request.
+# Statuses with which the connection or the host check can answer any request.
 _ANY_REQUEST = ("400", "408", "421", "431", "503")
 
 
@@ -76,23 +76,27 @@ _ANSWER = _object(
         "answer": _STRING,
         "score": {
             **_NUMBER,
-            "description": "probability that the answer is right; those of all answers and no_answer_score add up to 1",
+            "description": "probability that the answer is right; all scores and no_answer_score sum to 1",
         },
-        "logit": {**_NUMBER, "description": "the reader's score over no answer"},
-        "start": {**_INTEGER, "description": "first code point in the stored document"},
-        "end": {**_INTEGER, "description": "code point after the last"},
+        "logit": {**_NUMBER, "description": "score of the reader minus its score for no answer"},
+        "start": {**_INTEGER, "description": "offset of the first code point in the stored document"},
+        "end": {**_INTEGER, "description": "offset after the last code point"},
         "document_id": _STRING,
         "document_version": _STRING,
         "passage_id": _STRING,
         "title": _STRING,
-        "context": {**_STRING, "description": "the sentence"},
+        "context": {**_STRING, "description": "the sentence with the answer"},
         "context_start": _INTEGER,
         "context_end": _INTEGER,
         "shard": {**_STRING, "description": "the shard that read it"},
         "metadata": {"type": "object"},
         "section": search.SECTION,
         "source": search.SOURCE,
-        "also_in": {"type": "array", "items": _MENTION, "description": "other places with the same answer, best first"},
+        "also_in": {
+            "type": "array",
+            "items": _MENTION,
+            "description": "other sentences with the same answer, best first",
+        },
         "highlights": {"type": "array", "items": _SPAN},
     }
 )
@@ -105,7 +109,7 @@ _RESULT = _object(
         "normalized_question": _STRING,
         "model": _object({"id": _STRING, "revision": _STRING, "precision": _STRING}),
         "answerable": _BOOLEAN,
-        "no_answer_score": {**_NUMBER, "description": "probability that none of the answers is right"},
+        "no_answer_score": {**_NUMBER, "description": "probability that no answer is right"},
         "answers": {"type": "array", "items": _ANSWER},
         "cache": _object({"status": _STRING, "tier": _STRING, "age_s": _INTEGER, "ttl_s": _INTEGER}),
         "index": search.INDEX,
@@ -142,14 +146,14 @@ _MODEL = _object(
         "name": {**_STRING, "description": "id@revision"},
         "id": _STRING,
         "revision": _STRING,
-        "default": {**_BOOLEAN, "description": "whether it reads for questions that name none"},
+        "default": {**_BOOLEAN, "description": "whether it answers questions that name no model"},
         "precision": _STRING,
-        "bytes": {**_INTEGER, "description": "size of its ONNX file"},
+        "bytes": {**_INTEGER, "description": "size of the ONNX file"},
         "context_tokens": {
             **_INTEGER,
-            "description": "budget of a sentence with its neighbours, 0: the sentence alone",
+            "description": "maximum tokens of a sentence with its neighbours; 0: each sentence is read alone",
         },
-        "warm": {**_INTEGER, "description": "the number of shards on which it can answer at once"},
+        "warm": {**_INTEGER, "description": "number of shards on which the model is ready"},
         "shards": _INTEGER,
     }
 )
@@ -167,7 +171,7 @@ _READINESS = _object(
                     "shard": _STRING,
                     "address": _STRING,
                     "ready": _BOOLEAN,
-                    "model": {**_STRING, "description": "its revision"},
+                    "model": {**_STRING, "description": "revision of the default model"},
                     "missing": {"type": "array", "items": _STRING},
                 }
             ),
@@ -182,11 +186,11 @@ _PROBLEM_SCHEMA = _object(
         "status": _INTEGER,
         "detail": _STRING,
         "instance": _STRING,
-        "code": {**_STRING, "description": "one word for programs; VALIDATION for every 422"},
+        "code": {**_STRING, "description": "error code for programs; VALIDATION for every 422"},
         "request_id": _STRING,
         "errors": {
             "type": "array",
-            "description": "each field that is wrong, with its pointer or its parameter",
+            "description": "each invalid field, with its pointer or parameter",
             "items": _object(
                 {
                     "pointer": {**_STRING, "description": "a JSON pointer into the body"},
@@ -206,13 +210,13 @@ def _parameters(fields: Sequence[Field]) -> list[dict[str, Any]]:
 
 
 def _typed(field: Field) -> dict[str, Any]:
-    """An object in a query string is JSON."""
+    """The type of a parameter; an object in a query string is JSON."""
     schema = field.schema()
     return {"content": {"application/json": {"schema": schema}}} if field.kind == "object" else {"schema": schema}
 
 
 def _body(fields: Sequence[Field]) -> dict[str, Any]:
-    """A JSON object; a field that is null is as one that is left out."""
+    """A JSON object. A null field has the same meaning as a missing field."""
     schema = _object({field.name: field.schema(null=not field.required) for field in fields})
     schema["required"] = [field.name for field in fields if field.required]
     return {"required": True, "content": {"application/json": {"schema": {**schema, "additionalProperties": False}}}}
@@ -221,7 +225,7 @@ def _body(fields: Sequence[Field]) -> dict[str, Any]:
 def _operation(
     summary: str, ok: Mapping[str, tuple[str, str | None]], problems: Sequence[str], **more: Any
 ) -> dict[str, Any]:
-    """One operation: `ok` maps a status to its description and the name of its schema."""
+    """An operation; `ok` maps a status to its description and the name of its schema."""
     responses: dict[str, Any] = {}
     for status, (text, schema) in ok.items():
         responses[status] = {"description": text}
@@ -255,18 +259,21 @@ _KEY = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": "qac_<id>_<secret>",
-    "description": "an API key (`qa-cluster keys create`); needed once the cluster has one",
+    "description": "an API key (`qa-cluster keys create`); required once the cluster has a key",
 }
 _STATE = {
-    "/livez": {"get": _operation("Whether the process runs", {"200": ("it runs", "Alive")}, [])},
+    "/livez": {"get": _operation("Check whether the process is running", {"200": ("it is running", "Alive")}, [])},
     "/readyz": {
         "get": _operation(
-            "Whether every shard can answer",
-            {"200": ("every shard can", "Readiness"), "503": ("some cannot: what they lack", "Readiness")},
+            "Check whether every shard can answer",
+            {
+                "200": ("every shard can answer", "Readiness"),
+                "503": ("some shards cannot answer; missing lists the reasons", "Readiness"),
+            },
             [],
         )
     },
-    "/metrics": {"get": _operation("Metrics for Prometheus", {"200": ("the metrics", None)}, ["503"])},
+    "/metrics": {"get": _operation("Get the metrics for Prometheus", {"200": ("the metrics", None)}, ["503"])},
 }
 _STATE["/readyz"]["get"]["responses"]["503"]["content"] |= _PROBLEM
 _STATE["/metrics"]["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": _STRING}}
@@ -281,7 +288,7 @@ def describe(
         "info": {
             "title": "qa-cluster",
             "version": version,
-            "description": "Questions answered where the text is stored.",
+            "description": "Question answering inside a Redis or Valkey Cluster.",
         },
         "paths": {
             **_questions(limits, coverage),
@@ -291,7 +298,7 @@ def describe(
             **_STATE,
         },
         "components": {"schemas": _SCHEMAS, "securitySchemes": {"key": _KEY}},
-        # a key, or none while the cluster has none
+        # a key, or no key while the cluster has none
         "security": [{"key": []}, {}],
     }
 
@@ -301,8 +308,8 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
     ask = ask_fields(limits, coverage)
     search = search_fields(limits, "q", coverage)
     posted = search_fields(limits, coverage=coverage)
-    asked = {"200": ("the answers; answerable is false if there is none", "Result")}
-    found = {"200": ("the sentences, the best first; there may be none", "Search")}
+    asked = {"200": ("the answers; answerable is false if the documents hold no answer", "Result")}
+    found = {"200": ("the matching sentences, best first; the list may be empty", "Search")}
     problems = ["400", "404", "413", "422", "503", "504"]
     return {
         "/qa": {
@@ -317,21 +324,21 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
 
 
 def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
-    """Lists of documents, and one of them."""
+    """The list of documents, and a single document."""
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     version = {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'}
-    if_match = {"name": "If-Match", "in": "header", "schema": version, "description": "only if this is the version"}
+    if_match = {"name": "If-Match", "in": "header", "schema": version, "description": "required current version"}
     return {
         "/documents": {
             "get": _operation(
                 "List the documents",
-                {"200": ("a page of the documents; it may be short, or empty, before the end", "Documents")},
+                {"200": ("a page of documents; a page before the last one may be short or empty", "Documents")},
                 ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(list_parameters()),
             ),
             "delete": _operation(
-                "Remove all documents with a prefix, or that a filter admits",
-                {"200": ("how many were removed", "Removal")},
+                "Delete all documents that match a prefix or filter",
+                {"200": ("the number of deleted documents", "Removal")},
                 ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(removal_parameters(limits)),
             ),
@@ -339,7 +346,7 @@ def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
         "/documents/count": {
             "get": _operation(
                 "Count the documents",
-                {"200": ("how many there are", "DocumentCounts")},
+                {"200": ("the counts", "DocumentCounts")},
                 ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(count_parameters()),
             )
@@ -348,7 +355,7 @@ def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
             "parameters": [document_id],
             "put": _operation(
                 "Write a document",
-                {"200": ("stored", "Write"), "201": ("stored, new", "Write")},
+                {"200": ("the document existed and is stored", "Write"), "201": ("the document is new", "Write")},
                 ["400", "404", "412", "413", "415", "422", "503", "504"],
                 parameters=[*_parameters(write_parameters(limits)), if_match],
                 requestBody=_body(document_fields(max_body_bytes)),
@@ -374,12 +381,12 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
         "/collections": {
             "get": _operation(
                 "List the collections",
-                {"200": ("all of them, the default one first", "Collections")},
+                {"200": ("all collections, the default collection first", "Collections")},
                 ["422", "503", "504"],
             ),
             "post": _operation(
                 "Create a collection",
-                {"200": ("it was there already", "Created"), "201": ("created", "Created")},
+                {"200": ("the collection already existed", "Created"), "201": ("the collection is new", "Created")},
                 ["400", "409", "413", "415", "422", "503", "504"],
                 requestBody=_body(collection_fields()),
             ),
@@ -387,13 +394,13 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
         "/collections/{name}": {
             "parameters": [collections.NAME],
             "get": _operation(
-                "Count what a collection holds",
-                {"200": ("its documents and sentences", "Collection")},
+                "Count the documents and sentences of a collection",
+                {"200": ("the counts", "Collection")},
                 ["404", "422", "503", "504"],
             ),
             "delete": _operation(
                 "Delete a collection with all its documents",
-                {"200": ("how many documents were removed; deleting again goes on if not complete", "Removal")},
+                {"200": ("the number of deleted documents; if not complete, repeat the request", "Removal")},
                 ["404", "422", "503", "504"],
                 parameters=_parameters(collection_removal_parameters(limits)),
             ),
@@ -402,15 +409,17 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
 
 
 def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
-    """The models, and the pipeline, which reads with one of them."""
+    """The models, and the pipeline, which reads with a model."""
     return {
         "/models": {
-            "get": _operation("List the models", {"200": ("the models, the default first", "Models")}, ["503", "504"])
+            "get": _operation(
+                "List the models", {"200": ("the models, the default model first", "Models")}, ["503", "504"]
+            )
         },
         "/models/{id}": {
             "parameters": [models.model_id()],
             "post": _operation(
-                "Read answers out of given contexts (Hugging Face's question-answering task)",
+                "Find answers in the given contexts (Hugging Face's question-answering task)",
                 {"200": ("the answers", "PipelineResult")},
                 ["400", "404", "413", "415", "422", "503", "504"],
                 parameters=_parameters(pipeline_parameters(limits)),
@@ -471,7 +480,7 @@ def _limits(schema: dict[str, Any]) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default in the form that a request would have."""
+    """A default value, as a request would write it."""
     if default is None:
         return ""
     return str(default).lower() if isinstance(default, bool) else str(default)

@@ -1,7 +1,6 @@
 """The fields of requests: one table for the validation and for the OpenAPI description.
 
-All wrong fields are reported, not only the first, each by a pointer into the JSON body or by the query parameter's
-name.
+A problem document reports all invalid fields, each by a pointer into the JSON body or by the name of the parameter.
 """
 
 from __future__ import annotations
@@ -42,10 +41,13 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a request. `kind` is ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
+    """A field of a request.
 
-    `pattern` and `required_inside` describe what is checked later, by whoever takes the value. With `in_bytes` the
-    maximum of a string is that of its UTF-8, and the schema, which knows characters only, has the same number of these.
+    Attributes:
+        kind: ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
+        pattern, required_inside: rules for the description only; the code that uses the value checks them.
+        in_bytes: the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema has the same
+            number of characters.
     """
 
     name: str
@@ -62,7 +64,7 @@ class Field:
     in_bytes: bool = False
 
     def schema(self, *, null: bool = False) -> dict[str, Any]:
-        """The field as JSON Schema, which admits null if told so."""
+        """The JSON Schema of the field; `null` says whether it allows null."""
         schema: dict[str, Any] = {"type": self.kind}
         low, high = {"string": ("minLength", "maxLength"), "object": ("minProperties", "maxProperties")}.get(
             self.kind, ("minimum", "maximum")
@@ -88,28 +90,21 @@ class Field:
 
 
 def ask_fields(limits: AskLimits, coverage: str = PARTIAL) -> tuple[Field, ...]:
-    """The fields of a question; `coverage` is the default of that field."""
+    """The fields of a question; `coverage` is the default of the field `coverage`."""
     options = AskOptions()
     return (
         Field("question", "string", "the question", required=True, minimum=1, maximum=limits.question_max_chars),
-        Field("top_k", "integer", "most answers returned", default=options.top_k, minimum=1, maximum=limits.top_k_max),
+        _count("top_k", "maximum number of answers", options.top_k, limits.top_k_max),
         Field(
             "min_score",
             "number",
-            "answers less probable than this are left out",
+            "minimum score of an answer",
             default=options.min_score,
             minimum=0,
             maximum=1,
         ),
-        Field(
-            "retriever_k",
-            "integer",
-            "most sentences read",
-            default=limits.retriever_k,
-            minimum=1,
-            maximum=limits.retriever_k_max,
-        ),
-        _collection("whose documents the answers come from"),
+        _count("retriever_k", "maximum number of sentences read", limits.retriever_k, limits.retriever_k_max),
+        _collection("whose documents answer the question"),
         _document_ids("answers from"),
         *_filters("answers from"),
         *_reading_fields(limits, options, coverage),
@@ -117,14 +112,15 @@ def ask_fields(limits: AskLimits, coverage: str = PARTIAL) -> tuple[Field, ...]:
 
 
 def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tuple[Field, ...]:
-    """How sentences are read, and what becomes of the answers."""
+    """Fields for the reader and for the result."""
     return (
-        Field("waves", "boolean", "stop reading once an answer is sure enough", default=options.waves),
+        Field("waves", "boolean", "stop reading when an answer has a high score", default=options.waves),
         _timeout(limits),
         Field(
             "cache",
             "string",
-            "use: as usual; refresh: ask anew; only: 404 unless cached; off: neither read nor store",
+            "use: use a cached answer; refresh: compute and cache a new answer; only: 404 if the answer is not cached;"
+            " off: neither read nor write the caches",
             default=options.cache,
             choices=CACHE_MODES,
         ),
@@ -132,13 +128,13 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
         Field(
             "no_answer",
             "boolean",
-            "whether no answer is a possible result; false returns the best spans however improbable",
+            "whether the result can be that there is no answer; false returns the best spans, even improbable ones",
             default=options.no_answer,
         ),
         Field(
             "model",
             "string",
-            "which of the loaded models reads, an id or id@revision (GET /models); left out: the default one",
+            "id or id@revision of the loaded model that reads (GET /models); default: the default model",
             minimum=1,
             maximum=MAX_MODEL_BYTES,
             in_bytes=True,
@@ -147,28 +143,22 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
 
 
 def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTIAL) -> tuple[Field, ...]:
-    """The fields of a search; `query` is the name of the text to search for, ``q`` in query strings.
+    """The fields of a search.
 
-    `coverage` is the default of that field.
+    `query` is the name of the field for the text, which is ``q`` in query strings. `coverage` is the default of the
+    field `coverage`.
     """
     options = SearchOptions()
     return (
-        Field(query, "string", "what to search for", required=True, minimum=1, maximum=limits.question_max_chars),
-        Field(
-            "top_k",
-            "integer",
-            "most sentences returned",
-            default=options.top_k,
-            minimum=1,
-            maximum=MAX_RANK_COUNT,
-        ),
-        _collection("whose sentences are searched"),
+        Field(query, "string", "words or question", required=True, minimum=1, maximum=limits.question_max_chars),
+        _count("top_k", "maximum number of sentences", options.top_k, MAX_RANK_COUNT),
+        _collection("to search"),
         _document_ids("sentences of"),
         *_filters("sentences of"),
         Field(
             "context",
             "integer",
-            "sentences before and after each that are returned with it",
+            "number of sentences before and after each hit that are returned with it",
             default=options.context,
             minimum=0,
             maximum=MAX_NEIGHBOURS,
@@ -178,11 +168,15 @@ def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTI
     )
 
 
+def _count(name: str, help: str, default: int, maximum: int) -> Field:
+    return Field(name, "integer", help, default=default, minimum=1, maximum=maximum)
+
+
 def _coverage(default: str) -> Field:
     return Field(
         "coverage",
         "string",
-        "while a shard is down: partial answers from the others and says so in index; full is refused",
+        "what to do while a shard is down. partial: use the other shards, and set index.partial; full: fail with 503",
         default=default,
         choices=COVERAGES,
     )
@@ -210,13 +204,13 @@ def _filters(what: str) -> tuple[Field, Field]:
         Field(
             "filters",
             "object",
-            f"only {what} documents whose metadata satisfy this filter in Haystack's form; as JSON in a query string",
+            f"only {what} documents whose metadata meets this filter in Haystack's format; as JSON in a query string",
             required_inside=("operator",),
         ),
         Field(
             "filter",
             "string",
-            f"only {what} documents whose metadata satisfy this, like year>=2020 or lang=en,de; repeatable",
+            f"only {what} documents whose metadata meets this condition, such as year>=2020 or lang=en,de; repeatable",
             minimum=1,
             maximum=MAX_SHORT_CHARS,
             repeated=True,
@@ -225,29 +219,22 @@ def _filters(what: str) -> tuple[Field, Field]:
 
 
 def _timeout(limits: AskLimits) -> Field:
-    return Field(
-        "timeout_ms",
-        "integer",
-        "longest wait in milliseconds",
-        default=limits.timeout_ms,
-        minimum=1,
-        maximum=limits.timeout_ms_max,
-    )
+    return _count("timeout_ms", "time limit of the request in milliseconds", limits.timeout_ms, limits.timeout_ms_max)
 
 
 def document_fields(max_bytes: int) -> tuple[Field, ...]:
     """The fields of the body that writes a document."""
     return (
-        Field("text", "string", "the document's text", required=True, minimum=1, maximum=max_bytes),
+        Field("text", "string", "text of the document", required=True, minimum=1, maximum=max_bytes),
         Field(
             "title",
             "string",
-            f"its title, at most {MAX_TITLE_BYTES:,} bytes of UTF-8",
+            f"title of the document, at most {MAX_TITLE_BYTES:,} bytes of UTF-8",
             default="",
             maximum=MAX_TITLE_BYTES,
             in_bytes=True,
         ),
-        Field("metadata", "object", "any JSON object, returned with every answer"),
+        Field("metadata", "object", "JSON object that is returned with every answer"),
     )
 
 
@@ -257,7 +244,7 @@ def collection_fields() -> tuple[Field, ...]:
         Field(
             "name",
             "string",
-            "a-z, 0-9, _ and -, the first a letter or a digit",
+            "name of the collection: a-z, 0-9, _ and -, starting with a letter or digit",
             required=True,
             minimum=1,
             maximum=MAX_COLLECTION_CHARS,
@@ -267,29 +254,29 @@ def collection_fields() -> tuple[Field, ...]:
 
 
 def document_parameters() -> tuple[Field, ...]:
-    """The query parameters of reading and deleting a document."""
-    return (_collection("that has the document"),)
+    """The query parameters for reading and deleting a document."""
+    return (_collection("of the document"),)
 
 
 def collection_removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters of deleting a collection."""
+    """The query parameters for deleting a collection."""
     return (_timeout(limits),)
 
 
 def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters of writing a document."""
+    """The query parameters for writing a document."""
     return (
         *document_parameters(),
-        Field("wait", "boolean", "answer only when questions are answered from this version", default=True),
+        Field("wait", "boolean", "whether to wait until this version is indexed", default=True),
         _timeout(limits),
     )
 
 
 def list_parameters() -> tuple[Field, ...]:
-    """The query parameters of listing documents."""
+    """The query parameters for listing documents."""
     return (
-        Field("cursor", "string", "next_cursor of the page before; left out: from the beginning"),
-        Field("limit", "integer", "most documents on the page", default=DEFAULT_PAGE, minimum=1, maximum=MAX_PAGE),
+        Field("cursor", "string", "next_cursor of the previous page; default: the first page"),
+        _count("limit", "maximum number of documents on the page", DEFAULT_PAGE, MAX_PAGE),
         *choice_parameters(),
     )
 
@@ -297,19 +284,22 @@ def list_parameters() -> tuple[Field, ...]:
 def choice_parameters() -> tuple[Field, ...]:
     """The query parameters that choose documents."""
     return (
-        _collection("that has the documents"),
-        Field("prefix", "string", "only documents whose ids begin with it", maximum=MAX_ID_BYTES, in_bytes=True),
-        *_filters("documents, of"),
+        _collection("of the documents"),
+        Field(
+            "prefix", "string", "only documents whose ids start with this prefix", maximum=MAX_ID_BYTES, in_bytes=True
+        ),
+        *_filters("those"),
     )
 
 
 def count_parameters() -> tuple[Field, ...]:
-    """The query parameters of counting documents."""
+    """The query parameters for counting documents."""
     return (
         Field(
             "waiting",
             "boolean",
-            "count documents that are not ready too: it reads every record, and takes no choice of documents",
+            "also count pending documents, which are not indexed yet; reads the record of every document; not with"
+            " prefix, filter or filters",
             default=False,
         ),
         *choice_parameters(),
@@ -317,17 +307,17 @@ def count_parameters() -> tuple[Field, ...]:
 
 
 def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters of removing many documents; a prefix or filter is needed."""
+    """The query parameters for deleting many documents; a prefix or filter is required."""
     return (*choice_parameters(), _timeout(limits))
 
 
 def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
-    """The query parameters of reading contexts that come with the question."""
+    """The query parameters for reading the given contexts."""
     return (_timeout(limits),)
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The values of a query string by field name; HttpProblem lists its faults."""
+    """The values of a query string by field name; HttpProblem lists all invalid parameters."""
     by_name = {field.name: field for field in fields}
     try:
         pairs = parse_qsl(
@@ -339,62 +329,66 @@ def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:
         )
     except ValueError as error:  # not name=value pairs, or not UTF-8
         raise HttpProblem(
-            "malformed-query", f"query string must be name=value pairs in percent-encoded UTF-8: {error}"
+            "malformed-query", f"the query string must be name=value pairs in percent-encoded UTF-8: {error}"
         ) from error
     values: dict[str, Any] = {}
     errors: list[tuple[str, str]] = []
     for name, text in pairs:
         field = by_name.get(name)
         if field is None:
-            errors.append((name, f"unknown parameter, known are {', '.join(by_name)}"))
+            errors.append((name, f"is not a parameter of this route; parameters are {', '.join(by_name)}"))
             continue
         value = _from_text(field, text)
         if field.repeated:
             values.setdefault(name, []).append(value)
         elif name in values:
-            errors.append((name, "is given twice"))
+            errors.append((name, "is given twice, but only one value is allowed"))
         else:
             values[name] = value
     return _checked(values, fields, errors, "parameter")
 
 
 def parse_body(body: bytes, fields: Sequence[Field]) -> dict[str, Any]:
-    """The values of a JSON object by field name; HttpProblem lists its faults."""
+    """The values of a JSON object by field name; HttpProblem lists all invalid fields."""
     document = load_json(body)
     if not isinstance(document, dict):
         raise HttpProblem(
             "validation",
-            f"body must be a JSON object, got {_kind(document)}",
+            f"the body must be a JSON object, got {_kind(document)}",
             errors=[{"pointer": "#", "detail": "must be an object"}],
         )
     by_name = {field.name for field in fields}
-    errors = [(name, f"unknown field, known are {', '.join(by_name)}") for name in document if name not in by_name]
+    errors = [
+        (name, f"is not a field of this route; fields are {', '.join(sorted(by_name))}")
+        for name in document
+        if name not in by_name
+    ]
     return _checked({name: document[name] for name in document if name in by_name}, fields, errors, "pointer")
 
 
 def load_json(body: bytes) -> Any:
-    """The value of a body; HttpProblem if it is no JSON, or has numbers that 64 bits cannot hold."""
+    """The value of a body; HttpProblem if it is not JSON or has numbers that do not fit in 64 bits."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         if "number is infinity" in str(error):
-            raise HttpProblem("validation", f"body has a number beyond the limit of 64 bits: {error}") from error
-        raise HttpProblem("malformed-json", f"body is not JSON: {error}") from error
+            raise HttpProblem("validation", f"the body has a number beyond the limit of 64 bits: {error}") from error
+        raise HttpProblem("malformed-json", f"the body is not JSON: {error}") from error
     if may_hold_long_number(body):
         try:
             json.loads(body, parse_int=check_integer)
         except (ValueError, RecursionError) as error:
-            raise HttpProblem("validation", f"body {error}") from error
+            raise HttpProblem("validation", f"the body {error}") from error
     return value
 
 
 def ask_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> AskOptions:
-    """The options among the values of a question; `coverage` is the default of that one."""
+    """The options of a question from its fields; `coverage` is the default of the option `coverage`."""
     return AskOptions(**({"coverage": coverage} | _options(values, "question")))
 
 
 def search_options(values: Mapping[str, Any], coverage: str = PARTIAL) -> SearchOptions:
-    """The options among the values of a search; `coverage` is the default of that one."""
+    """The options of a search from its fields; `coverage` is the default of the option `coverage`."""
     return SearchOptions(**({"coverage": coverage} | _options(values, "q", "query")))
 
 
@@ -444,7 +438,7 @@ def _checked(
 
 
 def _wrong(field: Field, value: Any) -> str | None:
-    """Why `value` is not valid for the field, or None if it is."""
+    """Why `value` is invalid for the field, or None if it is valid."""
     if _kind(value) != field.kind and not (field.kind == "number" and _kind(value) == "integer"):
         shown = f" {value[:40]!r}" if isinstance(value, str) and field.kind != "string" else ""
         return f"must be {_article(field.kind)}, got {_kind(value)}{shown}"
@@ -460,7 +454,7 @@ def _wrong(field: Field, value: Any) -> str | None:
         low, high = field.minimum or 0, field.maximum or math.inf
     else:
         low, high = field.minimum or 0, field.maximum if field.maximum is not None else math.inf
-        # An integer may have hundreds of digits: no float holds it.
+        # An integer may have hundreds of digits, which do not fit in a float.
         within = field.kind == "boolean" or low <= value <= high
         return None if within else f"must be from {low:g} to {high:g}, got {str(value)[:40]}"
     if size > high:
@@ -469,7 +463,7 @@ def _wrong(field: Field, value: Any) -> str | None:
 
 
 def _from_text(field: Field, text: str) -> Any:
-    """The text of a query parameter as the field's type, or unchanged if that is not possible."""
+    """The text of a query parameter converted to the type of the field, or unchanged if this fails."""
     if field.kind == "boolean":
         return _BOOLEANS.get(text.lower(), text)
     if field.kind in ("integer", "number") and text.isascii() and "_" not in text:

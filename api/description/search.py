@@ -15,32 +15,35 @@ INDEX = _object(
         "version": _STRING,
         "shards_total": _INTEGER,
         "shards_answered": _INTEGER,
-        "partial": {**_BOOLEAN, "description": "whether shards were down, so that their documents had no part in this"},
-        "missing": {"type": "array", "items": _STRING, "description": "the addresses of these shards"},
+        "partial": {**_BOOLEAN, "description": "whether shards were down, so that their documents were not searched"},
+        "missing": {"type": "array", "items": _STRING, "description": "addresses of the shards that were down"},
     }
 )
-SECTION = {"type": "array", "items": _STRING, "description": "the headings above, the outermost first"}
+SECTION = {"type": "array", "items": _STRING, "description": "headings of the section, the outermost first"}
 SOURCE = {
     **_object({"file": _STRING, "line": {"type": ["integer", "null"]}, "page": {"type": ["integer", "null"]}}),
     "type": ["object", "null"],
-    "description": "the file of the document, and the line or page where the paragraph begins; null if not known",
+    "description": "file of the document, and the line or page where the paragraph starts; null if unknown",
 }
 _HIT = _object(
     {
         "rank": _INTEGER,
-        "score": {**_NUMBER, "description": "BM25 with edges, over the whole corpus: comparable within one result"},
+        "score": {
+            **_NUMBER,
+            "description": "BM25 over the whole collection, with weights for edges; comparable only within one result",
+        },
         "document_id": _STRING,
         "document_version": _STRING,
         "passage_id": _STRING,
         "title": _STRING,
         "text": {**_STRING, "description": "the sentence"},
-        "start": {**_INTEGER, "description": "its first code point in the stored document"},
-        "end": {**_INTEGER, "description": "code point after its last"},
+        "start": {**_INTEGER, "description": "offset of its first code point in the stored document"},
+        "end": {**_INTEGER, "description": "offset after its last code point"},
         "highlights": {"type": "array", "items": _object({"start": _INTEGER, "end": _INTEGER, "kind": _STRING})},
         "passage": {
             **_object({"text": _STRING, "start": _INTEGER, "end": _INTEGER}),
             "type": ["object", "null"],
-            "description": "the sentence with its neighbours; null unless context asks for them",
+            "description": "the sentence with its neighbours; null if the field context is 0",
         },
         "metadata": {"type": "object"},
         "section": SECTION,
@@ -53,9 +56,9 @@ RESULT = _object(
         "object": {"const": "qa.search"},
         "created": _INTEGER,
         "query": _STRING,
-        "terms": {"type": "array", "items": _STRING, "description": "what sentences are compared with"},
+        "terms": {"type": "array", "items": _STRING, "description": "terms of the query that the ranking uses"},
         "hits": {"type": "array", "items": _HIT},
-        "sentences": {**_INTEGER, "description": "how many were ranked"},
+        "sentences": {**_INTEGER, "description": "number of ranked sentences"},
         "index": INDEX,
         "timings_ms": _object({"rank": _NUMBER, "fetch": _NUMBER, "total": _NUMBER}),
     }

@@ -7,8 +7,8 @@ import { state } from "/page/states.js";
 
 const PASSAGES = 3;
 const BEFORE = 50;
-// Less probable answers are not worth a row.
-const LEAST = 0.01;
+// Answers with a lower score are not shown.
+const MIN_SCORE = 0.01;
 
 function fact(name, value) {
   return element("li", {}, `${name} `, element("b", {}, String(value)));
@@ -18,7 +18,7 @@ function span_in_context(answer) {
   return [[answer.start - answer.context_start, answer.end - answer.context_start]];
 }
 
-// The passage from some words before the answer on: a row shows as much of it as fits.
+// The passage, starting a few words before the answer. A row shows as much of it as fits.
 function line(answer) {
   const start = units(answer.context, answer.start - answer.context_start);
   const end = units(answer.context, answer.end - answer.context_start);
@@ -33,11 +33,11 @@ function origin(found, collection) {
     found.source ? element("span", {}, ` · ${source_of(found.source)}`) : null);
 }
 
-// The same answer elsewhere.
+// Links to other documents with the same answer.
 function also(answer, collection) {
-  const places = answer.also_in || [];
-  if (!places.length) return null;
-  const links = places.flatMap((place, at) => [at ? " · " : "", link_to(place, collection)]);
+  const mentions = answer.also_in || [];
+  if (!mentions.length) return null;
+  const links = mentions.flatMap((mention, at) => [at ? " · " : "", link_to(mention, collection)]);
   return element("p", { class: "path" }, "Also in ", ...links);
 }
 
@@ -74,13 +74,13 @@ async function closest_passages(question, collection, signal) {
   return element("section", {}, element("h2", {}, "The closest passages"), element("ol", { class: "others" }, ...rows));
 }
 
-const PARTS = { cache: "looking for a stored answer", rank: "finding passages", rest: "everything else" };
+const PARTS = { cache: "searching the caches", rank: "finding passages", rest: "everything else" };
 
 function times(found, seen) {
   const timings = found.timings_ms;
   const parts = [["cache", PARTS.cache, timings.cache], ["rank", PARTS.rank, timings.rank]];
   timings.read.forEach((time, wave) => parts.push([`read-${Math.min(wave + 1, 3)}`,
-    timings.read.length > 1 ? `reading, part ${wave + 1}` : "reading", time]));
+    timings.read.length > 1 ? `reading, wave ${wave + 1}` : "reading", time]));
   const known = parts.reduce((sum, part) => sum + part[2], 0);
   parts.push(["rest", PARTS.rest, Math.max(0, timings.total - known)]);
   const bar = element("div", { class: "bar", "aria-hidden": "true" });
@@ -92,37 +92,37 @@ function times(found, seen) {
     bar.append(part);
     legend.append(element("span", {}, element("i", { class: kind }), `${name} ${time.toFixed(2)} ms`));
   }
-  const stored = found.cache.status === "hit";
+  const cached = found.cache.status === "hit";
   return element("details", { class: "times" },
-    element("summary", {}, stored
-      ? `Answered in ${timings.total.toFixed(2)} ms, with the answer stored ${counted(found.cache.age_s, "second")} ago`
+    element("summary", {}, cached
+      ? `Answered in ${timings.total.toFixed(2)} ms, with an answer cached ${counted(found.cache.age_s, "second")} ago`
       : `Answered in ${timings.total.toFixed(1)} ms`),
     bar, legend,
     element("ul", { class: "facts" },
-      fact("seen from this browser", `${seen.toFixed(1)} ms`),
+      fact("time in this browser", `${seen.toFixed(1)} ms`),
       fact("passages read", `${found.usage.sentences_read} of ${found.usage.candidates} found`),
-      fact("parts of the cluster that answered", `${found.index.shards_answered} of ${found.index.shards_total}`),
+      fact("shards that answered", `${found.index.shards_answered} of ${found.index.shards_total}`),
       fact("reader", `${found.model.id}, ${found.model.precision}`)));
 }
 
-// A better answer may be where nobody could be asked.
+// A shard that did not answer may have a better answer.
 function partial(index) {
   if (!index.partial) return null;
   return element("p", { class: "partial", role: "note" },
-    `Part of the documents could not be asked: ${index.missing.length} of ${counted(index.shards_total, "shard")} `
+    `The result is partial: ${index.missing.length} of ${counted(index.shards_total, "shard")} did not answer `
     + `(${index.missing.join(", ")}).`);
 }
 
 export async function result(found, seen, collection, signal) {
   const shown = [partial(found.index)];
   if (found.answerable) {
-    shown.push(best(found.answers[0], collection), others(found.answers.slice(1).filter((answer) => answer.score >= LEAST), collection));
+    shown.push(best(found.answers[0], collection), others(found.answers.slice(1).filter((answer) => answer.score >= MIN_SCORE), collection));
   } else if (found.usage.candidates) {
     shown.push(state("No answer in these documents",
-      `${counted(found.usage.sentences_read, "passage")} read, and none answers this (${percent(found.no_answer_score)} sure).`));
+      `${counted(found.usage.sentences_read, "passage")} read; none answers the question (${percent(found.no_answer_score)} sure).`));
     shown.push(await closest_passages(found.question, collection, signal));
   } else {
-    shown.push(state("No answer in these documents", "No document shares a word with this question."));
+    shown.push(state("No answer in these documents", "No document contains a word of this question."));
   }
   return [...shown, times(found, seen)].filter(Boolean);
 }

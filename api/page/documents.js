@@ -1,4 +1,4 @@
-// Links to stored documents, and a document shown with the place of an answer.
+// Links to stored documents, and a document with a marked answer.
 
 import { counted, element, marked } from "/page/dom.js";
 import { ask_service } from "/page/key.js";
@@ -13,7 +13,7 @@ export function source_of(source) {
   return source.page ? `${source.file}, page ${source.page}` : source.file;
 }
 
-// The address of a document on this page, at a place of the version that was read.
+// The address of a document on this page, with the version that was read and the span to mark.
 export function address_of(found, collection) {
   const query = new URLSearchParams({ document: found.document_id, version: found.document_version });
   query.set("start", found.start);
@@ -26,7 +26,7 @@ export function link_to(found, collection) {
   return element("a", { href: address_of(found, collection), "data-here": "" }, path_of(found));
 }
 
-// `/documents/count` is the number of documents.
+// `/documents/count` is another resource, so the id `count` is percent-encoded.
 function in_path(id) {
   return id === "count" ? "%63ount" : encodeURIComponent(id);
 }
@@ -37,15 +37,15 @@ export async function show_document(wanted, signal) {
   const response = await ask_service(`/documents/${in_path(wanted.get("document"))}?${query}`, { signal });
   const found = await response.json();
   if (!response.ok) return [failed(found)];
-  const placed = wanted.has("start") && wanted.has("end");
+  const has_span = wanted.has("start") && wanted.has("end");
   const same = !wanted.get("version") || wanted.get("version") === found.version;
-  const spans = placed && same ? [[Number(wanted.get("start")), Number(wanted.get("end"))]] : [];
+  const spans = has_span && same ? [[Number(wanted.get("start")), Number(wanted.get("end"))]] : [];
   return [
     element("article", { class: "document" },
       element("h2", {}, found.title || found.id),
       element("p", { class: "muted" }, [found.id, counted(found.sentences, "sentence")].join(" · ")),
-      placed && !same
-        ? state("This document has changed", "The answer was found in an earlier version, so its place is not marked.")
+      has_span && !same
+        ? state("This document has changed", "The answer is from an earlier version, so it is not marked.")
         : null,
       element("div", { class: "text" }, ...marked(found.text, spans))),
   ];

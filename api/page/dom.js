@@ -1,4 +1,4 @@
-// Makes elements, and finds places in texts.
+// Creates elements, and converts text offsets.
 
 export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
@@ -7,14 +7,15 @@ export function element(name, attributes = {}, ...children) {
   return node;
 }
 
-// The service counts code points, JavaScript's strings UTF-16 units. Texts may have millions of either.
+// Converts a number of code points, which the service counts, to UTF-16 units, which JavaScript counts. A text may have
+// millions of them, so this function copies nothing.
 export function units(text, points) {
   let at = 0;
   for (let left = points; left > 0 && at < text.length; left -= 1) at += text.codePointAt(at) > 0xffff ? 2 : 1;
   return at;
 }
 
-// The text with its marked stretches, [start, end) in code points from the text's beginning, in ascending order.
+// The text with marked spans: [start, end) in code points, in ascending order.
 export function marked(text, spans) {
   const parts = [];
   let at = 0;

@@ -1,10 +1,10 @@
-// Sends requests with the API key, once the service asks for one. The key is kept until the tab is closed.
+// Sends requests with the API key, if the service requires one. The browser keeps the key until the tab is closed.
 
 import { element } from "/page/dom.js";
 
 const NAME = "qa-cluster-key";
 
-// Called when a key has been given, to show again what needed it.
+// Called when the user has entered a key, to load the page again.
 let given = () => {};
 
 export function when_given(callback) {
@@ -24,19 +24,19 @@ function store(key) {
     if (key) sessionStorage.setItem(NAME, key);
     else sessionStorage.removeItem(NAME);
   } catch {
-    // a browser that stores nothing asks again for every page
+    // without session storage, the user must enter the key again after a reload
   }
 }
 
-// `fetch` with the key. It goes to this service only: all addresses of the page are paths.
+// `fetch` with the key. The key goes only to this service, because all addresses on the page are paths.
 export function ask_service(path, options = {}) {
   const key = stored();
   const headers = key ? { ...options.headers, authorization: `Bearer ${key}` } : options.headers;
   return fetch(path, { ...options, headers });
 }
 
-// What stands in the place of an answer that needs a key (401), or one that may do more (403), which does not end the
-// one that there is: it may be good for other things.
+// A form for a key, instead of an answer: the service requires a key (401), or a key with more rights (403). After a
+// 403, the current key is kept, because it may be valid for other requests.
 export function key_form(problem) {
   const field = element("input", { id: "key", type: "password", autocomplete: "off", spellcheck: "false", required: "" });
   const form = element("form", { class: "key" },
@@ -47,11 +47,11 @@ export function key_form(problem) {
     given();
   });
   const missing = !stored();
-  const title = missing ? "This service needs a key"
-    : problem.status === 403 ? "The key may not do this" : "The key was not accepted";
-  const text = missing ? "Whoever runs the service can make one with “qa-cluster keys create”."
+  const title = missing ? "This service requires an API key"
+    : problem.status === 403 ? "The key does not allow this request" : "The key was not accepted";
+  const text = missing ? "Its operator can create one with “qa-cluster keys create”."
     : `${problem.detail[0].toUpperCase()}${problem.detail.slice(1)}.`;
   if (problem.status !== 403) store("");
   return element("div", { class: "state", role: "note" },
-    element("h2", {}, title), element("p", {}, `${text} A key is kept until this tab is closed.`), form);
+    element("h2", {}, title), element("p", {}, `${text} This page keeps the key until you close the tab.`), form);
 }

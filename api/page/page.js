@@ -1,4 +1,4 @@
-// The page: its form, its addresses and its history. An address is a question, a document, or the beginning.
+// The page: its form, its addresses and its history. An address is a question, a document, or the start page.
 
 import { result } from "/page/answers.js";
 import { show_document } from "/page/documents.js";
@@ -6,25 +6,25 @@ import { counted, element } from "/page/dom.js";
 import { ask_service, when_given } from "/page/key.js";
 import { failed, state, unreachable, Waiting } from "/page/states.js";
 
-const KEPT = 50;
+const MAX_CACHED = 50;
 const TITLES = 8;
 
 const form = document.getElementById("ask");
 const input = document.getElementById("question");
-const place = document.getElementById("result");
+const output = document.getElementById("result");
 const status_line = document.getElementById("status");
 const refresh = document.getElementById("refresh");
 const collections = document.getElementById("collection");
 const asked = [];
 let position = -1;
 let running = null;
-// What was shown at the addresses that Back leads to, so that it stands there again at once.
-const kept = new Map();
+// The results of recent addresses, for the Back button.
+const results = new Map();
 
-function keep(address, nodes) {
-  kept.delete(address);
-  kept.set(address, nodes);
-  if (kept.size > KEPT) kept.delete(kept.keys().next().value);
+function cache_result(address, nodes) {
+  results.delete(address);
+  results.set(address, nodes);
+  if (results.size > MAX_CACHED) results.delete(results.keys().next().value);
 }
 
 async function ask(question, collection, fresh, signal) {
@@ -44,7 +44,7 @@ function example(question, collection) {
   return element("li", {}, element("a", { href: `/?${query}`, "data-here": "" }, question));
 }
 
-async function beginning(collection, signal) {
+async function start_page(collection, signal) {
   const query = collection ? `?${new URLSearchParams({ collection })}` : "";
   const [counted_all, listed_some] = await Promise.all(
     [`/documents/count${query}`, `/documents${query}${query ? "&" : "?"}limit=${TITLES}`]
@@ -53,7 +53,7 @@ async function beginning(collection, signal) {
   if (!counted_all.ok) return [];
   const count = await counted_all.json();
   const listed = listed_some.ok ? await listed_some.json() : null;
-  if (!count.documents) return [state("There are no documents yet", "Add some with: qa-cluster ingest FOLDER")];
+  if (!count.documents) return [state("No documents yet", "Add documents with: qa-cluster ingest FOLDER")];
   const questions = collection ? [] : Array.from(document.getElementById("examples").content.children);
   const documents = listed === null ? [] : listed.data;
   return [
@@ -72,10 +72,10 @@ async function beginning(collection, signal) {
 function content(wanted, collection, fresh, signal) {
   if (wanted.get("question")) return ask(wanted.get("question"), collection, fresh, signal);
   if (wanted.get("document")) return show_document(wanted, signal);
-  return beginning(collection, signal);
+  return start_page(collection, signal);
 }
 
-// Shows what an address stands for. `fresh`: read the documents again, whatever is stored.
+// Shows the content of an address. `fresh`: read the documents again, without cached answers.
 async function show(address, fresh = false) {
   if (running) running.abort();
   const controller = running = new AbortController();
@@ -85,20 +85,20 @@ async function show(address, fresh = false) {
   input.value = question || "";
   if (Array.from(collections.options).some((each) => each.value === collection)) collections.value = collection;
   document.title = question ? `${question} – qa-cluster` : "qa-cluster";
-  place.setAttribute("aria-busy", "true");
-  const waiting = new Waiting(place);
+  output.setAttribute("aria-busy", "true");
+  const waiting = new Waiting(output);
   try {
     const nodes = await content(wanted, collection, fresh, controller.signal);
-    if (question) keep(address, nodes);
-    place.replaceChildren(...nodes);
-    if (wanted.get("document")) place.querySelector("mark")?.scrollIntoView({ block: "center" });
+    if (question) cache_result(address, nodes);
+    output.replaceChildren(...nodes);
+    if (wanted.get("document")) output.querySelector("mark")?.scrollIntoView({ block: "center" });
   } catch (error) {
-    if (error.name !== "AbortError") place.replaceChildren(unreachable(error));
+    if (error.name !== "AbortError") output.replaceChildren(unreachable(error));
   } finally {
     waiting.end();
     if (running === controller) {
       running = null;
-      place.setAttribute("aria-busy", "false");
+      output.setAttribute("aria-busy", "false");
     }
   }
 }
@@ -130,7 +130,7 @@ async function show_status() {
   }
 }
 
-// The choice is offered only if there is one; the default collection needs no name.
+// Offers the collections if there are several. The default collection has no name in an address.
 async function show_collections(wanted) {
   try {
     const found = (await (await ask_service("/collections")).json()).data.filter((each) => each.state !== "deleting");
@@ -163,7 +163,7 @@ document.addEventListener("keydown", (event) => {
     input.select();
   } else if (event.key === "Escape" && running) {
     running.abort();
-    place.replaceChildren(state("Stopped", "The question was withdrawn."));
+    output.replaceChildren(state("Stopped", "The question was cancelled."));
   }
 });
 
@@ -176,13 +176,13 @@ document.addEventListener("click", (event) => {
 
 window.addEventListener("popstate", () => {
   const address = location.pathname + location.search;
-  if (!kept.has(address)) {
+  if (!results.has(address)) {
     show(address);
     return;
   }
   if (running) running.abort();
   input.value = new URLSearchParams(location.search).get("question") || "";
-  place.replaceChildren(...kept.get(address));
+  output.replaceChildren(...results.get(address));
 });
 
 function begin() {
@@ -190,9 +190,9 @@ function begin() {
     .then(() => show(location.pathname + location.search));
 }
 
-// What was shown was shown to another key.
+// The earlier results belong to another key.
 when_given(() => {
-  kept.clear();
+  results.clear();
   begin();
 });
 collections.addEventListener("change", () => submit(input.value.trim()));

@@ -1,4 +1,4 @@
-// What the page says where an answer would be: nothing found, something failed, still at work.
+// Messages instead of an answer: nothing found, a failure, or a wait.
 
 import { element } from "/page/dom.js";
 import { key_form } from "/page/key.js";
@@ -8,7 +8,7 @@ export function state(title, text, wrong = false) {
     element("h2", {}, title), element("p", {}, text));
 }
 
-// A problem document of the service, in words; one that says that a key, or another one, is needed asks for it.
+// The message for a problem document of the service. If a key, or another key, is needed, a form asks for it.
 export function failed(problem, retry_seconds = null) {
   if (problem.status === 401 || problem.status === 403) return key_form(problem);
   const ended = /[.!?]$/.test(problem.detail || "") ? problem.detail : `${problem.detail}.`;
@@ -22,29 +22,29 @@ export function unreachable(error) {
   return state("The service cannot be reached", `The browser says: ${error.message || error}`, true);
 }
 
-// Says after a moment what is waited for, until it is told that the wait is over.
+// Shows how long the page has waited and for what, until `end` is called.
 export class Waiting {
-  constructor(place, seconds = () => performance.now() / 1000) {
+  constructor(output, seconds = () => performance.now() / 1000) {
     this.begun = seconds();
     this.seconds = seconds;
-    this.place = place;
+    this.output = output;
     this.reason = "";
     this.note = null;
-    this.timer = setInterval(() => this.tell(), 500);
+    this.timer = setInterval(() => this.update(), 500);
   }
 
-  tell() {
+  update() {
     const passed = Math.floor(this.seconds() - this.begun);
     if (this.note === null) {
       this.note = element("p", { class: "waiting", role: "status" });
-      this.place.prepend(this.note);
+      this.output.prepend(this.note);
     }
     this.note.textContent = `Reading${passed ? `, ${passed} s so far` : " …"}${this.reason ? `: ${this.reason}` : ""}`;
-    if (passed === 2 || passed % 5 === 4) this.look();
+    if (passed === 2 || passed % 5 === 4) this.find_reason();
   }
 
-  // Which shards are waited for, if any.
-  async look() {
+  // Finds the shards that are not ready, if any.
+  async find_reason() {
     try {
       const found = await (await fetch("/readyz")).json();
       const missing = (found.shards || []).filter((shard) => !shard.ready);

@@ -54,10 +54,14 @@ def test_the_page_sends_the_key_that_it_was_given_until_it_is_refused(tmp_path: 
     key = {"authorization": "Bearer qac_a_b"}
     assert found["sent"] == [{"accept": "x"}, {"accept": "x", **key}, key, {}]
     assert (found["given"], found["type"]) == (1, "password")
-    assert found["titles"] == ["This service needs a key", "The key may not do this", "The key was not accepted"]
-    kept = " A key is kept until this tab is closed."
+    assert found["titles"] == [
+        "This service requires an API key",
+        "The key does not allow this request",
+        "The key was not accepted",
+    ]
+    kept = " This page keeps the key until you close the tab."
     assert [text.removesuffix(kept) for text in found["texts"]] == [
-        "Whoever runs the service can make one with “qa-cluster keys create”.",
+        "Its operator can create one with “qa-cluster keys create”.",
         "It may search only.",
         "No such key.",
     ]

@@ -235,7 +235,7 @@ def outside(path: Path) -> None:
         (DOCUMENTS, link, "abc.jsonl.gz: cannot be read"),
         (MANIFEST_FILE, change, "manifest.json: damaged, its digest"),
         (MANIFEST_FILE, flip, "manifest.json: damaged"),
-        (MANIFEST_FILE, newer, f"manifest.json: format {FORMAT + 1}, made by qa-cluster 0.0.0"),
+        (MANIFEST_FILE, newer, f"manifest.json: format {FORMAT + 1}, written by qa-cluster 0.0.0"),
         (MANIFEST_FILE, outside, "invalid entry of the file 'documents/../../x.jsonl.gz'"),
     ],
 )
@@ -252,9 +252,7 @@ def test_a_line_that_is_no_document_is_refused(tmp_path: Path) -> None:
         folder.lines("functions.jsonl.gz").add({"id": "x"})
         folder.close("functions.jsonl.gz")
         backup = finish(manifest(folder, 0))
-    assert "functions.jsonl.gz: damaged, line 1: not a session of functions" in qa(
-        *NOWHERE, "restore", str(backup), code=1
-    )
+    assert "functions.jsonl.gz: damaged, line 1: not a session" in qa(*NOWHERE, "restore", str(backup), code=1)
     with new_backup(tmp_path / "other") as (folder, finish):
         folder.lines(DOCUMENTS).add({"id": 1})
         folder.close(DOCUMENTS)

@@ -288,7 +288,7 @@ def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     assert f"{stored.MAX_TEXT_LENGTH:,} characters" in shown
     assert f"{MAX_SENTENCES:,} sentences" in shown
     assert "body_max_bytes" in shown and "8 MiB" in shown
-    assert f"id {stored.MAX_ID_BYTES} bytes" in shown
+    assert f"id has at most {stored.MAX_ID_BYTES} bytes" in shown
     assert f"title {stored.MAX_TITLE_BYTES:,} bytes" in shown
     assert f"metadata {stored.MAX_METADATA_BYTES:,} bytes" in shown
-    assert f"file {MAX_FILE_BYTES >> 20} MiB (.json: {MAX_JSON_BYTES >> 20} MiB" in shown
+    assert f"file has at most {MAX_FILE_BYTES >> 20} MiB (.json: {MAX_JSON_BYTES >> 20} MiB" in shown

@@ -224,7 +224,7 @@ def test_certificates_are_made_only_where_they_can_hold(tmp_path: Path, monkeypa
         with_tls(replace(settings, server=str(program)))
     assert not settings.data_dir.exists()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigError, match="openssl, .*is not installed"):
+    with pytest.raises(ConfigError, match=r"openssl, .*is not installed"):
         make_certificates(settings.data_dir)
     failing = tmp_path / "openssl"
     failing.write_text("#!/bin/sh\necho 'no more random numbers' >&2\nexit 1\n")
