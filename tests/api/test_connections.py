@@ -150,7 +150,7 @@ async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: Scripted
 
         await eventually_async(full, SECONDS)
         for answer in await answers:
-            assert answer.startswith(b"HTTP/1.1 408 ") and b"did not arrive within 8000 ms" in answer
+            assert answer.startswith(b"HTTP/1.1 408 ") and b"did not arrive within the limit of 8000 ms" in answer
         assert (await client.get("/models")).is_success
 
 

@@ -47,7 +47,7 @@ async def test_two_services_count_requests_together_and_say_what_is_left(cluster
             for each in answers:
                 if each not in let_in:
                     problem = assert_problem(
-                        each, 429, "too-many-requests", f"key {key.id} may have 2 requests per second"
+                        each, 429, "too-many-requests", f"key {key.id} has reached its limit of 2 requests per second"
                     )
                     assert problem["code"] == "LIMIT"
                     assert each.headers["retry-after"] == "1" and each.headers["ratelimit"] == '"requests";r=0;t=1'
@@ -85,7 +85,7 @@ async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: Scrip
             task.cancel()
         await asyncio.gather(*held, return_exceptions=True)
         await eventually_async(lambda: app.state.metrics.active == 0)
-        assert not app._under_way
+        assert not app._in_progress
 
 
 @pytest.mark.hostile
@@ -202,7 +202,7 @@ async def test_sentences_of_a_day(cluster: ScriptedCluster) -> None:
         assert (await put("b", "One. Two. Three. Four.")).status_code == 201
         assert await day_is(app, key.id) == 6
         refused = await put("c", "One.")
-        assert_problem(refused, 429, "too-many-requests", f"key {key.id} may have 5 sentences per day")
+        assert_problem(refused, 429, "too-many-requests", f"key {key.id} has reached its limit of 5 sentences per day")
         assert 0 < int(refused.headers["retry-after"]) <= 86_400
         assert refused.headers["ratelimit-policy"] == '"sentences";q=5;w=86400;qu="sentences"'
         assert (await client.get("/documents/c", params=BOOKS, headers=bearer(text))).status_code == 404

@@ -264,7 +264,7 @@ def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -
     assert "no manifest.json: it is not a backup" in qa(*NOWHERE, "restore", str(tmp_path), code=2)
     assert "does not exist" in qa(*NOWHERE, "restore", str(tmp_path / "none"), code=2)
     assert "'keep' is not one of fail, skip, replace" in qa("restore", str(backup), "--on-conflict", "keep", code=2)
-    assert "no collection 'books', it has default" in qa("restore", str(backup), "--collection", "books", code=2)
+    assert "not have collection 'books'; it has default" in qa("restore", str(backup), "--collection", "books", code=2)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / MANIFEST_FILE).write_text(json.dumps({"model_id": "x"}))
     assert "not the manifest of a backup" in qa(*NOWHERE, "restore", str(tmp_path / "other"), code=2)

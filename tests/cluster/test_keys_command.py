@@ -50,7 +50,7 @@ def test_a_key_is_printed_once_listed_without_its_secret_and_revoked(keys: Keys)
     assert identity in shown and "3 concurrent" in shown and secret not in shown
     assert f"key {identity} (the shop) revoked" in keys("revoke", identity).stdout
     assert json.loads(keys("list", "--json").stdout)["data"][0]["state"] == "revoked"
-    assert "say --yes" in keys("clear", code=2).stderr
+    assert "confirm with --yes" in keys("clear", code=2).stderr
     assert "1 key deleted" in keys("clear", "--yes").stdout
 
 

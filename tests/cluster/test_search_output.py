@@ -21,7 +21,7 @@ def result(*hits: Hit) -> SearchResult:
 
 
 def printed(
-    monkeypatch: pytest.MonkeyPatch, what: SearchResult, *, terminal: bool = False, chosen: bool = False
+    monkeypatch: pytest.MonkeyPatch, what: SearchResult, *, terminal: bool = False, filtered: bool = False
 ) -> str:
     out = Console(
         file=io.StringIO(),
@@ -31,7 +31,7 @@ def printed(
         color_system="standard" if terminal else None,
     )
     monkeypatch.setattr(console, "out", out)
-    show(what, filtered=chosen)
+    show(what, filtered=filtered)
     assert isinstance(out.file, io.StringIO)
     return out.file.getvalue()
 

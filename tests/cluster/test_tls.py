@@ -262,7 +262,7 @@ def test_a_node_takes_certificates_that_the_others_take(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs serverAuth and clientAuth"):
         server_tls_of(replace(settings, server_tls_cert=str(client.cert), server_tls_key=str(client.key)))
     other = Authority(tmp_path / "other", "other")
-    with pytest.raises(ConfigError, match="which others refuse: its certificate is not trusted"):
+    with pytest.raises(ConfigError, match="which other servers or clients refuse: its certificate is not trusted"):
         server_tls_of(replace(settings, cluster_tls_ca=str(other.cert)))
     assert server_tls_of(settings, "127.0.0.1") is not None
     with pytest.raises(ConfigError, match=r"is for another host .*10\.0\.0\.1"):
