@@ -1,7 +1,7 @@
-"""Waits for the workers of shards to start, for as long as they make progress.
+"""Waits until the workers of the shards have started, as long as they make progress.
 
-A slow machine takes longer to start a worker and to load its models. So the time limit counts from the last progress:
-a worker that was started, or processor time that it has used. A worker that ends again and again makes no progress.
+A slow machine takes longer to start a worker and to load its models. So the time limit counts from the last progress: a
+new worker process, or used CPU time. A worker that ends repeatedly makes no progress.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .connect import ShardClient
 from .polling import POLL_SECONDS
 
 MOST_RESTARTS = 5
-# A worker that only sends heartbeats needs minutes for this much.
+# A worker that only sends heartbeats uses less than this within minutes.
 _PROGRESS_SECONDS = 0.5
 _PROCESSOR_TIME = "qa_ai_queue_CPU_bthread_n1_used_cpu_total"
 
 
 def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None:
-    """Wait until the worker of every shard is ready; ClusterError if one makes no progress for `patience_seconds`."""
+    """Wait until the worker of every shard is ready; ClusterError without progress for `patience_seconds`."""
     for node, client in shards:
         start = WorkerStart(f"the worker of {node.address}", patience_seconds)
         while not start.is_over(client.info("everything")):
@@ -30,7 +30,7 @@ def wait_workers(shards: Sequence[ShardClient], patience_seconds: float) -> None
 
 
 class WorkerStart:
-    """The start of one worker, as its shard's INFO shows it again and again."""
+    """The progress of one starting worker, from repeated INFO of its shard."""
 
     def __init__(self, worker: str, patience_seconds: float, most_restarts: int = MOST_RESTARTS) -> None:
         """`worker` names the worker in errors."""
@@ -52,12 +52,12 @@ class WorkerStart:
             self._restarts_before = restarts
         if restarts - self._restarts_before >= self._most_restarts:
             ended = info.get("qa_worker_last_exit")
-            raise ClusterError(f"{self._worker} did not get ready: {restarts} restarts, last exit: {ended}")
+            raise ClusterError(f"{self._worker} was not ready after {restarts} restarts; last exit: {ended}")
         self._note_progress(int(info.get("qa_worker_pid", 0)), float(info.get(_PROCESSOR_TIME, 0)))
         if time.monotonic() - self._moved_at > self._patience_seconds:
             raise ClusterError(
-                f"{self._worker} did not get ready in time: it is {state}, and has made no progress for"
-                f" {self._patience_seconds:g} s (setting 'start_timeout_ms')"
+                f"{self._worker} was not ready: its state is {state}, and it made no progress for"
+                f" {self._patience_seconds:g} s (start_timeout_ms)"
             )
         return False
 

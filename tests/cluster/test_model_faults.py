@@ -103,7 +103,7 @@ def test_what_no_worker_can_get_ready_is_told_once_and_long_before_the_time_is_u
     monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 30.0)  # one worker may take the key up later than the other
     addresses = ", ".join(f"127.0.0.1:{node.port}" for node in shards.nodes)
     with pytest.raises(ModelError, match=rf"shards {addresses}: the model cannot read batches of any size") as caught:
-        reader_loading.load(shards.place(3600.0), files_of(shards, span_model(last=True, shape=[1, 384])))
+        reader_loading.load(shards.operation(3600.0), files_of(shards, span_model(last=True, shape=[1, 384])))
     assert str(caught.value).count("cannot read batches") == 1
 
 
@@ -121,7 +121,7 @@ def test_a_reader_larger_than_any_argument_of_a_command_is_loaded(
     for node in shards.nodes:
         shards.on(node, "CONFIG", "SET", "proto-max-bulk-len", "1mb")
     try:
-        shards.load("large", beside=True)
+        shards.load("large", make_default=False)
     finally:
         for node in shards.nodes:
             shards.on(node, "CONFIG", "SET", "proto-max-bulk-len", "512mb")
@@ -130,8 +130,8 @@ def test_a_reader_larger_than_any_argument_of_a_command_is_loaded(
 
 
 def test_a_default_of_some_shards_is_listed_as_such(shards: TinyShards, listed: Callable[[], str]) -> None:
-    shards.load("last", beside=True)
-    place = shards.place()
+    shards.load("last", make_default=False)
+    operation = shards.operation()
     with ExitStack() as stack:
         nodes = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
         assert shard_readers.make_default(*nodes[0], shards.last.name) == ""
@@ -145,7 +145,7 @@ def test_a_default_of_some_shards_is_listed_as_such(shards: TinyShards, listed: 
 INTERRUPTED = """
 import os, signal, sys, threading
 from pathlib import Path
-from qa_cluster.cluster.nodes.all_shards import Place
+from qa_cluster.cluster.nodes.all_shards import ClusterOperation
 from qa_cluster.cluster.readers import reader_loading, shard_readers
 from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.cluster.servers.signals import until_signal
@@ -171,7 +171,7 @@ def step(text):
 shard_readers.store_model = slowly
 try:
     with until_signal():
-        reader_loading.load(Place.of(Settings(), url, 60.0, step), read_reader(folder))
+        reader_loading.load(ClusterOperation.begin(Settings(), url, 60.0, step), read_reader(folder))
 except KeyboardInterrupt:
     print("interrupted; taken back:", taking.is_set())
 """
@@ -202,7 +202,9 @@ def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it
     monkeypatch.setattr(reader_loading, "_TAKE_BACK_SECONDS", 1.0)
     try:
         with pytest.raises(ClusterError, match=rf"last@\w+ could not be stored on every shard: .*:{gone.port}: Conn"):
-            reader_loading.load(replace(shards.place(2.0), on_step=told.append), read_reader(shards.folder / "last"))
+            reader_loading.load(
+                replace(shards.operation(2.0), on_step=told.append), read_reader(shards.folder / "last")
+            )
         assert not [key for key in shards.on(there, "KEYS", "bert-qa*") if "last" in key]
         assert f"`qa-cluster model unload {shards.last.name}`" in told[-1]
         assert f"127.0.0.1:{gone.port}" in told[-1]
@@ -221,8 +223,8 @@ def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShard
         shards.on(node, "SET", keys.tokenizer_key(own, names[-1]), "{}")
         model = keys.model_key(own, names[-1])
         shards.on(node, "AI.MODELSTORE", model, "ONNX", "CPU", "BLOB", span_model(last=True))
-    place = shards.place()
-    assert reader_loading.parts(place, reader_loading.listing(place)) == {
+    operation = shards.operation()
+    assert reader_loading.parts(operation, reader_loading.listing(operation)) == {
         name: [f"127.0.0.1:{node.port}"] for name in names
     }
     told = " ".join(listed().split())

@@ -123,7 +123,7 @@ def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, 
 
 def test_an_id_that_means_several_readers_is_not_guessed(shards: TinyShards) -> None:
     tiny_reader(shards.folder / "second", "first", last=True, weights=bytes(16))
-    shards.load("second", beside=True)
+    shards.load("second", make_default=False)
     with pytest.raises(InvalidInput, match="'first' is loaded in 2 revisions, choose one: first@"):
         shards.use("first")
     for name in names(shards) - {shards.first.name}:
@@ -135,7 +135,7 @@ def test_another_budget_for_context_is_a_change_without_a_new_model(shards: Tiny
     compiled = [node.log.read_text().count(" is loaded, ") for node in shards.nodes]
     for budget in (64, 0):
         revision = replace(shards.first, context_tokens=budget).reading_revision
-        reader_loading.load(shards.place(), read_reader(shards.folder / "first", context_tokens=budget))
+        reader_loading.load(shards.operation(), read_reader(shards.folder / "first", context_tokens=budget))
         assert shards.get("budget", "Who?")["reading_revision"] == revision
         assert {entry["reading_revision"] for node in shards.nodes for entry in shards.models(node).values()} == {
             revision
@@ -144,14 +144,14 @@ def test_another_budget_for_context_is_a_change_without_a_new_model(shards: Tiny
 
 
 def test_a_change_of_thresholds_alone_is_waited_for(shards: TinyShards) -> None:
-    reader_loading.load(shards.place(), read_reader(shards.folder / "last"))
+    reader_loading.load(shards.operation(), read_reader(shards.folder / "last"))
     folder = shutil.copytree(shards.folder / "last", shards.folder / "strict")
     (folder / MANIFEST_FILE).write_text(replace(shards.last, no_answer_threshold=3.5).to_json())
     strict = read_reader(folder)
     assert strict.manifest.reading_revision == shards.last.reading_revision
     with shards.nodes[0].client() as client:
         assert "has not loaded the new manifest" in reader_loading._is_warm(client, strict)
-    reader_loading.load(shards.place(), strict)
+    reader_loading.load(shards.operation(), strict)
     for node in shards.nodes:
         default = next(entry for entry in shards.models(node, "manifests").values() if entry["default"])
         assert Manifest.from_json(default["manifest"]).no_answer_threshold == 3.5
@@ -182,7 +182,7 @@ def test_what_fails_when_another_has_made_it_the_default_is_not_taken_back(
     told = rf"{shards.last.name} was not removed: another command has made it the default reader"
     with monkeypatch.context() as patched, pytest.raises(ClusterError, match=told):
         patched.setattr(reader_loading, "_is_warm", lambda *_: "never")
-        reader_loading.load(replace(shards.place(0.0), on_step=step), read_reader(shards.folder / "last"))
+        reader_loading.load(replace(shards.operation(0.0), on_step=step), read_reader(shards.folder / "last"))
     assert default(shards) == {shards.last.name}
     assert len(reader_keys(shards)) == 2 * 3 * len(shards.nodes)
 
@@ -194,7 +194,7 @@ def test_a_former_default_that_another_has_made_the_default_again_is_not_removed
 
     told = rf"{shards.first.name} was not removed: another command has made it the default reader"
     with pytest.raises(ClusterError, match=told):
-        reader_loading.load(replace(shards.place(), on_step=step), read_reader(shards.folder / "last"))
+        reader_loading.load(replace(shards.operation(), on_step=step), read_reader(shards.folder / "last"))
     assert default(shards) == {shards.first.name}
     assert names(shards) == {shards.first.name, shards.last.name}
 
@@ -202,7 +202,7 @@ def test_a_former_default_that_another_has_made_the_default_again_is_not_removed
 def test_a_default_that_another_changes_meanwhile_is_reported(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards.load("last", beside=True)
+    shards.load("last", make_default=False)
     answers = default_reader._Change.answers
     unchanged = threading.Lock()
 
@@ -222,7 +222,7 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
 def test_slots_that_leave_and_come_back_meanwhile_do_not_end_a_change(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shards.load("last", beside=True)
+    shards.load("last", make_default=False)
     answers = default_reader._Change.answers
     still = threading.Lock()
 
@@ -271,19 +271,19 @@ def test_a_worker_that_is_killed_meanwhile_does_not_stop_it(shards: TinyShards) 
             victim.signal_worker(signal.SIGKILL)
 
     reader_loading.load(
-        replace(shards.place(), on_step=kill_first_worker), read_reader(shards.folder / "last"), keep_old=True
+        replace(shards.operation(), on_step=kill_first_worker), read_reader(shards.folder / "last"), keep_old=True
     )
     shards.wait_warm(shards.first.name, shards.last.name)
     assert default(shards) == {shards.last.name}
 
 
 def test_a_change_that_one_shard_misses_is_told_and_can_be_finished(shards: TinyShards, qa: Tool) -> None:
-    shards.load("last", beside=True)
+    shards.load("last", make_default=False)
     there, gone = shards.nodes
     gone.stop(signal.SIGKILL)
     try:
         with pytest.raises(ClusterError) as caught:
-            default_reader.change(shards.place(1.0), shards.last.name)
+            default_reader.change(shards.operation(1.0), shards.last.name)
         told = str(caught.value)
         assert f"{shards.last.name}: 127.0.0.1:{there.port}" in told
         assert f"not reachable: 127.0.0.1:{gone.port}" in told

@@ -29,7 +29,7 @@ def test_a_replica_has_all_readers_compiled_before_it_is_promoted(server_binary:
         meet(replica, primary)
         primary_id = shards.on(primary, "CLUSTER", "MYID")
         eventually(lambda: shards.on(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", SECONDS, ignore=Exception)
-        shards.load("last", beside=True)
+        shards.load("last", make_default=False)
         eventually(lambda: shards.compilations(replica) >= 2, SECONDS)
         eventually(lambda: replica.info("replication")["master_link_status"] == "up", SECONDS)
         assert shards.flip(primary, shards.last.name, shards.first.name) == "done"

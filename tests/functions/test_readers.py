@@ -34,7 +34,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
     """The cluster with the readers `first`, the default one, and `last`."""
-    cluster.load("last", beside=True)
+    cluster.load("last", make_default=False)
     yield cluster
     if not all(cluster.models(node).get(cluster.first.name, {}).get("default") for node in cluster.nodes):
         cluster.use("first")
@@ -150,7 +150,7 @@ def test_a_reader_with_another_tokenizer_reads_what_is_stored(shards: TinyShards
     shards.written("tokens", text)
     other = tiny_reader(shards.folder / "small", "small", last=True, tokenizer=tokenizer_json(), weights=bytes(64))
     try:
-        shards.load("small", beside=True)
+        shards.load("small", make_default=False)
         found = shards.get("tokens", "Who?", "small")
         assert (found["answer"], text[found["start"] : found["end"]]) == ("Köln", "Köln")
         assert shards.get("tokens", "Who?")["answer"] == "Zoë"

@@ -45,7 +45,7 @@ async def test_the_second_reader_decides_where_it_is_loaded_and_the_first_one_wh
     try:
         alone = await ask(engine)
         assert (alone.model.id, alone.usage.sentences_read) == ("first", 2)
-        shards.load("last", beside=True)
+        shards.load("last", make_default=False)
 
         async def both() -> bool:
             return (await ask(engine)).model.id == "last"

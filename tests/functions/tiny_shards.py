@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_cluster import keys
-from qa_cluster.cluster.nodes.all_shards import Place
+from qa_cluster.cluster.nodes.all_shards import ClusterOperation
 from qa_cluster.cluster.readers import reader_loading
 from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.config import Settings
@@ -42,18 +42,18 @@ class TinyShards(Shards):
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.nodes[0].port}"
 
-    def place(self, seconds: float = 60.0) -> Place:
-        return Place.of(Settings(), self.url, seconds, lambda text: None)
+    def operation(self, seconds: float = 60.0) -> ClusterOperation:
+        return ClusterOperation.begin(Settings(), self.url, seconds, lambda text: None)
 
     def load(self, name: str, seconds: float = 60.0, **options: bool) -> list[str]:
         """`qa-cluster model load` of a folder."""
-        return reader_loading.load(self.place(seconds), read_reader(self.folder / name), **options)
+        return reader_loading.load(self.operation(seconds), read_reader(self.folder / name), **options)
 
     def use(self, name: str) -> str:
-        return reader_loading.use(self.place(), name)
+        return reader_loading.use(self.operation(), name)
 
     def unload(self, name: str) -> str:
-        return reader_loading.unload(self.place(), name, force=True)
+        return reader_loading.unload(self.operation(), name, force=True)
 
     def tag_of(self, node: Server) -> str:
         return hashtag_for_slot(self.nodes.index(node) * (16384 // len(self.nodes)))
