@@ -133,7 +133,7 @@ def test_a_default_of_some_shards_is_listed_as_such(shards: TinyShards, listed: 
     shards.load("last", make_default=False)
     operation = shards.operation()
     with ExitStack() as stack:
-        nodes = [(node, stack.enter_context(client)) for node, client in shards_of(place.settings, place.url)]
+        nodes = [(node, stack.enter_context(client)) for node, client in shards_of(operation.settings, operation.url)]
         assert shard_readers.make_default(*nodes[0], shards.last.name) == ""
     try:
         eventually(lambda: [" on 1 of 2 " in line for line in listed().splitlines()].count(True) == 2, SECONDS)
