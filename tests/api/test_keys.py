@@ -90,7 +90,9 @@ async def test_a_key_of_one_collection_sees_nothing_of_another(cluster: Scripted
             assert_problem(await client.get(path, headers=bearer(text)), 403, "forbidden", "'default'")
         listed = (await client.get("/collections", headers=bearer(text))).json()["data"]
         assert [entry["name"] for entry in listed] == ["books"]
-        assert_problem(await client.get("/metrics", headers=bearer(text)), 403, "forbidden", "allows only some collections")
+        assert_problem(
+            await client.get("/metrics", headers=bearer(text)), 403, "forbidden", "allows only some collections"
+        )
         assert_problem(await client.delete("/collections/other", headers=bearer(text)), 403, "forbidden")
         assert (await client.delete("/collections/books", headers=bearer(text))).status_code == 200
 

@@ -65,8 +65,6 @@ EXCEPTIONS: dict[str, tuple[frozenset[str], str]] = {
 }
 # Folders and files that are not rewritten yet. Remove an entry with its last finding.
 PENDING = (
-    "api",
-    "cluster",
     "deploy",
     "docs/commands.md",
     "gears",

@@ -63,7 +63,8 @@ def load(  # noqa: PLR0917 - one parameter is one option
     with until_signal():
         removed = reader_loading.load(operation, reader, make_default=not beside, keep_old=keep_old)
     audit.note("model.load", model=reader.tag, beside=beside, removed=list(map(str, removed)))
-    console.say(f"loaded {reader.tag}{'; the default reader is unchanged' if beside else ' as the default reader'}")
+    suffix = "; the default reader is unchanged" if beside else " as the default reader"
+    console.say(f"loaded {reader.tag}{suffix}")
     for old in removed:
         console.say(f"removed {old}")
 

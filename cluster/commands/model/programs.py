@@ -14,7 +14,7 @@ def mine(context: typer.Context) -> None:
 
     A reader meets such passages in use. For all options, run: qa-cluster model mine --help
 
-    Example: qa-cluster model mine groups.jsonl.gz --data ours.json --corpus handbook/
+    Example: qa-cluster model mine groups.jsonl.gz --data my-questions.json --corpus handbook/
     """
     raise typer.Exit(model_program.run_to_its_end("mine", *context.args))
 
@@ -25,7 +25,7 @@ def train(context: typer.Context) -> None:
     Needs the extra `train` (torch): pip install 'qa-cluster[train]'. For all options, run: qa-cluster model train
     --help
 
-    Example: qa-cluster model train deepset/tinyroberta-squad2 my-checkpoint --data ours.json:2:3e-5
+    Example: qa-cluster model train deepset/tinyroberta-squad2 my-checkpoint --data my-questions.json:2:3e-5
     """
     raise typer.Exit(model_program.run_to_its_end("train", *context.args))
 
