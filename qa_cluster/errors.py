@@ -19,7 +19,8 @@
     ├── ModelError              MODEL      503  a model, manifest or tokenizer is missing or unusable
     ├── ProtocolError           PROTOCOL   502  module and worker do not speak the same version
     ├── ClusterError            CLUSTER    503  the cluster cannot be reached or lacks something
-    │   └── CannotWrite         CLUSTER    503  a server accepts no writes: disk, memory or replicas
+    │   ├── CannotWrite         CLUSTER    503  a server accepts no writes: disk, memory or replicas
+    │   └── MissingRights       CLUSTER    503  the cluster's user lacks rights: an operator must grant them
     └── ConfigError             CONFIG     500  a setting is wrong; raised at start
 
 Each leaf has a code on the wire (RESP), an HTTP status, and a flag that says whether a retry of the same request may
@@ -193,6 +194,13 @@ class CannotWrite(ClusterError):
         return self
 
 
+class MissingRights(ClusterError):
+    """A server refused a command because the cluster's user lacks rights. The text names them for the operator."""
+
+    retryable = False
+    retry_after_seconds: float | None = None
+
+
 class ConfigError(QAError):
     """A setting is unknown, of the wrong type or out of range."""
 
@@ -225,7 +233,8 @@ _REMEDIES = {
 }
 _DISK_FULL = "No space left on device"
 # Error codes that a server sends if the server is at fault and not the command.
-_SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOAUTH", "NOPERM", "NOREPLICAS", "OOM"})
+_SERVER_CODES = frozenset({"BUSY", "MISCONF", "NOREPLICAS", "OOM"})
+_RIGHTS_CODES = frozenset({"NOAUTH", "NOPERM"})
 
 
 def remedy(refusal: str) -> str:
@@ -245,8 +254,8 @@ def from_reply(text: str) -> QAError:
     """Return the error for the text of a RESP error reply.
 
     A leading ``ERR`` may be missing, because redis-py strips it. A refusal to write becomes `CannotWrite`, with what to
-    do. Another error of the server becomes `ClusterError`, and an unknown code becomes `InvalidInput`, both with the
-    whole text.
+    do. A refusal for lack of rights becomes `MissingRights`. Another error of the server becomes `ClusterError`, and an
+    unknown code becomes `InvalidInput`, all with the whole text.
 
     >>> from_reply("OVERLOADED queue is full: 1024 jobs")
     QueueFull('queue is full: 1024 jobs')
@@ -254,6 +263,8 @@ def from_reply(text: str) -> QAError:
     code, _, rest = text.partition(" ")
     if code in _REMEDIES:
         return CannotWrite(f"a shard cannot write: {remedy(text)}")
+    if code in _RIGHTS_CODES:
+        return MissingRights(text)
     if code in _SERVER_CODES:
         return ClusterError(text)
     leaf = _BY_CODE.get(code)

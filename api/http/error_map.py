@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from time import monotonic
 
 import orjson
 
@@ -21,6 +22,7 @@ from qa_cluster.errors import (
     InputTooLong,
     InvalidInput,
     LimitReached,
+    MissingRights,
     ModelError,
     NotFound,
     NoWorker,
@@ -35,6 +37,8 @@ TYPE_PREFIX = "urn:qa-cluster:problem:"
 # `Retry-After` of errors that an operator has to correct first, such as a shard without a model.
 LONG_PAUSE_SECONDS = 5.0
 RawHeaders = list[tuple[bytes, bytes]]
+# The log names the same missing rights at most so often: many requests may need them.
+RIGHTS_LOG_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -95,6 +99,24 @@ class HttpProblem(Exception):
         self.headers: RawHeaders = headers or []
 
 
+class _Complaints:
+    """Logs which rights the service's user lacks, once in `RIGHTS_LOG_SECONDS` for each cause."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, float] = {}
+
+    def log(self, cause: str, request_id: str) -> None:
+        """Log the cause of a request's failure."""
+        now = monotonic()
+        self._logged = {text: at for text, at in self._logged.items() if now - at < RIGHTS_LOG_SECONDS}
+        if cause not in self._logged:
+            self._logged[cause] = now
+            _log.error("request %s failed: %s", request_id, cause)
+
+
+_complaints = _Complaints()
+
+
 def _code(name: str) -> str:
     """The `code` of a problem of HTTP: for limits of keys, the code of the exception that clients raise."""
     if name == "too-many-requests":
@@ -120,6 +142,9 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
             (_NAMES[kind] for kind in type(error).__mro__ if kind in _NAMES), ("internal", "The service failed")
         )
         status, code = error.http_status, error.resp_code
+        if isinstance(error, MissingRights):
+            _complaints.log(detail, request_id)
+            detail = "the service's user of the cluster lacks rights: the cause is in the service's log"
         pause = error.retry_after_seconds or (LONG_PAUSE_SECONDS if status == 503 else None)
         if pause is not None:
             headers.append((b"retry-after", b"%d" % max(1, round(pause))))

@@ -64,7 +64,7 @@ def _extend(cluster: LocalCluster, shards: int) -> None:
             )
         count = (shards - state.shards) * (1 + state.replicas)
         if count:
-            new = ports.free_node_ports(count, avoid=list(state.ports))
+            new = ports.node_ports_near(state.ports, count)
             write_state(cluster.data_dir, replace(state, shards=shards, ports=(*state.ports, *new)))
 
 

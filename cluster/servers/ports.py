@@ -17,6 +17,7 @@ HIGHEST = 65_535 - BUS_OFFSET
 # Ports and bus ports below 32768: systems use higher ports for outgoing connections, even while a node is down.
 _LOWEST_CHOSEN, _HIGHEST_CHOSEN = 15_000, 20_999
 HOST = "127.0.0.1"
+_LOWEST_NEAR = 1024  # lower ports need rights
 _ATTEMPTS = 2000
 
 
@@ -59,6 +60,24 @@ def free_node_ports(count: int, *, avoid: Collection[int] = ()) -> list[int]:
         f"found only {len(found)} of {count} free port pairs (port and port + {BUS_OFFSET}) on {HOST}: choose the"
         " ports with setting 'first_port'"
     )
+
+
+def node_ports_near(used: Collection[int], count: int) -> list[int]:
+    """`count` free ports for further nodes of a cluster: the next ports after those in use, then those before them."""
+    taken = {port for each in used for port in (each, each + BUS_OFFSET)}
+    found: list[int] = []
+    for port in (*range(max(used) + 1, HIGHEST + 1), *range(min(used) - 1, _LOWEST_NEAR - 1, -1)):
+        if len(found) == count:
+            break
+        if not {port, port + BUS_OFFSET, port - BUS_OFFSET} & taken and is_free_for_node(port):
+            found.append(port)
+            taken |= {port, port + BUS_OFFSET}
+    if len(found) < count:
+        raise ClusterError(
+            f"found only {len(found)} of {count} free port pairs (port and port + {BUS_OFFSET}) on {HOST} near"
+            f" {max(used)}, up to port {HIGHEST}"
+        )
+    return found
 
 
 def node_ports_from(first: int, count: int) -> list[int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
-from qa_cluster.errors import AccessDenied, ClusterError, ReplyError
+from qa_cluster.errors import ClusterError, MissingRights, ReplyError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     collection_prefix,
@@ -94,7 +94,7 @@ class Ranker:
 
         Raises:
             ReplyError: a shard refused for the moment, or has redirected: rank again.
-            AccessDenied: the cluster's user may not rank; the text names what to grant.
+            MissingRights: the cluster's user may not rank; the text names what to grant.
             ClusterError: a shard cannot rank, or its reply cannot be read.
         """
         with step("rank") as ranked:
@@ -154,7 +154,7 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
     """Raise the error that a shard's refusal of a command stands for."""
     what = " ".join(map(_text, command[:2]))
     if reply.code == "NOPERM":
-        raise AccessDenied(
+        raise MissingRights(
             f"the cluster's user may not rank: shard {address} refused {what}: {reply}. Grant it {RIGHTS}"
         ) from reply
     if reply.code in _UNABLE:

@@ -189,3 +189,21 @@ def assert_fits(value: Any, schema: dict[str, Any], where: str) -> None:
         assert value or where.endswith("index.missing"), where
         for item in value:
             assert_fits(item, schema["items"], f"{where}[]")
+
+
+@pytest.mark.hostile
+async def test_missing_rights_of_the_services_user_are_no_fault_of_the_key(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = "NOPERM User service has no permissions to run the 'qa.index.rank' command"
+    cluster.triggers["rank"] = refusal(refused)
+    async with serving(cluster) as client:
+        for _ in range(2):
+            for path, name in (("/search", "q"), ("/qa", "question")):
+                response = await client.get(path, params={name: "Who wrote it?"})
+                assert_problem(response, 503, "shard-unavailable", "the cause is in the service's log")
+                assert "NOPERM" not in response.text
+    logged = [record.getMessage() for record in caplog.records if refused in record.getMessage()]
+    # once for each shard that refuses first, not once for each request
+    assert 1 <= len(logged) <= 3
+    assert all("Grant it" in text and "+qa.index.rank" in text for text in logged)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.errors import AccessDenied, ClusterError, DeadlineExceeded, QAError, QueueFull, ReplyError
+from qa_cluster.errors import ClusterError, DeadlineExceeded, MissingRights, QAError, QueueFull, ReplyError
 from qa_cluster.keys import PARTITIONS_KEY, epoch_key, layout_key, partition_of, partition_tags
 from qa_cluster.ranking.bm25 import Candidate
 from qa_cluster.ranking.terms import ANALYZER_VERSION
@@ -100,7 +100,7 @@ async def test_equal_scores_are_in_the_order_of_writing(engine: Engine) -> None:
         ("WRONGTYPE other", ClusterError, "shard .* cannot rank, it refused {command} {key}: WRONGTYPE other"),
         (
             "NOPERM this user has no permissions",
-            AccessDenied,
+            MissingRights,
             "user may not rank: shard .* refused {command} {key}: NOPERM .*Grant it .*[+]qa.index.rank .*%R~index:",
         ),
         ("OVERLOADED queue is full", QueueFull, "queue is full"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from qa_cluster.cluster.servers import ports
+from qa_cluster.errors import ClusterError
 from tests.harness.ports import FIRST, LAST
 
 
@@ -65,3 +66,31 @@ def test_avoided_ports_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     choices = iter([first, first + ports.BUS_OFFSET, first, *range(30_000, 30_100)])
     monkeypatch.setattr("random.randint", lambda low, high: next(choices))
     assert ports.free_node_ports(1, avoid=[first])[0] >= 30_000
+
+
+def near(
+    used: list[int], count: int, monkeypatch: pytest.MonkeyPatch, *, busy: frozenset[int] = frozenset()
+) -> list[int]:
+    """The ports for new nodes on a machine where all ports but the `busy` ones are free."""
+    monkeypatch.setattr(ports, "is_free", lambda port, host=ports.HOST: port not in busy)
+    return ports.node_ports_near(used, count)
+
+
+def test_new_nodes_get_the_ports_after_those_of_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert near([22000, 22001, 22002], 2, monkeypatch) == [22003, 22004]
+    # a taken port and a port whose bus port is taken are left out
+    assert near([22000, 22001], 2, monkeypatch, busy=frozenset({22002, 32003})) == [22004, 22005]
+
+
+def test_no_new_node_gets_a_bus_port_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert near([10_000, 19_999], 2, monkeypatch) == [20_001, 20_002]
+
+
+def test_new_nodes_get_lower_ports_where_no_higher_one_has_a_bus_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert near([55_533, 55_534], 3, monkeypatch) == [55_535, 55_532, 55_531]
+
+
+def test_too_few_free_ports_for_new_nodes_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda port, host=ports.HOST: False)
+    with pytest.raises(ClusterError, match=r"found only 0 of 2 free port pairs .* near 22000, up to port 55535"):
+        ports.node_ports_near([22000], 2)

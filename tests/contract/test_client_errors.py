@@ -37,7 +37,7 @@ def test_every_public_exception_has_a_true_row() -> None:
 
 
 def test_every_other_exception_that_clients_raise_has_a_true_row() -> None:
-    others = {kind.__name__: kind for kind in (*errors.LEAVES, errors.CannotWrite)}
+    others = {kind.__name__: kind for kind in (*errors.LEAVES, errors.CannotWrite, errors.MissingRights)}
     assert rows(OTHERS) == {name: facts(kind) for name, kind in others.items() if name not in public()}
 
 

@@ -14,7 +14,7 @@ from qa_cluster import keys
 from qa_cluster.asking.engine import Engine
 from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.config import Settings
-from qa_cluster.errors import AccessDenied
+from qa_cluster.errors import MissingRights
 from qa_cluster.ranking.bm25 import idf, scores
 from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.ranking.ranker import RIGHTS
@@ -169,7 +169,7 @@ async def test_a_user_who_may_not_rank_learns_what_to_grant(shards: Shards, refu
     with user(shards, *refused.split()) as url:
         async with AsyncClusterClient(url) as client:
             for work in (client.search("ayes tap"), client.ask("Who taps?")):
-                with pytest.raises(AccessDenied, match=f"user may not rank: shard .* {said}") as denied:
+                with pytest.raises(MissingRights, match=f"user may not rank: shard .* {said}") as denied:
                     await work
                 assert RIGHTS in str(denied.value)
 
