@@ -1,5 +1,5 @@
-/* Collects what the parts count when a client sends INFO, and keeps nothing. A crash report gets the sections of the
- * worker and the queue only. */
+/* Collects the counters of all parts when a client sends INFO. A crash report gets only the sections of the worker and
+ * the queue. */
 #include "info.h"
 
 #include <stdio.h>
@@ -91,7 +91,7 @@ static void add_bus(RedisModuleInfoCtx *info) {
     number(info, "bus_messages_refused", bus.refused);
 }
 
-/* The fields have RedisGears' names. The worker's resident memory stands for the numbers of its allocator. */
+/* The fields have RedisGears' names. The worker's resident memory replaces the numbers of its allocator. */
 static void add_gears(RedisModuleInfoCtx *info) {
     const JobKindStats *stats;
     const char *kind;
@@ -107,7 +107,8 @@ static void add_gears(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddFieldLongLong(info, "rg_CurrAllocated", beat_rss_bytes());
 }
 
-/* Seconds of processor time of the worker: fields 14 and 15 of its stat line, counted after the name in parentheses. */
+/* The processor time of the worker in seconds: fields 14 and 15 of its stat line, counted after the name in
+ * parentheses. */
 static double worker_cpu_seconds(pid_t pid) {
     char path[64], line[1024];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -123,7 +124,7 @@ static double worker_cpu_seconds(pid_t pid) {
     return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* The fields have RedisAI's names. One worker stands for all queues of all devices. */
+/* The fields have RedisAI's names. One worker represents all queues of all devices. */
 static void add_ai(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "ai");
     number(info, "ai_RedisAI_version", QA_MODULE_VERSION);
@@ -132,7 +133,7 @@ static void add_ai(RedisModuleInfoCtx *info) {
     const WorkerBackend *backends = supervisor_info()->backends;
     for (int i = 0; i < WORKER_BACKENDS && *backends[i].name; i++) {
         char field[BACKEND_TEXT + 16];
-        /* RedisAI's name of torch begins with a capital */
+        /* RedisAI spells Torch with a capital */
         const char *name = strcmp(backends[i].name, "torch") ? backends[i].name : "Torch";
         snprintf(field, sizeof field, "ai_%s_version", name);
         RedisModule_InfoAddFieldCString(info, field, backends[i].version);
@@ -164,7 +165,7 @@ static void add_jobs(RedisModuleInfoCtx *info) {
     }
 }
 
-/* The upper bound, in microseconds, of the bucket that holds the quantile `p` of the counted durations. */
+/* The upper bound in microseconds of the bucket with the quantile `p` of the durations. */
 static unsigned long long percentile(const unsigned long long *buckets, double p) {
     unsigned long long total = 0, seen = 0;
     for (int i = 0; i < JOB_LATENCY_BUCKETS; i++) total += buckets[i];
@@ -175,7 +176,7 @@ static unsigned long long percentile(const unsigned long long *buckets, double p
     return 0;
 }
 
-/* Adds only buckets that are not empty, each named by its upper bound. */
+/* Adds only non-empty buckets, each named by its upper bound. */
 static void add_histogram(RedisModuleInfoCtx *info, const char *kind, const char *what,
                           const unsigned long long *buckets) {
     char field[64], bound[32];

@@ -1,4 +1,4 @@
-/* The module's sections of INFO. Every number about a shard that any program shows comes from here. */
+/* The module's sections of INFO. All numbers about a shard in other programs come from here. */
 #ifndef QA_INFO_H
 #define QA_INFO_H
 

@@ -1,11 +1,11 @@
-/* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT: a document in parts, so that a long one holds up
- * nobody. Its sentences are in the index at once, where they take their place for good, but nobody finds them before
- * the commit, which takes no longer for a longer document (index/open.c).
+/* QA.INDEX.BEGIN, QA.INDEX.ADD, QA.INDEX.COMMIT and QA.INDEX.ABORT: a document in parts, so that a long document does
+ * not block the server. Its sentences are in the index at once, at their final place, but searches do not find them
+ * before the commit. The commit takes the same time for every length (index/open.c).
  *
- * All four are replicated verbatim, and open documents are saved: so a replica, a server that starts again, and the
- * target of a slot know the document and get the rest. No clock decides what becomes of one that is left behind,
- * because all copies must do the same: it goes when its document is begun anew, put or removed, with its key, or when
- * INDEX_MAX_OPEN others are begun in its index. */
+ * All four commands are replicated verbatim, and open documents are saved. So a replica, a restarted server and the
+ * target of a migrating slot know the document and get the remaining parts. No clock discards an abandoned document,
+ * because all copies must do the same. It is discarded when its document is begun again, put or removed, when its key
+ * is deleted, or when INDEX_MAX_OPEN other documents are begun in its index. */
 #include "corpus/cmd_index_parts.h"
 
 #include <stdio.h>
@@ -46,12 +46,13 @@ static int QA_INDEX_BEGIN_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, (long long)index_open(pending).place);
 }
 
-/* ---- The document that is open at a place ----
+/* ---- The open document at a place ----
  *
- * Commands name both. A key that is made anew gives out its places anew: there, another document may be open by now. */
+ * Commands name the document and its place. A key that was deleted and created again repeats its places, where another
+ * document may be open. */
 
 typedef struct Opened {
-    StoredIndex *stored; /* NULL: there is no key */
+    StoredIndex *stored; /* NULL: the key is missing */
     IndexPending *pending;
     IndexOpen document;
 } Opened;
@@ -62,7 +63,7 @@ static bool is_named(RedisModuleString *name, const IndexOpen *open) {
     return length == open->id_length && !memcmp(id, open->id, length);
 }
 
-/* NULL or an error line. If the document is not open at the place, `pending` is NULL. */
+/* NULL or an error line. `pending` is NULL if the document is not open at the place. */
 static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened) {
     long long place;
     *opened = (Opened){0};
@@ -77,7 +78,7 @@ static const char *find_open(RedisModuleCtx *ctx, RedisModuleString **argv, Open
     return NULL;
 }
 
-/* The same, and the number of sentences that have come must be the caller's. */
+/* The same, and the caller must know the current number of sentences. */
 static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Opened *opened, char *line) {
     long long sentences;
     const char *error = find_open(ctx, argv, opened);
@@ -118,7 +119,7 @@ static int QA_INDEX_ADD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     if (status != INDEX_OK) index_abort(opened.pending);
     watched_end(watched, index);
     stored_index_changed(opened.stored);
-    RedisModule_ReplicateVerbatim(ctx); /* a replica has the same outcome, whichever it is */
+    RedisModule_ReplicateVerbatim(ctx); /* a replica has the same outcome, success or not */
     if (status != INDEX_OK) return RedisModule_ReplyWithError(ctx, "ERR index is full: the document was aborted");
     return RedisModule_ReplyWithLongLong(ctx, (long long)index_open(opened.pending).sentences);
 }
@@ -140,7 +141,7 @@ static int QA_INDEX_COMMIT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
         index_watch_committing(watched->watch, opened.pending);
     }
     bool replaces = index_remove(index, document->id, document->id_length) == INDEX_OK;
-    index_commit(opened.pending); /* nothing that it refuses is left */
+    index_commit(opened.pending); /* an error here leaves no open document */
     watched_end(watched, index);
     keyspace_changed(ctx, argv[1], "qa.index.put");
     stored_index_changed(opened.stored);

@@ -1,5 +1,5 @@
-/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET and QA.INDEX.INFO: questions to an index. A missing key
- * counts as an empty index. */
+/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET and QA.INDEX.INFO: the commands that read an index. A
+ * missing key counts as an empty index. */
 #include "corpus/cmd_index_read.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 
 #define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
-/* Looking at a document costs up to some 200 ns. */
+/* Reading a document costs up to about 200 ns. */
 enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = 200 };
 
 /* NULL or an error line. */
@@ -33,7 +33,7 @@ static const char *open_index(RedisModuleCtx *ctx, RedisModuleString *key, Index
 
 /* ---- Arguments ---- */
 
-/* [FILTER bytes]. The caller frees the filter even after an error. */
+/* [FILTER bytes]. The caller frees the filter, also after an error. */
 static const char *parse_filter(Cursor *cursor, IndexFilter **filter) {
     const void *bytes;
     size_t length;
@@ -90,8 +90,7 @@ static void reply_hits(RedisModuleCtx *ctx, const IndexRanking *ranking, long lo
     }
 }
 
-/* What QA.INDEX.WATCH asks for: which index it was, how far it went, and which versions of the documents were ranked.
- */
+/* For QA.INDEX.WATCH: which index was ranked, up to which id, and which versions of the documents. */
 static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identity, const IndexRanking *ranking) {
     RedisModule_ReplyWithArray(ctx, 2);
     RedisModule_ReplyWithLongLong(ctx, (long long)identity);
@@ -100,7 +99,7 @@ static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identi
     for (size_t i = 0; i < ranking->count; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->hits[i].place);
 }
 
-/* Arguments were checked, so the library takes the query. */
+/* The arguments were checked, so the library accepts the query. */
 static void rank(RedisModuleCtx *ctx, Index *index, uint64_t identity, const IndexQuery *query) {
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexRanking ranking = {.frequencies = frequencies};

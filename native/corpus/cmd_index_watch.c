@@ -1,4 +1,5 @@
-/* QA.INDEX.WATCH and QA.INDEX.WATCHED: questions that are dropped by the first write that may change their answer. */
+/* QA.INDEX.WATCH and QA.INDEX.WATCHED: watched questions. The first write that may change the answer of a question
+ * drops the question. */
 #include "corpus/cmd_index_watch.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "server/args.h"
 #include "server/commands.h"
 
-#define MAX_NUMBER ((1LL << 53) - 1) /* what JSON carries */
+#define MAX_NUMBER ((1LL << 53) - 1) /* the largest number that JSON can represent */
 #define MAX_DOCUMENT_BYTES 65536
 #define MAX_FILTER_BYTES 65536
 #define MAX_TTL_MS (366LL * 86400 * 1000)
@@ -34,7 +35,7 @@ static bool get_number(Cursor *cursor, uint64_t *number) {
     return true;
 }
 
-/* Reads the two ends of a range. */
+/* Reads the two bounds of a range. */
 static bool get_range(Cursor *cursor, uint64_t *fewest, uint64_t *most) {
     return get_number(cursor, fewest) && get_number(cursor, most) && *fewest <= *most;
 }
@@ -71,7 +72,7 @@ static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     return NULL;
 }
 
-/* DOCUMENTS m (document place){m}, to the end of the arguments. The caller frees the documents in any case. */
+/* DOCUMENTS m (document place){m}, to the end of the arguments. The caller frees the documents, also after an error. */
 static const char *parse_documents(Cursor *cursor, Arguments *arguments) {
     long long count;
     if (!cursor_accept(cursor, "DOCUMENTS")) return "ERR syntax error: DOCUMENTS is missing, or in another place";
@@ -149,7 +150,7 @@ static int QA_INDEX_WATCHED_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!parse_name(argv[2], &name, &length)) return RedisModule_ReplyWithError(ctx, ERR_NAME);
     StoredIndex *stored;
-    index_key_peek(ctx, argv[1], &stored); /* a key whose time is up goes with that, and its questions with it */
+    index_key_peek(ctx, argv[1], &stored); /* opening an expired key deletes it, and drops its questions */
     bool here = RedisModule_GetSelectedDb(ctx) == 0;
     return RedisModule_ReplyWithLongLong(ctx, here ? (long long)watched_token(argv[1], name, length) : 0);
 }

@@ -1,4 +1,4 @@
-/* Questions whose answers are kept, as commands on the key of an index. */
+/* The commands QA.INDEX.WATCH and QA.INDEX.WATCHED. */
 #ifndef QA_CMD_INDEX_WATCH_H
 #define QA_CMD_INDEX_WATCH_H
 

@@ -1,6 +1,6 @@
-/* QA.INDEX.PUT, QA.INDEX.DEL and QA.INDEX.LOAD: a command checks all before it changes anything. One that changes
- * anything is replicated verbatim, because the same operations make the same index. docs/inverted-index.md has the
- * formats. */
+/* QA.INDEX.PUT, QA.INDEX.DEL and QA.INDEX.LOAD. A command checks everything before it changes anything. A command that
+ * changes anything is replicated verbatim, because the same operations make the same index. docs/inverted-index.md has
+ * the formats. */
 #include "corpus/cmd_index_write.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ enum { DOCUMENT_WORDS = 3, MAX_ERROR = MAX_DOCUMENT_ERROR };
 
 /* ---- QA.INDEX.PUT ---- */
 
-/* Instead of the live document of that id, if there is one: then *replaced is counted up. */
+/* Replaces the live document of that id, if there is one, and then increments *replaced. */
 static IndexStatus put_document(Index *index, const Document *document, long long *replaced) {
     IndexPending *pending;
     IndexStatus status = index_begin(index, document->id, document->id_length, document->fields,
@@ -52,7 +52,7 @@ static int put_documents(RedisModuleCtx *ctx, RedisModuleString *key, StoredInde
     if (is_new) index_key_store(ctx, key, stored, "qa.index.put");
     else keyspace_changed(ctx, key, "qa.index.put");
     stored_index_changed(stored);
-    RedisModule_ReplicateVerbatim(ctx); /* a replica has the same outcome, whichever it is */
+    RedisModule_ReplicateVerbatim(ctx); /* a replica has the same outcome, success or not */
     if (status != INDEX_OK) return RedisModule_ReplyWithError(ctx, "ERR index is full");
     RedisModule_ReplyWithArray(ctx, 3);
     RedisModule_ReplyWithLongLong(ctx, count - replaced);
@@ -129,7 +129,7 @@ static const char *check_part(const StoredIndex *stored, long long offset, size_
     return error;
 }
 
-/* QA.INDEX.LOAD key offset part: an empty part ends the payload, one at offset 0 begins it anew. */
+/* QA.INDEX.LOAD key offset part: an empty part ends the payload; a part at offset 0 starts from the beginning. */
 static int QA_INDEX_LOAD_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 4) return RedisModule_WrongArity(ctx);
     long long offset;

@@ -1,4 +1,4 @@
-/* Checks documents before anything is changed. */
+/* Checks documents before any change. */
 #include "corpus/document_argument.h"
 
 #include <stdio.h>

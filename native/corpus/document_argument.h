@@ -1,4 +1,4 @@
-/* A document among the arguments of commands that write to an index. */
+/* Documents as arguments of the commands that write to an index. */
 #ifndef QA_DOCUMENT_ARGUMENT_H
 #define QA_DOCUMENT_ARGUMENT_H
 
@@ -13,11 +13,12 @@ typedef struct Document {
     IndexPacked packed;
 } Document;
 
-/* Reads id and fields, or the sentences. NULL or an error line in `error`, which calls the document by its number. */
+/* Read the id and the fields, or the sentences. They return NULL or an error line in `error`, which names the document
+ * by its number. */
 const char *document_head(RedisModuleString **argv, int number, Document *document, char *error);
 const char *document_sentences(RedisModuleString *argument, int number, Document *document, char *error);
 
-/* Tells the questions of a key, if it has any, that sentences of a document come. */
+/* Tells the watched questions of a key, if there are any, that sentences of a document arrive. */
 void document_comes(Watched *watched, Index *index, const Document *document);
 
 #endif

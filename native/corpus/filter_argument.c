@@ -1,4 +1,4 @@
-/* The bytes of a filter are compiled for an index that does not exist: a filter knows nothing of its index. */
+/* A filter does not depend on its index, so it is compiled for an empty index. */
 #include "corpus/filter_argument.h"
 
 #include "corpus/stored_index.h"

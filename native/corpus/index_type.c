@@ -1,4 +1,4 @@
-/* The qa-index_ data type: keys, RDB, AOF. There is no copying: one command would take as long as saving and
+/* The data type qa-index_: keys, RDB, AOF. COPY is not supported, because one command would take as long as saving and
  * loading. */
 #include "corpus/index_type.h"
 
@@ -6,8 +6,8 @@
 
 #include "server/keyspace.h"
 
-/* Version 1 is 1 or 0 for a complete or incomplete index, then a payload of save.c as strings of 1 to INDEX_CHUNK
- * bytes, then an empty one. */
+/* Encoding version 1 has 1 or 0 for a complete or incomplete index, then a payload of save.c as strings of 1 to
+ * INDEX_CHUNK bytes, then an empty string. */
 #define INDEX_ENCVER 1
 
 static RedisModuleType *index_module_type;
@@ -31,7 +31,7 @@ const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredI
 }
 
 const char *index_key_check_complete(const StoredIndex *stored) {
-    return stored->index ? NULL : "ERR index is not complete: parts of its payload have come, the end has not";
+    return stored->index ? NULL : "ERR index is not complete: the end of its payload is missing";
 }
 
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event) {
@@ -119,7 +119,7 @@ static bool emit_part(void *context, const void *bytes, size_t length) {
     return !RedisModule_IsIOError(rewriting->io);
 }
 
-/* CLUSTER MIGRATESLOTS of Valkey also sends these commands. */
+/* CLUSTER MIGRATESLOTS of Valkey sends these commands too. */
 static void index_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *value) {
     const StoredIndex *stored = value;
     Rewriting rewriting = {.io = io, .key = key};
@@ -131,7 +131,7 @@ static void index_aof_rewrite(RedisModuleIO *io, RedisModuleString *key, void *v
 
 static size_t index_mem_usage(const void *value) { return stored_index_memory(value); }
 
-/* Estimates how many pieces of memory the index has. */
+/* Estimates the number of allocations of the index. */
 static size_t index_free_effort(RedisModuleString *key, const void *value) {
     (void)key;
     const StoredIndex *stored = value;

@@ -1,16 +1,16 @@
-/* The qa-index_ data type: indexes behind keys. */
+/* The data type qa-index_: indexes behind keys. */
 #ifndef QA_INDEX_TYPE_H
 #define QA_INDEX_TYPE_H
 
 #include "corpus/stored_index.h"
 
-/* Set *stored to the value at the key, borrowed until the current command ends, or to NULL when the key is empty.
- * index_key_peek announces no miss. Both return NULL or an error line. */
+/* Set *stored to the value of the key, borrowed until the current command ends, or to NULL if the key is empty.
+ * index_key_peek signals no miss. Both return NULL or an error line. */
 const char *index_key_read(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
 const char *index_key_peek(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex **stored);
-/* An error line when an index is not complete. */
+/* NULL, or an error line: the index is incomplete. */
 const char *index_key_check_complete(const StoredIndex *stored);
-/* Puts the value there and announces `event`. */
+/* Sets the key to the value and signals `event`. */
 void index_key_store(RedisModuleCtx *ctx, RedisModuleString *name, StoredIndex *stored, const char *event);
 
 int index_type_create(RedisModuleCtx *ctx);

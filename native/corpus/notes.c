@@ -1,10 +1,11 @@
-/* Makes the notes: a look at the hash when a text changes, and a write at the end of the command that has changed it.
+/* Writes the notes in two steps: it reads the hash when a text changes, and writes at the end of the command that has
+ * changed the text.
  *
- * The notification runs for everything that the server does, so it gives up at a key's first bytes. It must not write:
- * the server does that for it afterwards (AddPostNotificationJob), still within the same transaction.
+ * The notification runs for every command of the server, so it returns after the first bytes of other keys. It must not
+ * write itself; AddPostNotificationJob writes afterwards, still in the same transaction.
  *
- * A classic move of a slot (SETSLOT, MIGRATE) refuses the write on the side where the hash is not; the worker looks at
- * all documents of a partition that has come to rest. */
+ * During a classic slot migration (SETSLOT, MIGRATE) the server without the hash refuses the write. After the migration
+ * the worker reads all documents of the partition. */
 #include "corpus/notes.h"
 
 #include <errno.h>
@@ -20,11 +21,11 @@ enum { TEXT_LENGTH = sizeof TEXT - 1, MAX_COLLECTION = 64 };
 
 static RedisModuleString *sum_field; /* the empty name */
 
-/* A text that has changed, and its note before the change. */
+/* A changed text, and its note before the change. */
 typedef struct Change {
     RedisModuleString *hash, *field, *text;
     int by_script;
-    long long before; /* of a script that may note by itself */
+    long long before; /* of a script that may write the note itself */
 } Change;
 
 static void free_change(void *data) {
@@ -46,7 +47,7 @@ static RedisModuleString *joined(const char *a, const char *b, size_t b_length, 
 
 static int has_brace(const char *text, size_t length) { return memchr(text, '{', length) || memchr(text, '}', length); }
 
-/* Where `:{tag}` begins that ends a document's key; NULL: it is no such key. */
+/* Where the `:{tag}` at the end of a document's key starts; NULL: it is not such a key. */
 static const char *find_tag(const char *key, size_t length) {
     if (length < TEXT_LENGTH + 4 || key[length - 1] != '}') return NULL;
     const char *opening = memchr(key, '{', length), *end = key + length - 1;
@@ -55,14 +56,14 @@ static const char *find_tag(const char *key, size_t length) {
     return opening - 1;
 }
 
-/* How long the UTF-8 sequence is at whose first byte `text` points; 0: it is none. */
+/* The length of the UTF-8 sequence at `text`; 0: it is invalid. */
 static size_t sequence(const unsigned char *text, size_t length) {
     unsigned char first = text[0];
     size_t size = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
     if (size > length) return 0;
     for (size_t i = 1; i < size; i++)
         if ((text[i] & 0xC0) != 0x80) return 0;
-    /* longer than need be, a surrogate, or behind the last code point */
+    /* too long, a surrogate, or above the last code point */
     if ((first == 0xE0 && text[1] < 0xA0) || (first == 0xED && text[1] > 0x9F)) return 0;
     if ((first == 0xF0 && text[1] < 0x90) || (first == 0xF4 && text[1] > 0x8F)) return 0;
     return size;
@@ -79,7 +80,7 @@ static int is_utf8(const char *text, size_t length) {
 
 static int is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-/* A collection's name in front of a document's id; the default one is never there. */
+/* The name of a collection before the id of a document. The default collection has no name here. */
 static int is_collection(const char *name, size_t length) {
     if (!length || length > MAX_COLLECTION || !is_letter_or_digit(name[0])) return 0;
     for (size_t i = 1; i < length; i++)
@@ -87,7 +88,7 @@ static int is_collection(const char *name, size_t length) {
     return length != sizeof DEFAULT - 1 || memcmp(name, DEFAULT, length) != 0;
 }
 
-/* 1: what stands for a document in keys, its encoded id behind `<collection>%/` or alone. */
+/* 1: `text` identifies a document in keys: its encoded id, alone or after `<collection>%/`. */
 static int is_name(const char *name, size_t length) {
     const char *end = name + length, *percent = memchr(name, '%', length);
     if (percent && end - percent > 1 && percent[1] == '/') {
@@ -102,7 +103,7 @@ static int is_name(const char *name, size_t length) {
     return 1;
 }
 
-/* NULL: it is no document's text. */
+/* NULL: it is not the text of a document. */
 static Change *new_change(RedisModuleString *text) {
     size_t length;
     const char *key = RedisModule_StringPtrLen(text, &length);
@@ -117,7 +118,7 @@ static Change *new_change(RedisModuleString *text) {
 
 /* ---- The note ---- */
 
-/* As keyspace_peek: it announces no miss. */
+/* Like keyspace_peek: it signals no miss. */
 static RedisModuleKey *open_key(RedisModuleCtx *ctx, RedisModuleString *name) {
     return RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
 }
@@ -145,7 +146,7 @@ static long long number(RedisModuleString *string) {
     return value;
 }
 
-/* The note of a change, 0 if there is none, and the sum of all notes. 0: there is no hash. */
+/* The note of a change (0: there is no note) and the sum of all notes. 0: there is no hash. */
 static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen, long long *sum) {
     RedisModuleKey *key = open_key(ctx, change->hash);
     RedisModuleString *own = NULL, *all = NULL;
@@ -157,8 +158,8 @@ static int read_note(RedisModuleCtx *ctx, const Change *change, long long *seen,
     return found;
 }
 
-/* Where the hash is, it can be written whatever its slot does; that takes half the time of a command. Else this makes
- * one. */
+/* If the hash exists, it can be written in any state of its slot; this takes half the time of a command. Otherwise this
+ * function creates the hash. */
 static void write_here(RedisModuleCtx *ctx, const Change *change, long long count, long long sum) {
     RedisModuleString *own = RedisModule_CreateStringFromLongLong(NULL, count);
     RedisModuleString *all = RedisModule_CreateStringFromLongLong(NULL, sum);
@@ -172,8 +173,8 @@ static void write_here(RedisModuleCtx *ctx, const Change *change, long long coun
     note_stats.made++;
 }
 
-/* The server refuses the command where the slot is another shard's, or the hash may have moved there. 0: it refuses all
- * commands, as the cluster is down; but texts go on to expire and to be evicted. */
+/* The server refuses the command if another shard has the slot, or if the hash may have moved there. 0: it refuses all
+ * commands, because the cluster is down; but texts still expire and are still evicted. */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field,
@@ -190,7 +191,7 @@ static void note(RedisModuleCtx *ctx, void *data) {
     long long now, sum;
     int found = read_note(ctx, change, &now, &sum);
     if (change->by_script && now != change->before) return;
-    /* removed with its record, by our script, or never a document: nothing is left to do */
+    /* removed with its record, by our script, or never a document: nothing to do */
     if (!now && !exists(ctx, change->text) && !has_record(ctx, change->text)) return;
     if (found || !write_new(ctx, change)) write_here(ctx, change, now + 1, sum + 1);
 }
@@ -202,7 +203,7 @@ static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     const char *text = RedisModule_StringPtrLen(key, &length);
     if (length < TEXT_LENGTH || memcmp(text, TEXT, TEXT_LENGTH) != 0) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
-    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the shard that it comes from come, too */
+    if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the source shard arrive too */
     Change *change = new_change(key);
     if (!change) return REDISMODULE_OK;
     long long sum;

@@ -1,18 +1,18 @@
-/* Notes of texts that have changed, in the keyspace: what the worker has yet to look at.
+/* Change notes: the module's record of changed texts in the keyspace.
  *
- * A document's text is a plain key, so any command may write, rename, restore or remove it, and it may expire. The
- * worker hears of that by an event, which is lost when the queue is full, when the server dies, and when a replica
- * takes its place. So every change of a text also counts up a field of the hash of what is pending in the text's
- * partition, in the same transaction of AOF and replicas as the change. A worker that has lost events looks at that
- * hash, and not at every document.
+ * The text of a document is a plain key. Any command may write, rename, restore or remove it, and it may expire. An
+ * event notifies the worker. The event is lost if the queue is full, if the server dies, or if a replica replaces the
+ * server. So every change of a text also increments a field of a hash, in the same transaction of the AOF and replicas
+ * as the change. The hash has the pending changes of the text's partition. A worker that has lost events reads this
+ * hash instead of every document.
  *
- * The text `paragraphs:<name>:{tag}` is noted as <name> in `pending:{tag}`; the field without a name is the sum of all
- * others. Which keys are a document's is what `parse_tagged` in qa_cluster/keys.py says (tests/module/test_notes.py
- * compares the two). Any other key behind the prefix awaits its way to its partition: it is not noted, as nothing tells
- * which is newer, an old note of it or the document.
+ * The note of the text `paragraphs:<name>:{tag}` is the field <name> of `pending:{tag}`. The field without a name is
+ * the sum of all others. `parse_tagged` in qa_cluster/keys.py defines which keys are texts of documents
+ * (tests/module/test_notes.py compares both). Other keys with the prefix do not belong to a partition yet and get no
+ * note: nothing could tell whether an old note or the document is newer.
  *
- * The scripts that put and remove documents note by themselves what they do. Their change is told from others by that:
- * at the end of the script the note is another one than before the change. A note too many does no harm. */
+ * The scripts that put and remove documents write their own notes. The module recognizes their changes: at the end of
+ * the script the note differs from the note before the change. An unnecessary note does no harm. */
 #ifndef QA_NOTES_H
 #define QA_NOTES_H
 
@@ -21,7 +21,7 @@
 typedef struct NoteStats {
     int noting; /* 0: the server cannot write in the transaction of a change (Redis 7.0) */
     unsigned long long made;
-    unsigned long long refused; /* of keys whose slot moves, above all */
+    unsigned long long refused; /* mostly of keys in migrating slots */
 } NoteStats;
 
 extern NoteStats note_stats;

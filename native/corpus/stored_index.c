@@ -1,4 +1,4 @@
-/* The list of all indexes, their parts and their cleaning. stored_index.h explains them. */
+/* stored_index.h explains the list of all indexes, their parts and their cleaning. */
 #include "corpus/stored_index.h"
 
 #include <pthread.h>
@@ -6,7 +6,7 @@
 
 #include "server/server.h"
 
-/* A unit is at most some 20 ns (index.h). */
+/* A unit is at most about 20 ns (index.h). */
 enum { STEP_UNITS = 50000, STEP_EVERY_MS = 5, CHILD_LOOK_MS = 100 };
 
 static uint64_t hash_key[2]; /* of this process; saved payloads do not depend on it */
@@ -15,7 +15,7 @@ static bool ticking;
 static uint64_t last_identity; /* guarded by lock; below 2^53, so that it survives JSON */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static StoredIndex *first, *last; /* guarded by lock, with the links of each */
+static StoredIndex *first, *last; /* guarded by lock, with the links of each value */
 
 /* ---- The list ---- */
 
@@ -73,7 +73,7 @@ StoredTotals stored_index_totals(void) {
 
 static void schedule(long long after_ms);
 
-/* Cleans the first index that needs it by one step, and puts it behind the others. */
+/* Cleans the first index that needs it by one step, and moves it to the end. */
 static void tidy(RedisModuleCtx *ctx, void *data) {
     (void)data;
     ticking = false;

@@ -1,15 +1,14 @@
-/* The values behind keys: an index of the library in index/, or the parts of a payload that will become one.
+/* The values behind keys: an index of the library in index/, or the parts of a payload that will become an index.
  *
- * Cleaning. A timer cleans indexes in steps of at most a millisecond, on primaries and on replicas, and runs only while
- * there is something to clean. Cleaning is neither replicated nor simultaneous on both, and need not be: it changes
- * neither what a search finds, nor in which order, nor the digest, nor what the server saves. It shows in one thing
- * only: until it has run, frequencies lag behind a document of more than 4,096 distinct terms (index.h), and rankings
- * weigh by them for a few milliseconds. While the server has a child that saves, it does not clean, because each write
- * would copy a page.
+ * CLEANING. A timer cleans indexes in steps of at most a millisecond, on primaries and replicas, and runs only if there
+ * is work. Cleaning is not replicated and not simultaneous. It need not be: it changes neither the results and their
+ * order, nor the digest, nor saved data. It has one visible effect. Before it runs, frequencies lag behind a document
+ * of more than 4,096 distinct terms (index.h), and rankings use the earlier frequencies for a few milliseconds. While a
+ * child process of the server saves, the module does not clean, because each write would copy a page.
  *
- * Threads. The server may free a value on a thread of its own, so the list of all of them has a lock; everything else
- * is for the main thread. The type has no callback `unlink` that could take a value off the list earlier: the server
- * calls it also for RENAME and MOVE, after which the value lives on. */
+ * THREADS. The server may free a value on its own thread, so the list of all values has a lock. Everything else is for
+ * the main thread. The type has no callback `unlink` to remove a value from the list earlier: the server also calls it
+ * for RENAME and MOVE, after which the value still exists. */
 #ifndef QA_STORED_INDEX_H
 #define QA_STORED_INDEX_H
 
@@ -23,10 +22,10 @@ typedef struct Part {
 } Part;
 
 typedef struct StoredIndex {
-    Index *index;            /* NULL: incomplete, some parts of its payload have come */
-    Part *parts, *last_part; /* none when it is complete */
+    Index *index;            /* NULL: incomplete; some parts of its payload have arrived */
+    Part *parts, *last_part; /* empty if the index is complete */
     uint64_t part_bytes;
-    uint64_t identity; /* what no other value of this process has, nor probably any of the one before; never 0 */
+    uint64_t identity; /* different for every value of this process and, most likely, of earlier processes; never 0 */
     struct StoredIndex *next, *previous;
     bool untidy;
 } StoredIndex;
@@ -37,31 +36,31 @@ typedef struct StoredTotals {
 
 int stored_index_on_load(RedisModuleCtx *ctx);
 
-/* A new value, which takes over the index; without an index it is incomplete. */
+/* A new value, which takes over the index. Without an index it is incomplete. */
 StoredIndex *stored_index_new(Index *index);
-/* From any thread. */
+/* On any thread. */
 void stored_index_free(void *stored);
 
-/* An index of our allocator: empty, or read. */
+/* An empty index with the module's allocator, or one that is read. */
 Index *stored_index_empty(void);
 Index *stored_index_read(IndexRead read, void *context);
 
-/* The allocator and the key of the hash tables, for what belongs to an index without being in it. */
+/* The allocator and the key of the hash tables, for other structures of the library. */
 IndexAllocator stored_index_allocator(void);
 const uint64_t *stored_index_hash_key(void);
 
-/* The index in which nothing is, for keys that are not there and for filters; never to be changed. */
+/* The empty index, for missing keys and for filters. It must never be changed. */
 Index *stored_index_none(void);
 
 void stored_index_add_part(StoredIndex *stored, const void *bytes, size_t length);
 void stored_index_drop_parts(StoredIndex *stored);
-/* Makes the index of the parts; does nothing and returns false when they are damaged or incomplete. */
+/* Makes the index from the parts. False: they are damaged or incomplete, and nothing changes. */
 bool stored_index_complete(StoredIndex *stored);
 
 /* Call it after a change: the timer then cleans the index. */
 void stored_index_changed(StoredIndex *stored);
 
-/* Whether a complete index has no document, not even an open one. */
+/* True: a complete index has no document, not even an open one. */
 bool stored_index_is_empty(const StoredIndex *stored);
 size_t stored_index_memory(const StoredIndex *stored);
 /* The totals of all complete indexes. */

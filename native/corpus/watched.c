@@ -1,4 +1,4 @@
-/* The table of keys with watched questions. The essay is in watched.h. */
+/* watched.h explains the table of keys with watched questions. */
 #include "corpus/watched.h"
 
 #include <string.h>
@@ -9,16 +9,16 @@
 
 static const char PREFIX[] = "watched:";
 
-/* A unit is at most some 20 ns (index.h). */
+/* A unit is at most about 20 ns (index.h). */
 enum { LOOK_MS = 1000, UNITS = 50000, WORK_EVERY_MS = 5 };
 
 static RedisModuleDict *keys; /* of Watched */
 static WatchedTotals totals;
 static uint64_t last_token;
 
-/* ---- What is dropped ---- */
+/* ---- Dropped questions ---- */
 
-/* Many have an empty name. */
+/* An empty name means many questions. */
 static void tell(void *context, const void *name, size_t length, size_t count) {
     const Watched *watched = context;
     size_t key_length;
@@ -96,7 +96,7 @@ static void drop_all(RedisModuleCtx *ctx, RedisModuleString *key) {
 
 /* ---- Work in steps ---- */
 
-/* A key whose questions are in review or have left something, or NULL. */
+/* A key whose questions are in review or have left memory to free; NULL: there is no such key. */
 static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     RedisModuleString *key = NULL;
     Watched *watched;
@@ -109,7 +109,7 @@ static RedisModuleString *next_with_work(RedisModuleCtx *ctx) {
     return key;
 }
 
-/* Goes on with a review, if there is one. To look at the key may delete it, which drops all its questions. */
+/* Continues a review, if there is one. Opening the key may delete it, which drops all its questions. */
 static void review(RedisModuleCtx *ctx, RedisModuleString *key) {
     Watched *watched = find(key);
     if (!index_watch_in_review(watched->watch)) return;
@@ -163,7 +163,7 @@ WatchedTotals watched_totals(void) {
     return now;
 }
 
-/* What has expired unnoticed in other keys makes room, looked for once a second at most. */
+/* Expired questions of other keys make room. They are searched for at most once a second. */
 static void make_room(void) {
     static long long looked_at;
     long long now = RedisModule_Milliseconds();
@@ -197,7 +197,7 @@ uint64_t watched_token(RedisModuleString *key, const void *name, size_t length) 
     return watched ? index_watch_token(watched->watch, name, length, RedisModule_Milliseconds()) : 0;
 }
 
-/* ---- What happens to keys and to the server ---- */
+/* ---- Events of keys and of the server ---- */
 
 static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
     (void)type;
@@ -208,7 +208,7 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     return REDISMODULE_OK;
 }
 
-/* A key may stay: what its questions have left is freed in steps. */
+/* A key may remain here: the memory of its questions is freed in steps. */
 static void drop_everything(RedisModuleCtx *ctx) {
     RedisModuleString *key = RedisModule_CreateString(ctx, "", 0);
     for (bool first = true;; first = false) {

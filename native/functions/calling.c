@@ -1,6 +1,5 @@
-/* Runs a function's command with its caller's rights. The server checks the rights twice, here and in the call. The
- * module holds no copy of a user, and looks it up by name for every command, so a right that an administrator takes
- * away is gone at once. */
+/* The server checks the rights twice: here and in the call. The module keeps no copy of a user. It looks up the user by
+ * name for every command, so a revoked right has an effect at once. */
 #include "functions/calling.h"
 
 #include <errno.h>
@@ -32,8 +31,8 @@ static int is_enabled(RedisModuleCtx *ctx, RedisModuleString *name) {
     return enabled;
 }
 
-/* Leaves commands that do not exist or have too few arguments to the call: checking the keys of arguments that are not
- * there would end the server. */
+/* The call itself handles unknown commands and commands with too few arguments: checking the keys of missing arguments
+ * would crash the server. */
 static int is_refused(RedisModuleCtx *ctx, RedisModuleUser *user, RedisModuleString **argv, int argc) {
     int count = 0, *flags = NULL;
     errno = 0;
@@ -49,11 +48,11 @@ static RedisModuleCallReply *run(RedisModuleCtx *ctx, RedisModuleUser *user, con
                                  RedisModuleString **argv, int argc, char *error) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(argv[0], &length);
-    if (strlen(name) != length) { /* the call reads the name up to the NUL, the checks would not */
+    if (strlen(name) != length) { /* the call reads the name up to the NUL, the checks do not */
         snprintf(error, MAX_ERROR, "ERR unknown command: %.64s", name);
         return NULL;
     }
-    if (arg_is(argv[0], "rg.innerhook")) { /* it runs another command, whose rights it looks up for a client's user */
+    if (arg_is(argv[0], "rg.innerhook")) { /* it runs another command and looks up the rights of a client's user */
         snprintf(error, MAX_ERROR, "NOPERM RG.INNERHOOK is for clients only");
         return NULL;
     }

@@ -1,4 +1,4 @@
-/* QA.AS: runs a function's command with the rights of the user that called the function. */
+/* QA.AS: runs the command of a function with the rights of the user that called the function. */
 #ifndef QA_CALLING_H
 #define QA_CALLING_H
 
@@ -6,7 +6,7 @@
 
 int calling_on_load(RedisModuleCtx *ctx);
 
-/* The same inside an atomic block. NULL: the command did not run, and `error` says why (until the next call). */
+/* The same inside an atomic block. NULL: the command did not run, and `error` says why, until the next call. */
 RedisModuleCallReply *calling_in_block(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, const char **error);
 
 #endif

@@ -9,7 +9,7 @@
  * HookCalls live on the C stack and form a chain, because a hooked read can run inside another one.
  *
  * The filter and the notifications run for every command of the server. So they return as early as possible: at once if
- * there is no KeysReader registration, else after a look at the first byte of the key. */
+ * there is no KeysReader registration, else after the first byte of the key. */
 #include "functions/hook.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* COMMAND INFO decides. A hooked command runs wrapped in RG.INNERHOOK, so it must be a read that could run in a script,
- * with keys at fixed places. */
+/* COMMAND INFO says whether a command can be hooked. A hooked command runs wrapped in RG.INNERHOOK. So it must be a
+ * read that scripts may run, with keys at fixed positions. */
 #include "functions/hooked_commands.h"
 
 #include <string.h>
@@ -35,8 +35,8 @@ static long long element(RedisModuleCallReply *array, size_t index) {
     return RedisModule_CallReplyInteger(RedisModule_CallReplyArrayElement(array, index));
 }
 
-/* COMMAND INFO has name, arity, flags, first key, last key, step, more. NULL: a registration can hook the command, and
- * `command` has its keys. */
+/* The reply of COMMAND INFO has name, arity, flags, first key, last key, step and more. NULL: a registration can hook
+ * the command, and `command` has its keys. */
 static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "COMMAND", "cb", "INFO", command->name, command->length);
     RedisModuleCallReply *info = NULL;
@@ -60,7 +60,7 @@ static const char *describe(RedisModuleCtx *ctx, HookedCommand *command) {
     return problem;
 }
 
-/* Takes the first word off a comma separated list: 0 when there is none. */
+/* Removes the first word from a comma-separated list; 0: the list is empty. */
 static int next_word(const char **at, size_t *left, const char **word, size_t *length) {
     if (!*left) return 0;
     const char *comma = memchr(*at, ',', *left);

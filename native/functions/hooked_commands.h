@@ -1,6 +1,5 @@
-/* The commands that registrations hook: which commands of the server they can hook at all, and where their keys are.
- *
- * The list belongs to the current registrations; registry.c writes it anew whenever they change. Main thread only. */
+/* The commands that registrations hook, and the positions of their keys. The list belongs to the current registrations;
+ * registry.c rebuilds it when they change. Main thread only. */
 #ifndef QA_HOOKED_COMMANDS_H
 #define QA_HOOKED_COMMANDS_H
 
@@ -14,15 +13,15 @@ typedef struct HookedCommand {
     int first_key, last_key, key_step;
 } HookedCommand;
 
-/* NULL when registrations can hook all commands of the comma separated list, else an error (to be freed). */
+/* NULL, or an error (to be freed): a registration cannot hook a command of the comma-separated list. */
 RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString *list);
 
 void hooked_commands_clear(void);
-/* Adds the commands of a comma separated list that are new. Logs and leaves out one that this server cannot hook. */
+/* Adds the new commands of a comma-separated list. It skips and logs a command that this server cannot hook. */
 void hooked_commands_add(RedisModuleString *list);
 
 int hooked_commands_count(void);
-/* NULL: no registration hooks it. The name may be in any case. */
+/* NULL: no registration hooks the command. The name may be in any case. */
 const HookedCommand *hooked_commands_find(const char *name, size_t length);
 
 #endif

@@ -207,7 +207,7 @@ static int same_trigger(const Registration *a, const Registration *b) {
            same(a->fields[REG_MATCH], b->fields[REG_MATCH]);
 }
 
-/* NULL, or an error (to be freed): the id or the trigger of `mine` is that of `other`. */
+/* NULL, or an error (to be freed): both have the same id or the same trigger. */
 static RedisModuleString *check_conflict(const Registration *mine, const Registration *other) {
     if (same(other->fields[REG_ID], mine->fields[REG_ID]))
         return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",

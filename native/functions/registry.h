@@ -47,7 +47,7 @@ typedef struct Registration {
     int match_exact;      /* the pattern has no star */
     int in_order;         /* CommandReader: its jobs run one at a time */
     long long timeout_ms; /* CommandReader: as jobs_submit_blocking takes it */
-    int own;              /* the class is `own`: its jobs never wait behind functions of users */
+    int own;              /* the class is `own`: its jobs never wait behind user functions */
     int cost_from;        /* the first argument of a trigger that counts as one unit of cost; 0: no argument counts */
     int overflowed;       /* the queue has dropped events since the last onregistered job */
     int paused;           /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
@@ -98,7 +98,7 @@ int registration_wants_event(const Registration *registration, const char *event
 /* 1: the comma-separated list has `word` (lower case). */
 int registration_list_has(RedisModuleString *list, const char *word, size_t length);
 
-/* Removes one registration; 0: there is none with this id. */
+/* Removes one registration; 0: no registration has this id. */
 int registry_remove(RedisModuleString *id);
 
 #endif

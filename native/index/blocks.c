@@ -1,8 +1,8 @@
 /* Packed blocks of up to 128 postings.
  *
  * A block is self-contained: the width of a difference in bits, the first id in 6 bytes, the differences, the codes.
- * The differences are in four lanes, so that decoding shifts and masks four at once: number i is number i / 4 of lane i
- * % 4. */
+ * The differences are in four interleaved columns, so that decoding shifts and masks four at once: number i is number i
+ * / 4 of column i % 4. */
 #include "index/blocks.h"
 
 #include "index/memory.h"

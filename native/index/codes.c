@@ -1,10 +1,10 @@
 /* The code table: BM25 weights in 8 bits.
  *
- * Code c of 1 to 255 stands for the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20: from 0.02 (one
- * occurrence in some 1,800 terms) to 2.2, which no weight reaches, in steps of 1.87 %, so that the nearest code is at
- * most 0.94 % away. Lighter weights get code 1. The table is spelt out, and comparing needs multiplication only,
- * because the C libraries of two machines may round pow() and log() differently, but a replica must give the score that
- * its primary gives. Code 0 means no posting. */
+ * Code c of 1 to 255 represents the weight 0.02 * 110^((c - 1) / 254), rounded to a multiple of 2^-20. The weights go
+ * from 0.02 (one occurrence in about 1,800 terms) to 2.2, which no weight reaches, in steps of 1.87 %. So the nearest
+ * code is at most 0.94 % off. Lower weights get code 1. Code 0 means no posting. The table is a constant and
+ * comparisons only multiply, because the C libraries of two machines may round pow() and log() differently, and a
+ * replica must compute the same score as its primary. */
 #include "index/codes.h"
 
 #include <math.h>
@@ -37,9 +37,9 @@ const uint32_t CODE_WEIGHTS[256] = {
 double code_weight[256], code_root[256];
 
 enum { KNOWN_FREQUENCIES = 4, KNOWN_LENGTHS = 128 };
-static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* most sentences are short and hold a term once */
+static uint8_t known[KNOWN_FREQUENCIES][KNOWN_LENGTHS]; /* most sentences are short and contain a term once */
 
-/* The nearest code by ratio: a weight belongs to the upper of two codes if its square is above their product. */
+/* The nearest code by ratio: a weight belongs to the higher of two codes if its square is above their product. */
 static uint8_t nearest(double weight) {
     int low = 1, high = 255;
     while (low < high) {
@@ -54,7 +54,7 @@ static double weight_of(double frequency, double length) {
     return frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH));
 }
 
-/* It is idempotent: each new index calls it. */
+/* Idempotent, because each new index calls it. */
 void codes_prepare(void) {
     for (int code = 0; code < 256; code++) {
         code_weight[code] = (double)CODE_WEIGHTS[code] / (1 << 20);

@@ -1,4 +1,4 @@
-/* Terms: their bytes, their numbers, and where their postings are. */
+/* Terms: their bytes, their numbers, and the forms of their postings. */
 #include "index/dictionary.h"
 
 #include "index/memory.h"
@@ -17,8 +17,8 @@ const uint8_t *dictionary_text(const Index *index, const Entry *entry, size_t *l
     return text + 1;
 }
 
-/* Finds room for a text of a size class: what a removed term left, or the end of the arena. The first chunk grows by
- * doubling. */
+/* Finds space for a text of a size class: the space of a removed term, or the end of the texts. The first chunk
+ * doubles. */
 static uint32_t take_text(Index *index, uint32_t size_class) {
     Texts *texts = &index->texts;
     uint32_t place = texts->free[size_class], bytes = size_class * 4;
@@ -93,7 +93,7 @@ uint32_t dictionary_add(Index *index, const void *bytes, size_t length, bool *is
     return term;
 }
 
-/* Its postings must be gone. */
+/* The term must have no postings. */
 uint32_t dictionary_remove(Index *index, uint32_t term) {
     Entry *entry = entry_at(index, term);
     size_t length;

@@ -1,4 +1,4 @@
-/* Opening, filling, committing and removing documents, and counting their terms in and out. */
+/* Opens, fills, commits and removes documents, and counts their terms in the document frequencies. */
 #include "index/documents.h"
 
 #include "index/codes.h"
@@ -36,7 +36,7 @@ uint32_t document_find(const Index *index, const void *id, size_t length) {
     return table_find(index, &index->document_table, &key, equal);
 }
 
-/* A free slot holds twice the number of the next one, plus 1. */
+/* A free slot has twice the number of the next free slot, plus 1. */
 static uint32_t take_slot(Index *index) {
     uint32_t number = index->free_document;
     if (number == NO_ITEM) return chunks_add(index, &index->documents);
@@ -105,9 +105,9 @@ IndexPending *documents_reopen(Index *index, const void *id, size_t id_length, c
 
 /* ---- Forward lists ---- */
 
-/* A document's forward list has its terms, so that its removal needs no search: numbers in groups, ascending within a
- * group. A term is a varint of twice the distance from the one before, plus 1 if its number of sentences, less 2,
- * follows; a 0 byte begins a group. */
+/* A forward list has the terms of a document, so that its removal needs no search. The numbers come in groups,
+ * ascending within a group. A term is a varint: twice the difference to the previous term, plus 1 if the number of its
+ * sentences, minus 2, follows. A 0 byte starts a group. */
 uint8_t *forward_put(uint8_t *at, int64_t *last, uint32_t term, uint32_t count) {
     if ((int64_t)term <= *last) {
         *at++ = 0;
@@ -137,7 +137,7 @@ const uint8_t *forward_get(const uint8_t *at, int64_t *term, uint64_t *count) {
 
 const uint8_t *document_forward(const Document *document) { return document_fields(document) + document->field_bytes; }
 
-/* Counts the terms of a document in or out; false when the budget is spent before the end. */
+/* Adds the terms of a document to the frequencies, or subtracts them. False: the budget was spent before the end. */
 static bool walk_forward(Index *index, const Document *document, Work *work, int64_t *budget) {
     const uint8_t *start = document_forward(document), *at = start + work->at, *end = start + document->forward_bytes;
     for (; at < end && *budget > 0; --*budget) {
@@ -163,7 +163,7 @@ static void queue_work(Index *index, uint32_t number, int sign) {
     index->work_end = &work->next;
 }
 
-/* Removes the runs of a document; false when the budget is spent before the end. */
+/* Removes the runs of a document. False: the budget was spent before the end. */
 static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     const Document *document = document_at(index, work->document);
     uint64_t last = document->head + document->span;
@@ -177,7 +177,7 @@ static bool remove_runs(Index *index, Work *work, int64_t *budget) {
     return true;
 }
 
-/* Works in the order of the documents' commits and removals, so that a frequency never falls below 0. */
+/* Works in the order of commits and removals, so that a frequency never falls below 0. */
 void documents_work(Index *index, int64_t *budget) {
     while (index->work && *budget > 0) {
         Work *work = index->work;
@@ -224,7 +224,7 @@ static void forget_pending(IndexPending *pending) {
 
 enum { GROUP_TERMS = 2048 };
 
-/* Shell's sort: it is small, and no order of items is very slow. */
+/* Shell sort: small, and not very slow for any order of items. */
 static void sort(uint32_t *items, unsigned count) {
     static const unsigned GAPS[] = {1577, 701, 301, 132, 57, 23, 10, 4, 1};
     for (unsigned g = 0; g < sizeof GAPS / sizeof *GAPS; g++) {
@@ -238,7 +238,7 @@ static void sort(uint32_t *items, unsigned count) {
     }
 }
 
-/* Appends the terms of some sentences, one number for each posting, to the forward list. */
+/* Appends the terms of some sentences to the forward list: one number for each posting. */
 static bool add_group(IndexPending *pending, uint32_t *terms, unsigned count) {
     Index *index = pending->index;
     uint8_t bytes[GROUP_TERMS * FORWARD_BYTES], *at = bytes;
@@ -283,7 +283,7 @@ static IndexStatus add_sentences(IndexPending *pending, const IndexSentence *sen
             uint32_t term = dictionary_add(index, posting->term, posting->term_length, &is_new);
             if (term == NO_ITEM || postings_count(entry_at(index, term)) == UINT32_MAX) return INDEX_FULL;
             if (!postings_append(index, entry_at(index, term), id, code_of(posting->frequency, sentences[i].length)))
-                return INDEX_INVALID; /* a term twice in a sentence */
+                return INDEX_INVALID; /* a sentence has a term twice */
             index->postings++;
             pending->postings++;
             if (in_group == GROUP_TERMS) {
@@ -333,7 +333,7 @@ IndexStatus index_commit(IndexPending *pending) {
     index->document_count++;
     index->sentences += document->sentences;
     index->terms += document->terms;
-    /* Where no id is left, no question is watched any more. */
+    /* If no id is left, no question is watched any more. */
     if (pending->in_parts) index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id;
     forget_pending(pending);
     queue_work(index, number, +1);

@@ -1,10 +1,10 @@
-/* The fields of a document in their binary form, in which callers give them and the index keeps them.
+/* The binary form of a document's fields, for callers and in the index.
  *
  *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
  *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 't' i64 (seconds since 1970) | 's' u16 length, bytes
  *
- * Numbers are little-endian. A field with several values is an array, one with a single value may be one, one with none
- * is an empty array. Names are distinct and not empty. */
+ * Numbers are little-endian. A field with several values is an array. A field with one value may be an array. A field
+ * without values is an empty array. Names are distinct and not empty. */
 #include "index/fields.h"
 
 static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
@@ -43,7 +43,7 @@ const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *
     return NULL;
 }
 
-enum { MAX_FIELDS = 256 }; /* names are compared in pairs */
+enum { MAX_FIELDS = 256 }; /* because names are compared in pairs */
 
 bool fields_valid(const uint8_t *bytes, size_t length) {
     const uint8_t *at = bytes, *end = bytes + length, *names[MAX_FIELDS];

@@ -1,22 +1,22 @@
 /* Filters: a tree of conditions on the fields of a document, and on its id.
  *
  *     node:       u8 operation, then
- *     AND, OR     '&' '|'          u16 number of nodes, the nodes (none: AND is true, OR is false)
+ *     AND, OR     '&' '|'          u16 number of nodes, the nodes (without nodes AND is true, OR is false)
  *     NOT         '!'              a node
  *     comparison  '=' '#' (!=) '<' '[' (<=) '>' ']' (>=)   name, value
  *     membership  'i' (in) 'o' (not in)                    name, u32 number of values, the values
- *     name:       u8 length, bytes; of length 0: the document's id, which takes strings only
+ *     name:       u8 length, bytes; length 0: the document's id, which has only string values
  *     value:      as in fields.c
  *
- * What they mean follows Haystack's filters:
- *   - A missing field and an empty array equal nothing: == and `in` are false, != and `not in` true, the other
- * comparisons false. NOT inverts the result of its node, also where a field is missing.
- *   - An array satisfies ==, `in` and the other comparisons if any of its values does; != and `not in` are the
- * opposites of == and `in`, so no value may.
- *   - Values of different types are unequal and not comparable. Numbers and dates have an order; a filter that orders
- * by a string or a boolean is not valid, as in Haystack (a caller must first turn a date in a string into a date).
+ * Filters have the meaning of Haystack's filters:
+ * - A missing field and an empty array equal no value: == and `in` are false, != and `not in` true, the other
+ *   comparisons false. NOT inverts the result of its node, even if a field is missing.
+ * - An array satisfies ==, `in` and the other comparisons if any of its values does. != and `not in` are the opposites
+ *   of == and `in`: no value may satisfy these.
+ * - Values of different types are unequal and not comparable. Numbers and dates have an order. A filter that orders by
+ *   a string or a boolean is invalid, as in Haystack: a caller must first convert a date in a string to a date.
  *
- * The tree is an array in the order of its bytes; a node knows where its own nodes end. */
+ * The tree is an array in the order of its bytes. A node knows the end of its own nodes. */
 #include "index/filter.h"
 
 #include "index/documents.h"
@@ -25,10 +25,10 @@
 
 typedef struct Node {
     uint8_t operation, name_length;
-    uint16_t end; /* the number of the first node that is not part of this one */
+    uint16_t end; /* the number of the first node after this one and its own nodes */
     uint32_t values;
     const uint8_t *name, *value;
-    uint32_t *set; /* of many values: an open addressing table of their places + 1 */
+    uint32_t *set; /* for many values: an open addressing table of their offsets + 1 */
     uint32_t slots;
 } Node;
 
@@ -39,7 +39,7 @@ struct IndexFilter {
     Node nodes[INDEX_MAX_FILTER_NODES];
 };
 
-enum { SET_VALUES = 8 }; /* fewer are compared one by one */
+enum { SET_VALUES = 8 }; /* fewer values are compared one by one */
 
 static const uint64_t SET_KEY[2] = {0x71612d66696c7465ULL, 0x722076616c756573ULL};
 
@@ -200,7 +200,7 @@ void index_filter_free(Index *index, IndexFilter *filter) {
     memory_free(index, filter, sizeof *filter);
 }
 
-/* ---- Asking ---- */
+/* ---- Evaluating ---- */
 
 static bool id_is(const Document *document, const uint8_t *value) {
     return document->id_bytes == u16_at(value + 1) && memcmp(document->bytes, value + 3, document->id_bytes) == 0;
@@ -223,7 +223,7 @@ static bool id_is_member(const Node *node, const Document *document) {
     return false;
 }
 
-/* Evaluates an operation that is not the opposite of another one. */
+/* Evaluates an operation that is not the opposite of another operation. */
 static bool any_value(const Node *node, uint8_t operation, const Document *document) {
     if (!node->name_length) return id_is_member(node, document);
     unsigned values;
@@ -252,7 +252,7 @@ static bool matches(const IndexFilter *filter, unsigned number, const Document *
 
 bool filter_matches(const IndexFilter *filter, const Document *document) { return matches(filter, 0, document); }
 
-/* The node that confines the id: the root, or a child of an AND at the root. */
+/* The node that restricts the id: the root, or a child of an AND at the root. */
 static const Node *id_node(const IndexFilter *filter) {
     const Node *root = filter->nodes;
     unsigned end = root->operation == '&' ? root->end : 1;

@@ -1,4 +1,4 @@
-/* The index as a whole: making, freeing, counting and digesting it. */
+/* The whole index: creates, frees, counts and digests it. */
 #include "index/structure.h"
 
 #include "index/codes.h"
@@ -51,7 +51,7 @@ IndexCounts index_counts(const Index *index) {
 /* A fixed key, because the indexes' own keys differ between replicas. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
-/* Digests documents and runs in their order. Neighbouring runs of a document count as one, however they arose. */
+/* Digests documents and runs in their order. Adjacent runs of a document count as one run. */
 static uint64_t digest_documents(const Index *index) {
     uint64_t digest = 0;
     uint32_t previous = NO_ITEM;

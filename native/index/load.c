@@ -1,5 +1,5 @@
-/* Reads a payload in the format of save.c, and trusts nothing in it: work and memory grow only with the bytes read,
- * checks compare every number with what came before, and the usual functions build the structures. */
+/* Reads a payload in the format of save.c and trusts no byte of it. Work and memory grow only with the bytes read,
+ * every number is checked against earlier ones, and the ordinary functions build the structures. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -11,7 +11,7 @@
 
 /* A document while the loader reads the terms: its forward list grows in their order. */
 typedef struct Growing {
-    IndexPending *pending; /* NULL: a live one */
+    IndexPending *pending; /* NULL: a live document */
     uint8_t *forward;
     int64_t last;
     uint32_t capacity, used;
@@ -22,9 +22,9 @@ typedef struct Reader {
     IndexRead read;
     void *context;
     bool failed, may_be_open;
-    unsigned open; /* documents */
+    unsigned open; /* the number of open documents */
     size_t at, used;
-    Chunks growing; /* by document number: slots are taken in order, so these are the payload's ordinals */
+    Chunks growing; /* by document number; slots are taken in order, so these are the ordinals of the payload */
     uint8_t text[INDEX_MAX_DOCUMENT_ID], fields[INDEX_MAX_FIELDS];
     uint8_t bytes[INDEX_CHUNK];
 } Reader;
@@ -45,7 +45,7 @@ static uint8_t get_byte(Reader *reader) {
     return reader->bytes[reader->at++];
 }
 
-/* Sets `failed` and returns 0 when the number is not within the range. */
+/* Sets `failed` and returns 0 if the number is out of range. */
 static uint64_t get_number(Reader *reader, uint64_t least, uint64_t most) {
     uint64_t number = 0;
     for (unsigned shift = 0; shift < 63; shift += 7) {
@@ -93,7 +93,7 @@ static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
     return true;
 }
 
-/* The number of a new document, or NO_ITEM. Of live ones there is one of an id. */
+/* The number of a new document, or NO_ITEM. There is at most one live document of an id. */
 static uint32_t restore(Reader *reader, bool open, size_t id_length, size_t fields_length, IndexPending **pending) {
     Index *index = reader->index;
     *pending = NULL;
@@ -202,7 +202,7 @@ static bool load_terms(Reader *reader) {
 
 /* ---- The whole ---- */
 
-/* An open document gets further sentences, after which its counts must be such as a payload may have. */
+/* An open document gets further sentences. Its counts must stay in the range of a payload then. */
 static bool may_grow(const Index *index) {
     for (const IndexPending *pending = index->pending; pending; pending = pending->next)
         if (pending->document->terms > (uint64_t)pending->document->sentences * INDEX_MAX_LENGTH) return false;
@@ -219,7 +219,7 @@ static bool load(Reader *reader) {
     return reader->at == reader->used && !refill(reader);
 }
 
-/* Gives each document its forward list. */
+/* Stores the forward lists in the documents. */
 static void finish(Reader *reader) {
     Index *index = reader->index;
     for (uint32_t number = 0; number < reader->growing.items; number++) {

@@ -1,8 +1,8 @@
-/* Cleaning in bounded steps: overdue work first, then a sweep over all terms when an eighth of the postings are dead.
+/* Cleaning in steps: overdue work first, then a sweep over all terms if an eighth of the postings are dead.
  *
- * A sweep looks at each entry's counts and reads only lists that hold dead postings. It waits for overdue work: the
- * forward list of a document with overdue work still names terms by number, and here a term without postings loses its
- * number. */
+ * A sweep reads the counts of each entry, and only those lists that have dead postings. It waits for overdue work: a
+ * forward list with overdue work still has the numbers of its terms, and the sweep frees the numbers of terms without
+ * postings. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"

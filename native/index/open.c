@@ -1,14 +1,14 @@
-/* Documents that are open: their sentences come in parts, and nobody finds them before they are committed.
+/* Open documents: their sentences arrive in parts, and searches do not find them before their commit.
  *
- * An open document is known by its place, the id that index_begin() took for it: a writer cannot mistake another one's
- * for its own, but in an index that was made anew, where callers compare the document's name, too. The caller lets one
- * be open for an id at a time, and a bounded number in all: what a writer has left behind goes when its document is
- * written anew or removed, or when others need the room. Which one gives way follows from the operations alone,
- * because replicas must agree. Open documents are saved, as replicas and a server that starts again get the rest of
- * the parts.
+ * An open document is identified by its place, the id from index_begin(). So a writer cannot mistake the document of
+ * another writer for its own, except in an index that was created again; there callers also compare the document's
+ * name. Callers keep at most one document of an id open, and a limited number in total. A document that its writer has
+ * abandoned is discarded when its id is written again or removed, or when the limit is reached. Which document is
+ * discarded depends only on the operations, because replicas must agree. Open documents are saved, so that replicas and
+ * a restarted server can get the remaining parts.
  *
- * Ids usually tell what a ranking has seen: all that were below the next id. A document that was open then has lower
- * ids and was not seen, so its commit takes one more, and no question is watched by a ranking of before. */
+ * Usually the next id at its time shows what a ranking has seen: all lower ids. A document that was open then has lower
+ * ids and was not seen. So its commit uses one more id, and no question is watched by an earlier ranking. */
 #include "index/open.h"
 
 #include "index/documents.h"

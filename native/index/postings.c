@@ -1,4 +1,4 @@
-/* A term's postings in their three forms: within the entry, as one buffer, as packed blocks with a buffer. */
+/* The three forms of a term's postings: in the entry, in one buffer, or in packed blocks with a buffer. */
 #include "index/postings.h"
 
 #include "index/blocks.h"
@@ -210,7 +210,7 @@ void postings_free(Index *index, Entry *entry) {
 
 /* ---- Purging ---- */
 
-/* Kept postings on their way to a block: less than one block, and one block more. */
+/* Kept postings before they become a block: less than one block, and one more block. */
 typedef struct Carry {
     uint64_t ids[2 * BLOCK_POSTINGS];
     uint8_t codes[2 * BLOCK_POSTINGS];
@@ -227,7 +227,7 @@ static Block carry_emit(Index *index, Carry *carry) {
     return block;
 }
 
-/* Appends the postings that are kept to `carry`; returns how many are dead. */
+/* Appends the postings to keep to `carry`, and returns the number of dead ones. */
 static uint32_t carry_on(const Index *index, Carry *carry, const Decoded *decoded) {
     unsigned before = carry->count;
     for (uint32_t i = 0; i < decoded->count; i++) {
@@ -244,7 +244,7 @@ static void count_purged(Index *index, uint32_t dead) {
     index->dead_postings -= dead;
 }
 
-/* Decodes what is within the entry or in one buffer, and appends it anew if any of it is dead. */
+/* Decodes postings in the entry or in one buffer. If any of them is dead, it rebuilds the postings. */
 static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     Decoded decoded;
     Carry carry = {.count = 0};
@@ -259,7 +259,7 @@ static void purge_small(Index *index, Entry *entry, int64_t *budget) {
     for (unsigned i = 0; i < carry.count; i++) postings_append(index, entry, carry.ids[i], carry.codes[i]);
 }
 
-/* Ends a list: the carried postings join the buffer. */
+/* Finishes a list: the carried postings join the buffer. */
 static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) {
     Decoded decoded = {0};
     if (list->tail) decode_tail(list->tail->bytes, (uint32_t)list->tail->count, &decoded);
@@ -278,7 +278,7 @@ static void purge_tail(Index *index, List *list, Carry *carry, int64_t *budget) 
         list->tail = tail_put(index, list->tail, carry->ids[i], carry->codes[i]);
 }
 
-/* Gives back what a purged list no longer needs. */
+/* Frees memory that a purged list no longer needs. */
 static void settle(Index *index, Entry *entry, List *list) {
     if (!list->block_count) {
         Tail *tail = list->tail;
@@ -307,7 +307,7 @@ bool postings_purge(Index *index, Entry *entry, uint32_t *block, int64_t *budget
     Carry carry = {.count = 0};
     Decoded decoded;
     uint32_t read = *block, write = *block;
-    /* A step takes at least two blocks: the first may be what the step before carried. */
+    /* A step processes at least two blocks: the first may be the carried block of the previous step. */
     for (uint32_t done = 0; read < list->block_count && (done < 2 || *budget > 0); done++) {
         block_decode(&list->blocks[read], &decoded);
         *budget -= decoded.count;

@@ -1,13 +1,13 @@
-/* The watched questions as data: hash tables of names, terms and documents, and how questions come and go.
+/* The watched questions as data: hash tables of names, terms and documents, and the adding and removing of questions.
  *
- * A question goes in two steps. It leaves the names and the ages, in a moment: from then on nobody finds it. What else
- * knows it, its terms and documents, is followed up later, in bounded steps, when many go at once: one question takes a
- * microsecond or two, and one write may drop all. */
+ * A question is removed in two steps. First it leaves the names and the list by age; from then on no lookup finds it.
+ * Its links to terms and documents are removed later, in steps, if many questions are removed at once: one question
+ * takes 1 to 2 us, and one write may drop all questions. */
 #include "index/questions.h"
 
 #include "index/memory.h"
 
-/* What it takes to unlink one use of a question, in units. */
+/* The cost of unlinking one term or document of a question, in units. */
 enum { USE_UNITS = 10 };
 
 /* ---- Memory ---- */
@@ -150,7 +150,7 @@ void question_join(IndexWatch *watch, Question *question) {
     insert(watch, &watch->names, &question->node);
 }
 
-/* It is not watched any more; links to it stay. */
+/* The question is no longer watched; links to it remain. */
 static void leave(IndexWatch *watch, Question *question) {
     if (question->older) question->older->newer = question->newer;
     else watch->oldest = question->newer;

@@ -1,16 +1,19 @@
 /* The best sentences for a question: exact top k by block-max MaxScore in windows of ids.
  *
- * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight, so upper bounds of a sentence's
- * weights give an upper bound of its score. The terms are in ascending order of what they can add. The lowest terms
- * that even together cannot lift a sentence above the k-th best score so far are not essential: every new hit holds
- * another term. The search goes through the ids in windows. In each it finds the essential terms anew from the maxima
- * of the blocks that reach into the window; often there are none, and it passes the window without unpacking a block.
- * Otherwise it writes the essential terms' codes into a row for each id, with sums in floats that tell which rows can
- * still win. It completes these from the other terms, best first, each only while the rest can lift the row above the
- * k-th.
+ * A score, sum + EDGES * (roots^2 - sum) with EDGES below 1, grows with every weight. So upper bounds of the weights of
+ * a sentence give an upper bound of its score. The terms are in ascending order of their maximum contribution. The
+ * lowest terms that even together cannot lift a sentence above the current k-th best score are not essential: every new
+ * hit contains another term.
  *
- * The sums for bounds are in another order than the score's, so SAFETY raises them by more than rounding can take away.
- * The score itself is always a sum in the order of the query's terms, from tables, and is the same on every machine. */
+ * The search goes through the ids in windows. In each window it finds the essential terms from the maxima of the blocks
+ * that overlap the window. Often no term is essential, and the search skips the window without decoding a block.
+ * Otherwise it writes the codes of the essential terms into a row for each id, with sums in floats that show which rows
+ * can still win. It completes these rows from the other terms, the best first, each only while the rest can lift the
+ * row above the k-th best score.
+ *
+ * Sums for bounds are added in another order than the score, so SAFETY raises them by more than the possible rounding
+ * error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on every
+ * machine. */
 #include "index/structure.h"
 
 #include <math.h>
@@ -23,12 +26,12 @@
 #include "index/postings.h"
 #include "index/runs.h"
 
-/* One look-up costs about as much as reading LOOKUP_POSTINGS postings. */
+/* One lookup costs about as much as reading LOOKUP_POSTINGS postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
 
 static const float COARSE_SAFETY = 1 + 1e-5f; /* for sums of floats */
 
-/* The codes and sums of one id of the window; there is a code for each of the query's terms, rounded up. */
+/* The codes and sums of one id of the window. There is a code for each of the query's terms, rounded up. */
 typedef struct Row {
     float sum, roots;
     uint8_t codes[];
@@ -36,22 +39,22 @@ typedef struct Row {
 
 typedef struct Cursor {
     View view;
-    uint32_t block;   /* the first that may hold an id from here on */
-    uint32_t decoded; /* the block that is in `at` */
+    uint32_t block;   /* the first block that may contain an id from here on */
+    uint32_t decoded; /* the number of the block in `at` */
     uint32_t position;
-    unsigned column; /* of the term in the query */
+    unsigned column; /* the position of the term in the query */
     double idf, root_idf;
-    double most, most_root; /* of any posting */
+    double most, most_root; /* the maximum of all postings */
     uint8_t window_max;
     uint32_t window_blocks;
-    float sums[256], roots[256]; /* by code; for the rows */
+    float sums[256], roots[256]; /* by code, for the rows */
     Decoded at;
 } Cursor;
 
 typedef struct Hit {
     double score;
     uint64_t id;
-    uint32_t row; /* of codes */
+    uint32_t row; /* the row of its codes */
 } Hit;
 
 typedef struct Range {
@@ -63,31 +66,31 @@ typedef struct Ranker {
     const IndexFilter *filter;
     uint64_t since;
     bool open;
-    Cursor *cursors[INDEX_MAX_QUESTION_TERMS];                                /* ascending by what they can give */
+    Cursor *cursors[INDEX_MAX_QUESTION_TERMS]; /* ascending by their maximum contribution */
     double idf[INDEX_MAX_QUESTION_TERMS], root_idf[INDEX_MAX_QUESTION_TERMS]; /* by column */
-    /* What the first i cursors can add together in this window. */
+    /* The maximum sum of the first i cursors in this window. */
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
-    unsigned count, essential; /* cursors; the first essential one in this window */
-    size_t stride;             /* codes of a row */
-    double threshold;          /* the k-th best score; negative before there are k */
-    Hit *heap;                 /* the worst on top */
+    unsigned count, essential; /* the number of cursors; the first essential cursor in this window */
+    size_t stride;             /* the number of codes of a row */
+    double threshold;          /* the k-th best score; negative before there are k hits */
+    Hit *heap;                 /* the worst hit first */
     size_t hits, k;
     uint8_t *rows;     /* of the window */
     uint8_t *hit_rows; /* of the hits */
     uint64_t touched[WINDOW / 64], promising[WINDOW / 64];
     Place place;
-    uint8_t *known; /* by document: 1 when the filter admits it, 2 when not */
+    uint8_t *known; /* by document: 1: the filter admits it, 2: it does not */
 } Ranker;
 
 /* ---- Cursors ---- */
 
-/* Moves to the first block that may hold the id or a later one. */
+/* Moves to the first block that may contain the id or a higher one. */
 static inline bool skip_blocks(Cursor *cursor, uint64_t id) {
     const View *view = &cursor->view;
     uint32_t block = cursor->block, step = 1;
     if (block == view->total) return false;
     if (view_last(view, block) >= id) return true;
-    /* Gallops, then bisects: low is too early, high is not. */
+    /* Gallops, then bisects: `low` is too early, `high` is not. */
     uint32_t low = block, high = block + step;
     while (high < view->total && view_last(view, high) < id) {
         low = high;
@@ -110,7 +113,7 @@ static inline void decode(Cursor *cursor) {
     cursor->position = 0;
 }
 
-/* Moves within the decoded block, which holds the id or a later one. */
+/* Moves within the decoded block, which contains the id or a higher one. */
 static inline void skip_postings(Cursor *cursor, uint64_t id) {
     if (id <= cursor->at.base) return;
     uint32_t offset = (uint32_t)(id - cursor->at.base), low = cursor->position, length = cursor->at.count - low;
@@ -124,7 +127,7 @@ static inline void skip_postings(Cursor *cursor, uint64_t id) {
     cursor->position = low;
 }
 
-/* A lower bound of the ids of the postings from `id` on; NO_ID when there is none. */
+/* A lower bound of the ids of the postings from `id` on; NO_ID: there is no such posting. */
 static uint64_t next_id(Cursor *cursor, uint64_t id) {
     if (!skip_blocks(cursor, id)) return NO_ID;
     if (cursor->decoded == cursor->block) {
@@ -135,7 +138,7 @@ static uint64_t next_id(Cursor *cursor, uint64_t id) {
     return first > id ? first : id;
 }
 
-/* The best code that the window may hold, and the number of blocks that reach into it. */
+/* The best code that the window may contain. Counts the blocks that overlap the window. */
 static uint8_t window_max(Cursor *cursor, uint64_t first, uint64_t end) {
     cursor->window_blocks = 0;
     if (next_id(cursor, first) >= end) return 0;
@@ -185,7 +188,8 @@ static void keep(Ranker *ranker, double score, uint64_t id, const uint8_t *row) 
     if (ranker->hits == ranker->k) ranker->threshold = heap[0].score;
 }
 
-/* Whether the sentence is live, or of an open document, and admitted; the filter sees each document once. */
+/* True: the filter admits the sentence, and it is live, or of an open document if these are searched. The filter checks
+ * each document once. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (ranker->open) {
@@ -235,7 +239,7 @@ static inline Row *row_at(const Ranker *ranker, unsigned slot) {
     return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
 }
 
-/* Enters a term's postings of the window into the rows. */
+/* Adds the postings of a term in the window to the rows. */
 static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
     const unsigned column = cursor->column;
     for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
@@ -245,7 +249,7 @@ static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
         if (cursor->at.base >= end) return;
         uint32_t at = cursor->position, shift = (uint32_t)(cursor->at.base - first);
         for (; at < cursor->at.count; at++) {
-            uint32_t slot = cursor->at.offsets[at] + shift; /* modulo 2^32, as the base may be before the window */
+            uint32_t slot = cursor->at.offsets[at] + shift; /* modulo 2^32, because the base may be before the window */
             if (slot >= end - first) break;
             Row *row = row_at(ranker, slot);
             uint8_t code = cursor->at.codes[at];
@@ -287,7 +291,7 @@ static void join(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
     }
 }
 
-/* Drops promising rows that cannot win with what the remaining terms can add; returns how many can. */
+/* Removes promising rows that cannot win with the remaining terms. Returns the number of the others. */
 static unsigned sift_rows(Ranker *ranker) {
     const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
     const float rest_roots = (float)ranker->roots[ranker->essential];
@@ -323,7 +327,7 @@ static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
     size_t row_bytes = sizeof(Row) + ranker->stride;
     for (unsigned i = ranker->essential; i < ranker->count; i++)
         if (ranker->cursors[i]->window_max) fill(ranker, ranker->cursors[i], first, end);
-    /* With many rows it is cheaper to read another term's postings than to look up each row in them. */
+    /* With many rows it is cheaper to read the postings of another term than to look up each row in them. */
     memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
     unsigned left = sift_rows(ranker);
     while (left && ranker->essential) {
@@ -363,7 +367,7 @@ static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
 static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {
-        /* By the maxima of whole lists: only postings of essential terms can begin a window. */
+        /* By the maxima of whole lists: a window can only start at a posting of an essential term. */
         double sum = 0, roots = 0;
         unsigned essential = 0;
         for (; essential < ranker->count; essential++) {
@@ -384,15 +388,15 @@ static void scan_range(Ranker *ranker, Range range) {
     }
 }
 
-/* ---- Confined to a few documents ---- */
+/* ---- Restricted to a few documents ---- */
 
 static int by_first(const void *a, const void *b) {
     uint64_t first = ((const Range *)a)->first, second = ((const Range *)b)->first;
     return (first > second) - (first < second);
 }
 
-/* Searches only the documents that the filter names, if they are few; else returns false. The range of a document that
- * came in parts may cover others, which the filter refuses. */
+/* Searches only the documents that the filter names, if they are few; else returns false. The range of a document in
+ * parts may include other documents, which the filter refuses. */
 static bool scan_documents(Ranker *ranker) {
     Index *index = ranker->index;
     uint32_t *documents;
@@ -483,7 +487,7 @@ static void search(Ranker *ranker, const uint32_t *terms) {
     ranker->rows = memory_zeroed(index, WINDOW * (sizeof(Row) + stride));
     if (known_bytes) ranker->known = memory_zeroed(index, known_bytes);
     open_cursors(ranker, cursors, terms);
-    bool few = ranker->filter && !ranker->open; /* filters find live documents by their ids */
+    bool few = ranker->filter && !ranker->open; /* filters find only live documents by their ids */
     if (!few || !scan_documents(ranker)) scan_range(ranker, (Range){ranker->since, index->next_id});
     memory_free(index, ranker->known, known_bytes);
     memory_free(index, ranker->rows, WINDOW * (sizeof(Row) + stride));

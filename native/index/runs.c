@@ -1,7 +1,5 @@
-/* Which document a sentence id belongs to.
- *
- * Ids ascend and are never reused. Ids that one document got at a time are a run. The runs are an array in chunks,
- * which bisection searches. After the removal of a run its ids belong to no document, so postings of them are dead. */
+/* Ids ascend and are never reused. The ids that a document gets at once are a run. The runs are an array in chunks,
+ * with binary search. After the removal of a run its ids belong to no document, so their postings are dead. */
 #include "index/runs.h"
 
 #include "index/memory.h"
@@ -53,7 +51,7 @@ static uint32_t chunk_of(const Runs *runs, uint64_t id) {
     return low;
 }
 
-/* How many runs of a chunk begin at the id or before it. */
+/* The number of runs of a chunk that start at or before the id. */
 static uint32_t runs_until(const RunChunk *chunk, uint64_t id) {
     if (id < chunk->base) return 0;
     uint64_t offset = id - chunk->base;

@@ -1,17 +1,17 @@
-/* The payload: what is live or open, in an order that the loader can read in one pass.
+/* The payload: live and open documents, in an order that the loader can read in one pass.
  *
- * - Magic: "QAINDEX1", or "QAINDEX2" when documents are open: versions before know the first one only.
- * - Runs in the order of their ids. 'd' for a document's first: gap from the run before, sentences in this run, total
- *   length of its sentences in terms, length of its id, the id, length of its fields, the fields.
- * - 'o' the same for a document that is open.
- * - 'r' for a further one: gap, sentences, ordinal of its document among those before.
+ * - Magic: "QAINDEX1", or "QAINDEX2" if documents are open.
+ * - Runs in the order of their ids. 'd' for the first run of a document: gap after the previous run, sentences in this
+ *   run, total length of its sentences in terms, length of its id, the id, length of its fields, the fields.
+ * - 'o': the same for an open document.
+ * - 'r' for a further run: gap, sentences, ordinal of its document in the payload.
  * - 'n': the next free id.
- * - Terms, each 't': length, bytes, number of postings, then for each the id less the one before it, and its code.
- * - 'e'.
+ * - Terms, each 't': length, bytes, number of postings, then for each the difference to the previous id, and its code.
+ * - 'e': the end.
  *
  * Numbers are varints; kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
- * sentences, and the loader refuses postings of it. The payload leaves out dead postings and unused terms, and keeps
- * the ids: ties and listing cursors outlive a restart. Frequencies and forward lists follow from the postings. */
+ * sentences, and the loader refuses postings of it. The payload omits dead postings and unused terms, and keeps the
+ * ids: ties and listing cursors survive a restart. Frequencies and forward lists follow from the postings. */
 #include "index/structure.h"
 
 #include "index/dictionary.h"
@@ -81,7 +81,7 @@ static void save_runs(const Index *index, Writer *writer, uint32_t *ordinals) {
     put_number(writer, index->next_id);
 }
 
-/* Counts the postings to save: frequencies may lag behind, and know nothing of open documents. */
+/* Counts the postings to save. Frequencies may lag, and do not include open documents. */
 static uint32_t count_kept(const Index *index, const View *view, Decoded *decoded) {
     uint32_t kept = 0;
     Place place = {0};

@@ -1,12 +1,12 @@
-/* A document's sentences in the binary form that commands bring: checks them as a whole, then adds them.
+/* The sentences of a document in the binary form of commands: checks all of them, then adds them.
  *
  *     sentences: one after the other, to the end of the bytes
  *     sentence:  length in terms, with repetitions; number of distinct terms; the terms, ascending as bytes
  *     term:      frequency, length, bytes
  *
- * Numbers are varints: seven bits a byte, the lowest first, the top bit set in all bytes but the last; three bytes at
- * most. Ascending terms make it cheap to see that none comes twice. No sum of lengths can exceed what load.c accepts: a
- * document has less than 2^32 sentences, of less than 2^16 terms each. */
+ * Numbers are varints of at most three bytes: seven bits in a byte, the lowest first, the top bit set in all bytes
+ * except the last. Ascending terms make it cheap to check that they are distinct. No sum of lengths can exceed the
+ * limit of load.c: a document has less than 2^32 sentences, of less than 2^16 terms each. */
 #include "index/sentences.h"
 
 #include "index/documents.h"
@@ -38,7 +38,7 @@ static bool is_after(const Term *term, const Term *previous) {
     return order > 0 || (order == 0 && term->length > previous->length);
 }
 
-/* NULL when the term is not valid; `packed` then says why. */
+/* NULL: the term is invalid, and `packed` says why. */
 static const uint8_t *check_term(const uint8_t *start, const uint8_t *at, const uint8_t *end, Term *term,
                                  IndexPacked *packed) {
     const uint8_t *here = at;
@@ -87,7 +87,7 @@ enum { BATCH_SENTENCES = 256, BATCH_POSTINGS = 2048 };
 
 typedef struct Batch {
     IndexSentence sentences[BATCH_SENTENCES];
-    size_t count, used; /* sentences; postings */
+    size_t count, used; /* the numbers of sentences and postings */
     IndexPosting postings[];
 } Batch;
 
@@ -97,7 +97,7 @@ static IndexStatus add_batch(IndexPending *pending, Batch *batch) {
     return status;
 }
 
-/* Adds many sentences at a time, because this makes the forward list shorter. */
+/* Adds many sentences at once, which makes the forward list shorter. */
 IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t length, const IndexPacked *packed) {
     Index *index = pending->index;
     size_t room = packed->most_terms > BATCH_POSTINGS ? packed->most_terms : BATCH_POSTINGS;

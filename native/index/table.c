@@ -1,13 +1,13 @@
 /* Hash tables of item numbers that grow and shrink in small steps.
  *
- * Extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. The next bit of
- * the hash splits a full segment in two, which moves some 900 items whatever the size of the table; only the directory,
- * 8 bytes for every 600 items or so, ever doubles at once. A look-up compares one byte of an item's hash before it
+ * This is extendible hashing: a directory of segments, each an open addressing table of at most SEGMENT_SLOTS. The next
+ * bit of the hash splits a full segment in two. This moves about 900 items in a table of any size. Only the directory
+ * doubles at once; it has 8 bytes for about every 600 items. A lookup compares one byte of an item's hash before it
  * reads anything else.
  *
- * Segments fill alike, so in a table that grows they all split within a while: then each new item costs some eight that
- * move. To move one is to hash it anew, and its bytes are somewhere in memory; asking for those of several items ahead
- * makes a split three times as fast. */
+ * Segments fill evenly, so in a growing table they all split within a short time. Then each new item moves about eight
+ * others. A moved item is hashed again, and its bytes may be anywhere in memory. Prefetching several items makes a
+ * split three times as fast. */
 #include "index/table.h"
 
 #include "index/memory.h"
@@ -17,8 +17,8 @@ enum { FIRST_SLOTS = 8, SEGMENT_SLOTS = 1024, MAX_DEPTH = 28 };
 struct Segment {
     uint32_t count, slots;
     uint32_t depth;
-    uint32_t pattern; /* of the lowest `depth` bits of the hash */
-    uint32_t items[]; /* then a byte for each slot: 0 is empty */
+    uint32_t pattern; /* the lowest `depth` bits of the hash */
+    uint32_t items[]; /* then a byte for each slot: 0 means empty */
 };
 
 static inline uint8_t *tags_of(const Segment *segment) { return (uint8_t *)(segment->items + segment->slots); }
@@ -62,7 +62,7 @@ static void fetch(const Index *index, const Table *table, const Segment *segment
     if (slot < segment->slots && tags_of(segment)[slot]) table->fetch(index, segment->items[slot], first);
 }
 
-/* Moves the items of a segment to one or two others by one bit of the hash, and frees it. */
+/* Moves the items of a segment to one or two others by one bit of the hash, and frees the segment. */
 static void move(Index *index, const Table *table, Segment *from, Segment *zero, Segment *one, uint32_t bit) {
     const uint8_t *tags = tags_of(from);
     for (uint32_t slot = 0; slot < 2 * AHEAD; slot++) fetch(index, table, from, slot, true);
@@ -109,7 +109,7 @@ void table_init(Index *index, Table *table, uint64_t (*hash)(const Index *, uint
 
 void table_free(Index *index, Table *table) {
     uint64_t entries = UINT64_C(1) << table->depth;
-    /* Goes downwards, because a segment's pattern is the lowest of the entries that point to it. */
+    /* From the end, because the pattern of a segment is the lowest of the entries that point to it. */
     for (uint64_t i = entries; i-- > 0;)
         if (table->directory[i]->pattern == i)
             memory_free(index, table->directory[i], segment_bytes(table->directory[i]->slots));
@@ -128,7 +128,7 @@ uint32_t table_find(const Index *index, const Table *table, const TableKey *key,
 void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     Segment *segment = segment_of(table, hash);
     for (; segment->count >= segment->slots / 8 * 7; segment = segment_of(table, hash)) {
-        /* At MAX_DEPTH the hashes may all be equal: such a segment grows, as splits might never end. */
+        /* At MAX_DEPTH all hashes may be equal: such a segment grows, because splits might never end. */
         if (segment->slots < SEGMENT_SLOTS || segment->depth == MAX_DEPTH)
             resize(index, table, segment, segment->slots * 2);
         else split(index, table, segment);
@@ -136,7 +136,7 @@ void table_insert(Index *index, Table *table, uint64_t hash, uint32_t item) {
     put(segment, hash, item);
 }
 
-/* Joins a segment with its neighbour when both have become nearly empty. Returns how many items it hashed. */
+/* Joins a segment with its neighbor if both are nearly empty. Returns the number of hashed items. */
 static uint32_t shrink(Index *index, Table *table, Segment *segment) {
     uint32_t hashed = segment->count;
     if (segment->slots > FIRST_SLOTS && segment->count <= segment->slots / 8) {
@@ -162,7 +162,7 @@ uint32_t table_remove(Index *index, Table *table, uint64_t hash, uint32_t item) 
     uint8_t *tags = tags_of(segment);
     uint32_t mask = segment->slots - 1, hole = home_of(segment, hash), hashed = 0;
     while (segment->items[hole] != item || !tags[hole]) hole = (hole + 1) & mask;
-    /* Each item that follows moves up unless its home lies between the hole and itself. */
+    /* Each following item moves up, unless its home position is between the gap and its own position. */
     for (uint32_t slot = (hole + 1) & mask; tags[slot]; slot = (slot + 1) & mask, hashed++) {
         uint32_t home = home_of(segment, table->hash(index, segment->items[slot]));
         if (((slot - home) & mask) < ((slot - hole) & mask)) continue;

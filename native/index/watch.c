@@ -1,30 +1,29 @@
 /* Watched questions: which answers a write may change.
  *
- * An answer was made from a ranking: some documents, and nothing else, because no other sentence scored as much. It
- * stands as long as these documents stand, the weights of its terms are about the same, and no new sentence reaches a
- * score. So a watched question holds its terms with their idf, the score to reach, its documents, and the bounds within
- * which the numbers of sentences of this index may move. The caller divides what the corpus may drift among its
- * indexes.
+ * An answer was made from a ranking: from some documents, because no other sentence had a higher score. The answer is
+ * valid as long as these documents remain, the weights of its terms stay about the same, and no new sentence reaches a
+ * score. So a watched question has its terms with their idf, the score to reach, its documents, and the bounds for the
+ * number of sentences of this index. The caller divides the tolerance of the corpus among its indexes.
  *
- * A write costs little, however many questions there are, and never more than LOOKS_PER_WRITE allows: dropping a
- * question is always right. A hash table finds the watched terms of a new sentence, as a
- * rule none. From these only the questions are looked at for which the term is *essential*: as in MaxScore, the terms
- * that can give least, so few that all of them together do not reach the score, cannot lift a sentence that holds no
- * other. A question's score is then computed as the ranking does it. Frequencies are compared only for terms that were
- * touched: each term keeps the narrowest bounds of its questions, and all questions are gone through, once, only when
- * the bounds of any are left.
+ * A write costs little with any number of questions, and never more than LOOKS_PER_WRITE allows: dropping a question is
+ * always correct. A hash table finds the watched terms of a new sentence, usually none. The write only checks the
+ * questions for which such a term is *essential*. As in MaxScore, the terms with the lowest contributions, so few that
+ * all of them together do not reach the score, cannot lift a sentence that contains no other term. The score is then
+ * computed as in the ranking. Frequencies are compared only for touched terms. Each term has the narrowest bounds of
+ * its questions, and all questions are checked, once, only when a frequency leaves these bounds.
  *
- * A long document must not hold up a write either. Its parts are looked at when they come, and a question that is asked
- * while a document is open is compared with what has come of it: so nothing is left to look at when it is committed.
- * Its terms are counted in steps (documents.c). Until they are, rankings weigh by the earlier frequencies, and so do
- * the answers that stand; then a review compares all terms, in steps, too.
+ * A long document must not block a write either. Its parts are checked when they arrive. A question that is asked while
+ * a document is open is compared with the parts so far. So the commit has nothing left to check. The terms of the
+ * document are counted in steps (documents.c). Until then rankings use the earlier frequencies, and so do valid
+ * answers; then a review compares all terms, also in steps.
  *
- * A write may concern very many questions: all that were answered from a document that goes. None of them is found any
- * more when the write is answered, and whoever keeps their answers knows. To name each would take as long as all
- * the rest, so beyond INDEX_TOLD_BY_NAME one word stands for them; and what they leave is freed in steps (questions.c).
+ * A write may concern many questions: all those that were answered from a removed document. No lookup finds any of them
+ * when the write is answered, and the clients that cache their answers are notified. Naming each question would take as
+ * long as everything else, so above INDEX_TOLD_BY_NAME one report represents all; their memory is freed in steps
+ * (questions.c).
  *
- * Nothing is saved: services that keep an answer have to ask whether its question is watched, by the same token,
- * whenever they may have missed something. */
+ * Watched questions are not saved. Services that cache an answer must ask whether its question is still watched, by the
+ * same token, whenever they may have missed a report. */
 #include "index/questions.h"
 
 #include <math.h>
@@ -38,15 +37,16 @@
 #include "index/open.h"
 #include "index/sentences.h"
 
-/* Of questions that one write looks at: some milliseconds. Further ones that it may concern are dropped unseen. */
+/* The number of questions that each write checks, in some milliseconds. Further questions that it may concern are
+ * dropped without a check. */
 enum { LOOKS_PER_WRITE = 100000 };
-/* Of a forward list whose terms are looked up one by one: a millisecond or two. */
+/* The size of a forward list whose terms are looked up one by one, in 1 to 2 ms. */
 enum { REVIEW_BYTES = 16384, TERM_UNITS = 10 };
 
-/* Terms that a write counts itself: some 2 ms. */
+/* The number of terms that a write counts itself, in about 2 ms. */
 enum { WORK_PER_WRITE = 16384 };
 
-/* Counts terms that are still to be counted; frequencies are exact then, or it returns false. */
+/* Counts overdue terms. True: frequencies are exact. */
 static bool finish_work(Index *index) {
     int64_t budget = WORK_PER_WRITE;
     documents_work(index, &budget);
@@ -61,7 +61,7 @@ static uint64_t frequency_in(const Index *index, const void *bytes, size_t lengt
     return term == NO_ITEM ? 0 : entry_at(index, term)->df;
 }
 
-/* Whether the best sentence that the query finds would have been used. */
+/* True: the answer would have used the best sentence that the query finds. */
 static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     IndexHit best;
     double weights[INDEX_MAX_QUESTION_TERMS];
@@ -70,7 +70,7 @@ static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.score >= score);
 }
 
-/* Whether the ranking would be the same now, and with the documents that are open. */
+/* True: the ranking would be the same now, and also with the open documents. */
 static bool stands(Index *index, const IndexWatched *asked) {
     IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
     if (asked->since < index->committed_late || !finish_work(index) ||
@@ -114,7 +114,7 @@ static int by_most(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* Links the terms without one of which no sentence reaches the score. */
+/* Links the essential terms: a sentence without any of them does not reach the score. */
 static void link_essential(IndexWatch *watch, Question *question) {
     Gift gifts[INDEX_MAX_QUESTION_TERMS];
     double sum = 0, roots = 0;
@@ -168,8 +168,8 @@ static bool has_same_terms(const IndexWatch *watch, const Question *before, cons
     return true;
 }
 
-/* What would drop the question that was watched under the name drops the new one: of both the greater weights, the
- * lower score, the narrower bounds, and all documents. */
+/* A write that would drop the earlier question of the same name also drops the new one. So the new question gets the
+ * greater weights, the lower score, the narrower bounds, and all documents of both. */
 static void take_over(IndexWatch *watch, Question *question, const Question *before) {
     if (before->score < question->score) question->score = before->score;
     narrow(&question->fewest, &question->most, before->fewest, before->most);
@@ -229,7 +229,7 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
         take_over(watch, question, before);
         question_forget(watch, before);
     }
-    /* Documents that both had took no place of their own. */
+    /* Documents of both questions are counted once. */
     watch->memory -= (room - question->uses) * sizeof *question->use;
     question->name = (uint8_t *)&question->use[question->uses];
     memcpy(question->name, asked->name, asked->name_length);
@@ -261,7 +261,7 @@ static void begin_review(IndexWatch *watch) {
     watch->review_size = watch->terms.size;
 }
 
-/* Touches the watched terms of a forward list, or has all terms reviewed if it has very many. */
+/* Touches the watched terms of a forward list. A very long list starts a review of all terms instead. */
 static void touch_terms(IndexWatch *watch, const Index *index, const uint8_t *at, uint32_t bytes_of_list) {
     const uint8_t *end = at + bytes_of_list;
     uint64_t count;
@@ -302,11 +302,11 @@ static double score_here(const IndexWatch *watch, const Question *question) {
     return score_of(sum, roots);
 }
 
-/* A document that is being added, as filters see it. */
+/* A document that is being added, in the form for filters. */
 typedef struct Arrival {
     Index *index;
     const IndexIncoming *incoming;
-    Document *document; /* NULL before a filter has asked for it */
+    Document *document; /* NULL until a filter needs it */
 } Arrival;
 
 static size_t arrival_bytes(const IndexIncoming *incoming) {
@@ -324,7 +324,7 @@ static const Document *document_of(IndexWatch *watch, Arrival *arrival) {
     return document;
 }
 
-/* Filters are kept as bytes and compiled only here, because few sentences reach a score. */
+/* Filters are stored as bytes and compiled only here, because few sentences reach a score. */
 static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *arrival) {
     if (!question->filter_length) return true;
     IndexFilter *filter = index_filter_new(arrival->index, filter_of(question), question->filter_length);
@@ -333,7 +333,7 @@ static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *ar
     return admitted;
 }
 
-/* The watched terms of the sentence at hand are `here`. */
+/* `here` is the list of watched terms of the current sentence. */
 static void judge(IndexWatch *watch, const Anchor *here, Arrival *arrival) {
     for (; here; here = here->next_here)
         for (uint32_t i = 0; i < here->count; i++) {
@@ -371,7 +371,7 @@ void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *in
     watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
 
-/* Of the terms that were touched, those whose bounds are left; whether there are any. */
+/* Finds the touched terms whose frequency has left their bounds. True: there are such terms. */
 static bool find_out(IndexWatch *watch, const Index *index) {
     bool any = false;
     for (Anchor *anchor = watch->touched; anchor; anchor = anchor->next_touched) {
@@ -385,7 +385,7 @@ static bool find_out(IndexWatch *watch, const Index *index) {
     return any;
 }
 
-/* Dooms the questions whose own bounds are left, and makes the bounds of the others the narrowest again. */
+/* Drops the questions whose own bounds were left, and computes the narrowest bounds of the others again. */
 static void check_bounds(IndexWatch *watch, uint64_t sentences) {
     watch->fewest = 0;
     watch->most = UINT64_MAX;
@@ -424,7 +424,7 @@ bool index_watch_in_review(const IndexWatch *watch) { return watch->review && wa
 bool index_watch_review(IndexWatch *watch, Index *index, int64_t budget, void *context) {
     documents_work(index, &budget);
     if (index->work) return index_watch_in_review(watch);
-    if (watch->review_size != watch->terms.size) begin_review(watch); /* the buckets are others */
+    if (watch->review_size != watch->terms.size) begin_review(watch); /* the buckets have changed */
     for (; watch->review && watch->reviewed < watch->review_size && budget > 0; watch->reviewed++, budget--)
         for (Node *node = watch->terms.buckets[watch->reviewed]; node; node = node->next, budget -= TERM_UNITS)
             anchor_touch(watch, (Anchor *)node);

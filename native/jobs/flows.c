@@ -1,6 +1,6 @@
-/* A class is chosen by the client, which names itself `bulk` or `bulk:..`, or by an administrator, who lists its user
- * in qa.bulk-users. The client's name stands below its user, so that nobody gets a larger share by taking many names.
- * Keys are hashes: two names with the same one would share a flow, as two clients with the same name do. */
+/* A client chooses its class by its name: `bulk` or `bulk:..`. An administrator lists bulk users in qa.bulk-users. The
+ * client's name is below its user, so that a user cannot get a larger share with many names. Keys are hashes: two names
+ * with the same hash share a flow, like two clients with the same name. */
 #include "jobs/flows.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@ QueuePlace flows_of_caller(RedisModuleCtx *ctx) {
         if (config_is_bulk_user(text, length)) place.keys[0] = QUEUE_BULK;
         RedisModule_FreeString(ctx, user);
     }
-    /* Redis before 7.0.3 does not tell a client's name. */
+    /* Redis before 7.0.3 does not report a client's name. */
     RedisModuleString *name = RedisModule_GetClientNameById ? RedisModule_GetClientNameById(ctx, place.keys[3]) : NULL;
     if (name) {
         const char *text = RedisModule_StringPtrLen(name, &length);

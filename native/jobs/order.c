@@ -1,4 +1,5 @@
-/* One queue of waiting jobs for every name in use. An order exists from its first job until its last one has ended. */
+/* Each name in use has one queue of waiting nodes. An order exists from its first node until its last node has
+ * ended. */
 #include "jobs/order.h"
 
 struct Order {
@@ -70,6 +71,6 @@ QueueNode *order_rival(size_t besides) {
     while (RedisModule_DictNextC(iterator, NULL, (void **)&order))
         if (!longest || queue_length(order->kept) > queue_length(longest)) longest = order->kept;
     RedisModule_DictIteratorStop(iterator);
-    /* the newest of all that are there, for a place that nobody has */
+    /* the newest node of the queue: no flow has this place */
     return longest && queue_length(longest) > besides + 1 ? queue_rival(longest, &(QueuePlace){{1}}) : NULL;
 }

@@ -1,6 +1,6 @@
-/* Jobs that must run one after the other: of those with the same name (a registration's id) one may go at a time.
+/* Jobs that must run one after the other: of the jobs with the same name (a registration's id) only one runs at a time.
  *
- * It knows nothing of the server but its memory and dictionaries; jobs.c owns the jobs and calls when one has ended. */
+ * This part uses only the server's memory and dictionaries. Its callers own the jobs and report the end of each. */
 #ifndef QA_ORDER_H
 #define QA_ORDER_H
 
@@ -9,27 +9,27 @@
 
 typedef struct Order Order;
 
-/* The order of this name. When it is new, the caller must enter it. */
+/* The order of this name. If it is new, the caller must enter it. */
 Order *order_find(RedisModuleString *name);
 
-/* 1: nothing is before the node, so it may go; 0: the order's queue keeps it. */
+/* 1: the node is the first, so it may run. 0: the order keeps it in its own queue. */
 int order_enter(Order *order, QueueNode *node);
 
-/* The queue of the kept ones. */
+/* The queue of the kept nodes. */
 Queue *order_queue(Order *order);
 
-/* The running one has ended: returns the next, which may go now, or NULL (then the order is gone). A kept one that the
- * caller took out of the queue needs no call. */
+/* The running node has ended. Returns the next node, which may run now, or NULL: the order is freed. A kept node that
+ * the caller removed from the queue needs no call. */
 QueueNode *order_next(Order *order);
 
-/* How many are kept, in all orders. */
+/* The number of kept nodes in all orders. */
 size_t order_kept(void);
 
-/* How many are kept in the order of this name. */
+/* The number of kept nodes in the order of this name. */
 size_t order_kept_of(RedisModuleString *name);
 
-/* The newest of the order that keeps most, if that has more than `besides` by more than one; else NULL. The caller
- * takes it out of that order's queue. */
+/* The newest node of the longest order, if that has at least two more nodes than `besides`; else NULL. The caller
+ * removes it from the order's queue. */
 QueueNode *order_rival(size_t besides);
 
 #endif

@@ -1,7 +1,7 @@
 /* All flows are in one hash table, by parent and key. A flow that may be served is in its parent's heap of ready flows,
- * by tag and then by the time of its entry. One that may have no more out leaves the heap when its turn comes, and
- * comes back when something of it is released: it has something out, so that will happen. A flow of the last level has
- * items; only flows above it have anything out. */
+ * ordered by tag and then by the time of entry. A flow that reached its limit leaves the heap when its turn comes. It
+ * returns when one of its outstanding items is released. A flow of the last level has items; only the flows above it
+ * have outstanding costs. */
 #include "jobs/queue.h"
 
 #include <string.h>
@@ -15,17 +15,17 @@ struct QueueFlow {
     QueueFlow *sibling_next, *sibling_previous;
     QueueFlow *idle_next, *idle_previous;
     uint64_t idle_since;
-    int idle;        /* in the list of those that have nothing any more */
-    int worked;      /* something of it has been out */
-    size_t children; /* all flows below it, on the next level */
-    size_t queued;   /* items in it and below it */
-    uint64_t out;    /* cost */
-    uint32_t usual;  /* the largest hold of late of an item below it */
+    int idle;        /* it is empty and in the list of idle flows */
+    int worked;      /* it has had outstanding items */
+    size_t children; /* the number of its flows on the next level */
+    size_t queued;   /* the number of items in it and below it */
+    uint64_t out;    /* outstanding cost */
+    uint32_t usual;  /* the largest recent hold of an item below it */
 
     uint64_t start;   /* its tag among its siblings */
-    int64_t entered;  /* of two with the same tag the lower one goes first */
-    size_t place;     /* in the parent's heap, from 1; 0: not there */
-    uint64_t passed;  /* the tag of the child that was served last */
+    int64_t entered;  /* of two flows with the same tag the lower one is next */
+    size_t place;     /* position in the parent's heap, from 1; 0: not in the heap */
+    uint64_t passed;  /* the tag of the last served child */
     QueueFlow **heap; /* its ready children */
     size_t heap_count, heap_room;
 
@@ -219,8 +219,8 @@ static void begin_idleness(Queue *queue, QueueFlow *flow) {
     if (++queue->idle_count > QUEUE_MAX_IDLE) drop_empty(queue, queue->idle_first, 1);
 }
 
-/* Drops this flow and those above it, as far as they have nothing any more. One just above the last level stays for a
- * while if something of it has been out. */
+/* Frees this flow and the flows above it, as far as they are empty. A flow just above the last level stays for a while
+ * if it has had outstanding items. */
 static void drop_empty(Queue *queue, QueueFlow *flow, int for_good) {
     while (flow->parent && !flow->queued && !flow->out && !flow->children) {
         QueueFlow *parent = flow->parent;
@@ -256,7 +256,7 @@ static uint64_t weight(const Queue *queue, const QueueFlow *flow) {
     return is_class(queue, flow) && flow->key == QUEUE_INTERACTIVE ? QUEUE_INTERACTIVE_WEIGHT : 1;
 }
 
-/* ---- What is out ---- */
+/* ---- Outstanding items ---- */
 
 static int has_neighbours(const Queue *queue, const QueueFlow *flow) {
     return flow->parent->children > 1 && !(is_class(queue, flow) && flow->key == QUEUE_INTERACTIVE);
@@ -351,7 +351,7 @@ void queue_remove(Queue *queue, QueueNode *node) {
     drop_empty(queue, leaf, 0);
 }
 
-/* The item that is next below the flow; those that may have no more out leave the heap. */
+/* The next item below the flow. Flows that reached their limit leave the heap. */
 static QueueNode *next_below(Queue *queue, QueueFlow *flow) {
     if (flow->level == queue->levels) return flow->head;
     while (flow->heap_count) {
@@ -412,7 +412,7 @@ QueueNode *queue_rival(Queue *queue, const QueuePlace *place) {
         QueueFlow newcomer = {.key = place->keys[i], .level = i + 1};
         uint64_t with_it = (own ? own->queued : 0) + 1;
         if (longest == own || longest->queued * weight(queue, &newcomer) <= with_it * weight(queue, longest)) {
-            flow = own; /* it has its share: perhaps one below it has more than the newcomer */
+            flow = own; /* this flow is not too large, but a flow below it may be */
             continue;
         }
         while (longest->level < queue->levels) longest = longest_child(queue, longest);

@@ -1,18 +1,19 @@
-/* A fair queue, by start-time fair queueing (Goyal, Vin and Cheng, 1996) on a tree of flows.
+/* A fair queue: start-time fair queueing (Goyal, Vin and Cheng, 1996) on a tree of flows.
  *
- * A place names a flow on each level: for clients the class, the user, the client's name and the connection. Siblings
- * take turns, not item by item but by what their items cost: each flow has a tag that grows with the cost of what it
- * was served, and the one with the lowest goes next. One that comes anew begins where the others stand, so it gains
- * nothing by having been away, and loses nothing.
+ * A place names a flow on each level: for clients the class, the user, the client's name and the connection. Sibling
+ * flows take turns by the cost of their items, not by their number. Each flow has a tag that grows with the cost of its
+ * served items, and the flow with the lowest tag is next. A new flow starts at the current tag of its siblings, so it
+ * neither gains nor loses by its absence.
  *
- * The order would be lost where items wait behind the queue, so it also says how much is out: popped, and not released
- * yet. A flow that has neighbours may have as much out as the largest item that one of them has had of late, and
- * `shared` at least; one item it may always have. A flow counts as a neighbour until it has had nothing for `linger`.
+ * The order would have no effect if items then waited behind the queue. So the queue also limits the outstanding cost:
+ * of items that were popped and not released yet. A flow with neighbors may have as much outstanding as the largest
+ * recent item of a neighbor, and at least `shared`. A flow may always have one outstanding item. A flow counts as a
+ * neighbor until it has been empty for `linger`.
  *
- * It knows nothing of the server. The owner's structure contains the node, so pushing cannot fail for want of memory
- * once the flow exists. Operations take O(log flows), but queue_rival, for a full queue, looks at all flows of each
- * level. The queue has no bound: its owner asks queue_length() before it pushes. A flow lives as long as it has items
- * or something out, and `linger` after that; the queue remembers at most QUEUE_MAX_IDLE such flows. */
+ * The queue does not know the server. The owner's structure contains the node, so a push cannot fail for lack of memory
+ * once the flow exists. Operations take O(log flows); queue_rival, for a full queue, scans all flows of each level. The
+ * queue has no limit of its own: its owner calls queue_length() before it pushes. A flow exists as long as it has
+ * queued or outstanding items, and `linger` after that. The queue remembers at most QUEUE_MAX_IDLE empty flows. */
 #ifndef QA_QUEUE_H
 #define QA_QUEUE_H
 
@@ -24,18 +25,18 @@ typedef struct Queue Queue;
 
 enum { QUEUE_LEVELS = 4, QUEUE_MAX_IDLE = 1024 };
 
-/* The keys of a place with QUEUE_LEVELS keys begin with one of these. Bulk flows get one turn where the others get
- * QUEUE_INTERACTIVE_WEIGHT, and have neighbours as long as there are others. */
+/* The first key of a place with QUEUE_LEVELS keys. Bulk flows get one turn while the others get
+ * QUEUE_INTERACTIVE_WEIGHT. They have neighbors as long as there are others. */
 enum { QUEUE_INTERACTIVE, QUEUE_BULK };
 enum { QUEUE_INTERACTIVE_WEIGHT = 8 };
 
 typedef struct QueuePlace {
-    uint64_t keys[QUEUE_LEVELS]; /* of the levels that the queue has */
+    uint64_t keys[QUEUE_LEVELS]; /* for the levels of the queue */
 } QueuePlace;
 
-/* What an item that was popped has out. */
+/* The outstanding cost of a popped item. */
 typedef struct QueueHold {
-    QueueFlow *flow; /* NULL: nothing */
+    QueueFlow *flow; /* NULL: no outstanding cost */
     uint32_t cost;
 } QueueHold;
 
@@ -44,7 +45,7 @@ typedef struct QueueNode {
     struct QueueNode *previous;
     QueueFlow *flow; /* NULL: not queued */
     uint32_t cost;   /* what it takes of its flow's turn; the owner sets it, 0 counts as 1 */
-    QueueHold hold;  /* the owner sets its cost before it pushes, 0: it does not count as being out */
+    QueueHold hold;  /* the owner sets its cost before it pushes; 0: it never counts as outstanding */
 } QueueNode;
 
 typedef struct QueueAllocator {
@@ -53,42 +54,42 @@ typedef struct QueueAllocator {
 } QueueAllocator;
 
 typedef struct QueueLimits {
-    uint32_t whole;  /* how much may be out; 0: no limit of any kind */
-    uint32_t shared; /* how much of a flow with neighbours may be out at least */
+    uint32_t whole;  /* the maximum outstanding cost; 0: no limits */
+    uint32_t shared; /* the outstanding cost that a flow with neighbors may always have */
     uint64_t linger; /* in the unit of queue_tick */
 } QueueLimits;
 
-/* With 1 to QUEUE_LEVELS levels. */
+/* `levels` is 1 to QUEUE_LEVELS. */
 Queue *queue_new(QueueAllocator allocator, int levels);
-/* The queue must be empty, and nothing out. */
+/* The queue must be empty and must have no outstanding items. */
 void queue_free(Queue *queue);
-/* They hold from now on; what is out stays out. A queue has none at first. */
+/* Sets the limits from now on; outstanding items stay. A new queue has no limits. */
 void queue_limit(Queue *queue, QueueLimits limits);
-/* Tells the time, which never goes back, and forgets the flows that have had nothing for long. */
+/* Sets the time, which must not go back, and frees flows that were empty for long enough. */
 void queue_tick(Queue *queue, uint64_t now);
 
 void queue_push(Queue *queue, QueueNode *node, const QueuePlace *place);
-/* Puts the node at the head of its flow, and the flow next in turn: for an item that was popped before. */
+/* Puts the node first in its flow, and makes the flow the next one: for an item that was popped before. */
 void queue_push_front(Queue *queue, QueueNode *node, const QueuePlace *place);
-/* Is there an item that may be popped? */
+/* 1: an item may be popped. */
 int queue_ready(Queue *queue);
-/* NULL when it is empty or the limits allow no more. The item is out until its hold is released. */
+/* NULL: the queue is empty, or its limits allow no more. The item is outstanding until its hold is released. */
 QueueNode *queue_pop(Queue *queue);
-/* The item, which is in no queue, is out from now on, as if it had been popped from here; whatever the limits say. */
+/* Makes an item outstanding that is in no queue, as if it had been popped here; the limits do not apply. */
 void queue_hold(Queue *queue, QueueNode *node, const QueuePlace *place);
 void queue_release(Queue *queue, QueueHold *hold);
 void queue_remove(Queue *queue, QueueNode *node);
 
-/* For a full queue: the newest item of the flow that has most, on the first level on which the flow of this place has
- * less by more than one item; NULL where none has. */
+/* For a full queue: the newest item of the largest flow, on the first level on which the flow of this place is smaller
+ * by at least two items. NULL: there is no such level. */
 QueueNode *queue_rival(Queue *queue, const QueuePlace *place);
 
 size_t queue_length(const Queue *queue);
-/* How many items wait in the class. */
+/* The number of queued items of the class. */
 size_t queue_class_length(const Queue *queue, uint64_t class);
-/* How many items wait in the flow of this place on a level, from 1. */
+/* The number of queued items of this place's flow on a level, from 1. */
 size_t queue_flow_length(Queue *queue, const QueuePlace *place, int level);
-/* How many flows there are on a level, from 1; also those that have nothing any more, but count as neighbours. */
+/* The number of flows on a level, from 1. Empty flows that count as neighbors are included. */
 size_t queue_flows(const Queue *queue, int level);
 size_t queue_out(const Queue *queue);
 

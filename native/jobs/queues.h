@@ -37,7 +37,7 @@ void queues_remove(Job *job);
 
 /* 1: a job can be handed out. `ready` 0: only jobs that may be handed out before QA.READY count. */
 int queues_available(int ready, const JobsCapacity *capacity);
-/* The next job for which the worker has capacity; NULL: there is none. */
+/* The next job for which the worker has capacity; NULL: no such job is queued. */
 Job *queues_take(int ready, JobsCapacity *capacity);
 
 /* A job that was handed out has ended: the next retry may start. */

@@ -1,4 +1,4 @@
-/* The file of a model. The ownership story is in blob.h. */
+/* blob.h explains the ownership of blobs. */
 #include "models/blob.h"
 
 #include <pthread.h>
@@ -6,9 +6,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#define SAVED_PIECE (64UL << 20) /* of all but the last piece in an RDB file: a change needs a new encoding version */
+#define SAVED_PIECE                                                                                                    \
+    (64UL << 20) /* the size of all pieces in an RDB file except the last; a change needs a new encoding version */
 #define MORE_CHUNKS 64
-#define LARGE (1UL << 20) /* freeing more than that takes long */
+#define LARGE (1UL << 20) /* freeing more takes long */
 
 static Blob *blob_new(size_t room) {
     Blob *blob = RedisModule_Alloc(sizeof *blob + room * sizeof *blob->chunks);
@@ -38,7 +39,7 @@ Blob *blob_retain(Blob *blob) {
     return blob;
 }
 
-/* ---- The end ---- */
+/* ---- Freeing ---- */
 
 static void *free_blob(void *data) {
     Blob *blob = data;
@@ -53,7 +54,7 @@ void blob_release(Blob *blob) {
     if (is_last(blob)) free_blob(blob);
 }
 
-/* 0: no thread could start. The thread blocks all signals: the server's own threads handle them. */
+/* 0: no thread could start. The thread blocks all signals, because the server's own threads handle them. */
 static int free_elsewhere(Blob *blob) {
     pthread_t thread;
     sigset_t all, before;
@@ -99,7 +100,7 @@ void blob_add_to(const Blob *blob, ArgList *args) {
     for (size_t i = 0; i < blob->n; i++) arg_list_hold(args, blob->chunks[i]);
 }
 
-/* Calls `visit` for the pieces of a blob in an RDB file, which depend on its bytes only, not on its chunks. */
+/* Calls `visit` for the pieces of a blob in an RDB file. They depend only on its bytes, not on its chunks. */
 static void each_piece(const Blob *blob, void (*visit)(void *to, const char *data, size_t length), void *to) {
     char *room = blob->n > 1 ? RedisModule_Alloc(least(blob->size, SAVED_PIECE)) : NULL;
     for (size_t at = 0; at < blob->size; at += SAVED_PIECE) {
@@ -122,7 +123,7 @@ static void digest_piece(void *digest, const char *data, size_t length) {
 
 void blob_digest(RedisModuleDigest *digest, const Blob *blob) { each_piece(blob, digest_piece, digest); }
 
-/* The pieces must add up to the size exactly. The memory grows only with what the file really holds. */
+/* The pieces must add up to the size exactly. The memory grows only with the content of the file. */
 Blob *blob_load(RedisModuleIO *io) {
     uint64_t size = RedisModule_LoadUnsigned(io);
     if (RedisModule_IsIOError(io) || size == 0 || size > SIZE_MAX / 2) return NULL;

@@ -1,7 +1,7 @@
 /* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART.
  *
- * Storing is a job: the worker loads the file and names its inputs and outputs before the module writes the key. The
- * job owns the model until the key has it. It also holds a reference to the blob, for the reason that blob.h gives. */
+ * Storing a model is a job: the worker loads the file and names its inputs and outputs before the module writes the
+ * key. The job owns the model until the key has it. It also has a reference to the blob (see blob.h). */
 #include "models/cmd_model.h"
 
 #include <stdio.h>
@@ -19,11 +19,11 @@
 #include "server/pairs.h"
 #include "server/resp.h"
 
-/* ---- AI.MODELSTORE, AI.MODELSET: the worker loads the file before the module writes the key ---- */
+/* ---- AI.MODELSTORE, AI.MODELSET ---- */
 
 typedef struct LoadJob {
     Model *model; /* NULL once the key has it */
-    Blob *blob;   /* until its chunks are no longer the client's arguments */
+    Blob *blob;   /* until its chunks no longer belong to the client's command */
     RedisModuleString *key;
     int db;
 } LoadJob;
@@ -107,7 +107,8 @@ static const JobClass LOAD = {.kind = "model.load",
                               .free = free_load,
                               .before_ready = 1};
 
-/* A file from the primary or the AOF is good, because a worker has loaded it before, and now there may be no worker. */
+/* Stores a model of the primary or the AOF without a worker: a worker has loaded it before, and there may be no worker
+ * now. */
 static int store_directly(RedisModuleCtx *ctx, RedisModuleString *key, Model *model) {
     Blob *blob = blob_retain(model->blob);
     model_replicate(ctx, key, model);
@@ -150,11 +151,11 @@ static int AI_MODELSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
 
 /* ---- AI.MODELGET ---- */
 
-/* However small MODEL_CHUNK_SIZE is, one command must not make the server write millions of strings. */
+/* Even with a small MODEL_CHUNK_SIZE one command must not make the server write millions of strings. */
 enum { MAX_PIECES = 1024, MAX_PART = 4 << 20 };
 
-/* The size of the pieces in which AI.MODELGET replies with the file, as a client cannot send back more than
- * proto-max-bulk-len as one argument. 0: one bulk. */
+/* The size of the pieces in the reply of AI.MODELGET; 0: one bulk string. A client cannot send back an argument of more
+ * than proto-max-bulk-len. */
 static size_t reply_piece(const Blob *blob) {
     size_t piece = (size_t)config.model_chunk_size, least = blob->size / MAX_PIECES + 1;
     if (piece < least) piece = least;
@@ -270,8 +271,8 @@ static void reply_part(RedisModuleCtx *ctx, const Blob *blob, size_t at, size_t 
     RedisModule_Free(room);
 }
 
-/* QA.MODELPART ref offset length: up to `length` bytes, less at the end. Parts are small, so that the server serves
- * others in between. */
+/* QA.MODELPART ref offset length: up to `length` bytes, fewer at the end. The server serves other clients between
+ * parts, so parts are small. */
 static int QA_MODELPART_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     long long offset, length;
     char error[128];

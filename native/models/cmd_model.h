@@ -1,4 +1,4 @@
-/* The AI__MODEL type and the commands that store, show and remove models. */
+/* The data type AI__MODEL, and the commands that store, show and remove models. */
 #ifndef QA_CMD_MODEL_H
 #define QA_CMD_MODEL_H
 

@@ -73,7 +73,7 @@ void model_store(RedisModuleCtx *ctx, RedisModuleString *name, Model *model) {
     keyspace_store(ctx, name, model_module_type, model, "ai.modelstore");
 }
 
-/* A renamed key keeps its value; AI._MODELSCAN must show the new name. */
+/* A renamed key keeps its value, and AI._MODELSCAN must show the new name. */
 static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
     (void)type;
     if (!strcmp(event, "rename_to")) runnable_renamed(ctx, model_module_type, name);
@@ -188,7 +188,7 @@ static size_t model_mem_usage(const void *value) {
 
 static size_t model_free_effort(RedisModuleString *key, const void *value) {
     (void)key;
-    return 1 + ((const Model *)value)->blob->size / 4096; /* pages to give back */
+    return 1 + ((const Model *)value)->blob->size / 4096; /* the number of pages to free */
 }
 
 static void model_digest(RedisModuleDigest *digest, void *value) {
@@ -205,7 +205,7 @@ static void model_digest(RedisModuleDigest *digest, void *value) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* A copy shares the bytes, but has a ref and statistics of its own. */
+/* A copy shares the bytes. It has its own ref and statistics. */
 static void *model_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
     (void)from;
     const Model *model = value;

@@ -11,7 +11,7 @@
 #include "server/texts.h"
 
 #define MODEL_ENCVER 5                  /* the encoding version of a model in an RDB file */
-#define MODEL_MIN_BATCH_TIMEOUT_MS 1000 /* for MINBATCHSIZE without MINBATCHTIMEOUT: no run waits forever */
+#define MODEL_MIN_BATCH_TIMEOUT_MS 1000 /* for MINBATCHSIZE without MINBATCHTIMEOUT, so that no run waits forever */
 #define MODEL_MAX_BATCH 1000000000LL
 
 typedef enum { MODEL_ONNX = 1, MODEL_TORCH = 2 } ModelBackend; /* stored in RDB files: never renumber */
@@ -21,24 +21,24 @@ typedef struct Model {
     ModelBackend backend;
     long long batch_size, min_batch_size, min_batch_timeout_ms; /* 0: not given */
     Names inputs, outputs;                                      /* empty until the worker has named them */
-    Blob *blob;                                                 /* NULL only while an RDB file is being read */
+    Blob *blob;                                                 /* NULL only during the load of an RDB file */
 } Model;
 
 extern const RunnableClass model_class;
 
-/* A model without names, with a fresh ref and one reference. It takes over `blob`. */
+/* A model without names, with a new ref and one reference. It takes over `blob`. */
 Model *model_new(ModelBackend backend, const char *device, Blob *blob);
 
-/* NULL, or the error for a model that names other numbers of inputs and outputs than these. */
+/* NULL, or an error line: the model has other numbers of inputs and outputs. */
 const char *model_check_counts(const Model *model, int n_inputs, int n_outputs);
 
 /* ---- Models behind keys ---- */
 
-/* The model at the key, borrowed until the current command ends. Returns NULL or an error line. */
+/* Sets *model to the model of the key, borrowed until the current command ends. Returns NULL or an error line. */
 const char *model_read(RedisModuleCtx *ctx, RedisModuleString *key, Model **model);
-/* Stores the model: the key takes over the caller's reference. */
+/* Stores the model in the key, which takes over the caller's reference. */
 void model_store(RedisModuleCtx *ctx, RedisModuleString *key, Model *model);
-/* Replicates the model as AI.MODELSTORE, with its names, so that a replica needs no worker to know them. */
+/* Replicates the model as AI.MODELSTORE with its names, so that a replica needs no worker. */
 void model_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Model *model);
 RedisModuleType *model_key_type(void);
 /* Creates the data type. */

@@ -1,5 +1,5 @@
-/* Only parses: it stores nothing and sends no reply. Errors are those of RedisAI, word for word where clients know
- * them. */
+/* Parses arguments; it stores nothing and sends no reply. The errors are those of RedisAI, word for word where clients
+ * know them. */
 #include "models/model_args.h"
 
 #include <stdint.h>
@@ -90,7 +90,7 @@ static const char *parse_blob(ModelSpec *spec, Cursor *cursor, int trusted) {
     for (int i = 0; i < spec->n_chunks; i++) {
         size_t length;
         RedisModule_StringPtrLen(spec->chunks[i], &length);
-        spec->size += length; /* cannot overflow: all of it is in memory */
+        spec->size += length; /* no overflow: all bytes are in memory */
     }
     if (spec->size == 0) return "ERR Insufficient arguments, missing model BLOB";
     long long limit = config.max_model_mb << 20;

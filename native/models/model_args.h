@@ -16,11 +16,11 @@ typedef struct ModelSpec {
     RedisModuleString **chunks;
     int n_chunks;
     size_t size;     /* of all chunks */
-    char error[200]; /* room for errors that name a value */
+    char error[200]; /* for errors that name a value */
 } ModelSpec;
 
-/* argv: what follows the key. `trusted`: the command comes from a primary or the AOF, where INPUTS and OUTPUTS have the
- * names that the worker gave. Both return NULL or an error line. */
+/* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, and INPUTS and OUTPUTS
+ * have the names from the worker. Both functions return NULL or an error line. */
 const char *model_args_store(ModelSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *model_args_set(ModelSpec *spec, RedisModuleString **argv, int argc);
 

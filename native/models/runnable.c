@@ -1,4 +1,4 @@
-/* Models and scripts: lifetime and registry. The ownership story is in runnable.h. */
+/* runnable.h explains the ownership of these values. */
 #include "models/runnable.h"
 
 #include <ctype.h>
@@ -9,7 +9,7 @@
 #include "jobs/jobs.h"
 #include "server/keyspace.h"
 
-static Runnable *registry; /* all whose memory exists: they are few, so a list will do */
+static Runnable *registry; /* all values that are not freed; they are few, so a list is enough */
 static uint64_t next_ref = 1;
 
 static pthread_mutex_t dead_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,7 +31,7 @@ Runnable *runnable_retain(Runnable *runnable) {
     return runnable;
 }
 
-/* ---- The end ---- */
+/* ---- Freeing ---- */
 
 static int emit_drop(RedisModuleCtx *ctx, void *data) {
     RedisModule_ReplyWithLongLong(ctx, *(long long *)data);
@@ -79,12 +79,12 @@ void runnable_release(Runnable *runnable) {
     runnable->next_dead = dead;
     dead = runnable;
     pthread_mutex_unlock(&dead_lock);
-    if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* may be called from any thread */
+    if (first) RedisModule_EventLoopAddOneShot(bury_dead, NULL); /* on any thread */
 }
 
 /* ---- Registry ---- */
 
-/* Takes a reference unless the last one is gone: another thread may release it at any moment. */
+/* Adds a reference, unless the last one was released: another thread may do so at any moment. */
 static int try_retain(Runnable *runnable) {
     unsigned refs = atomic_load_explicit(&runnable->refs, memory_order_relaxed);
     while (refs > 0)

@@ -1,10 +1,10 @@
-/* What models and scripts have in common: they live behind a key, run in the worker and have a reference count.
+/* What models and scripts share: they are values of keys, run in the worker, and have a reference count.
  *
- * Ownership. The key of a Runnable holds one reference and every job that names it holds one, so a DEL or an overwrite
- * during a run does not disturb the run. Each has a number of its own, `ref`, by which the worker knows it; nothing
- * reuses the number. The server may drop a key's reference on a background thread. Therefore the count is atomic and
- * the last release frees only the bytes; the rest goes onto a list for the main thread, which takes the value out of
- * the registry and sends the worker a notice (model.drop). Other threads may only release. */
+ * OWNERSHIP. The key of a Runnable has one reference, and each job that uses it has one. So DEL or an overwrite does
+ * not affect a current run. Each Runnable has a unique number `ref`, by which the worker knows it. The server may
+ * release a key's reference on a background thread, so the count is atomic. The last release frees only the bytes and
+ * puts the rest on a list for the main thread. The main thread removes the value from the registry and sends the worker
+ * a notice (model.drop). Other threads may only release. */
 #ifndef QA_RUNNABLE_H
 #define QA_RUNNABLE_H
 
@@ -22,13 +22,13 @@ typedef struct RunStats {
 typedef struct Runnable Runnable;
 
 typedef struct RunnableClass {
-    const char *type;                                    /* as AI.INFO says it: MODEL, SCRIPT */
+    const char *type;                                    /* as AI.INFO shows it: MODEL, SCRIPT */
     const char *noun;                                    /* in errors */
-    const char *backend;                                 /* of all of them; NULL: each has its own */
+    const char *backend;                                 /* of all values of the class; NULL: each value has its own */
     const char *(*backend_of)(const Runnable *runnable); /* when `backend` is NULL */
     int counts_samples;
-    void (*free_bytes)(Runnable *runnable); /* on any thread: the part that is large */
-    void (*free)(Runnable *runnable);       /* on the main thread: all the rest, and the memory itself */
+    void (*free_bytes)(Runnable *runnable); /* on any thread: frees the large part */
+    void (*free)(Runnable *runnable);       /* on the main thread: frees the rest, and the memory itself */
 } RunnableClass;
 
 /* The first member of a Model and of a Script. */
@@ -39,38 +39,39 @@ struct Runnable {
     char device[DEVICE_MAX + 1]; /* upper case */
     Text tag;
     RunStats stats;
-    Text key;         /* the name under which it was last seen */
-    int worker_knows; /* its ref was given to a worker */
-    Runnable *next;   /* in the registry */
+    Text key;         /* the last known name of its key */
+    int worker_knows; /* a worker has got its ref */
+    Runnable *next;   /* the next in the registry */
     Runnable *next_dead;
 };
 
-/* Gives it a fresh ref and one reference, and registers it. */
+/* Gives it a new ref and one reference, and adds it to the registry. */
 void runnable_init(Runnable *runnable, const RunnableClass *class, const char *device);
 Runnable *runnable_retain(Runnable *runnable);
 void runnable_release(Runnable *runnable);
 
-/* A new reference to the live one of that class with the ref that the worker gave; NULL when it sent an error. */
+/* A new reference to the value of that class with this ref. NULL: the function has replied with an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
-/* Calls `visit` for every registered one of the class. `visit` must not read the bytes: the last reference may just
- * have gone. */
+/* Calls `visit` for every registered value of the class. `visit` must not read the bytes, because the last reference
+ * may have been released. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
-/* For the rename_to event: gives the value of this type at `name`, if there is one, that name. */
+/* For the event rename_to: tells the value of this type at `name` its new name. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
-/* Reads device and tag from an RDB file and notes the key's name. 0: damaged. */
+/* Reads device and tag from an RDB file and remembers the name of the key. 0: the file is damaged. */
 int runnable_load(RedisModuleIO *io, Runnable *runnable);
 void runnable_save(RedisModuleIO *io, const Runnable *runnable);
-/* The memory that a Runnable itself owns outside its struct. */
+/* The memory that a Runnable owns outside its struct. */
 size_t runnable_memory(const Runnable *runnable);
 
 const char *runnable_backend(const Runnable *runnable);
 
-/* Counts a run that has ended. `duration_us` and `samples` count when it did not fail. */
+/* Counts a run that has ended. `duration_us` and `samples` count if it did not fail. */
 void runnable_count(Runnable *runnable, int failed, long long duration_us, long long samples);
 
-/* Takes CPU, GPU, CPU:n, GPU:n in any case and puts it in upper case. `device` has room for DEVICE_MAX + 1. */
+/* Accepts CPU, GPU, CPU:n and GPU:n in any case and converts it to upper case. `device` must have DEVICE_MAX + 1
+ * bytes. */
 int device_parse(const char *text, size_t length, char *device);
 
 #endif

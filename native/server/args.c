@@ -1,4 +1,4 @@
-/* Nothing here replies: the return values tell the handler of wrong arguments. */
+/* Nothing here replies. The return values report wrong arguments to the handler. */
 #include "server/args.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Command arguments: keywords, counted lists, stepping over them and building them. */
+/* Arguments of commands: keywords, counted lists, a cursor over them, and a builder. */
 #ifndef QA_ARGS_H
 #define QA_ARGS_H
 
@@ -6,30 +6,30 @@
 
 #include "server/module_api.h"
 
-/* 1: the argument is `word`, in any case. */
+/* 1: the argument is `word`, in upper or lower case. */
 int arg_is(RedisModuleString *argument, const char *word);
 
-/* Reads a non-negative integer of at most `max`. 1 when it is one. */
+/* Reads an integer from 0 to `max`. 0: the argument is not such an integer. */
 int arg_count(RedisModuleString *argument, long long max, long long *value);
 
-/* 1: argv[at] is the same as argv[first], argv[first + step] or another before it. */
+/* 1: argv[at] equals argv[first], argv[first + step] or another argument before it. */
 int arg_comes_twice(RedisModuleString **argv, int first, int step, int at);
 
-/* Steps over argv. */
+/* A position in argv. */
 typedef struct Cursor {
     RedisModuleString **argv;
     int argc, at;
 } Cursor;
 
-/* Steps over `word` if it comes next. */
+/* Moves past `word` if it is the next argument. 0: it is not. */
 int cursor_accept(Cursor *cursor, const char *word);
-/* Steps over one argument; 1 when it was a number that arg_count reads. 0 also at the end. */
+/* Moves past one argument and reads it as arg_count does. 0: it is not such an integer, or there is no argument. */
 int cursor_count(Cursor *cursor, long long max, long long *value);
 
-/* Writes `before` and the argument, shortened and on one line, into an error line. Returns `error`. */
+/* Writes `before` and the argument into an error line, shortened and on one line. Returns `error`. */
 const char *arg_error(char *error, size_t size, const char *before, RedisModuleString *argument);
 
-/* Arguments of a command that is sent to replicas or written to the AOF. */
+/* The arguments of a command for replicas or the AOF. */
 typedef struct ArgList {
     RedisModuleString **items;
     size_t n;

@@ -1,5 +1,5 @@
-/* BLAKE2b after RFC 7693: twelve rounds over sixteen 64-bit words, a block of 128 bytes at a time. A key is a block of
- * its own in front of the message. tests/test_blake2b.c holds it against the RFC's and the authors' vectors. */
+/* BLAKE2b as in RFC 7693: twelve rounds over sixteen 64-bit words, for each block of 128 bytes. A key is an additional
+ * first block. tests/test_blake2b.c compares it with the test vectors of the RFC and of the authors. */
 #include "server/blake2b.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@ static const uint64_t INITIAL[8] = {
     0x510e527fade682d1, 0x9b05688c2b3e6c1f, 0x1f83d9abfb41bd6b, 0x5be0cd19137e2179,
 };
 
-/* Rounds 10 and 11 repeat 0 and 1. */
+/* Rounds 10 and 11 repeat rounds 0 and 1. */
 static const uint8_t ORDER[10][16] = {
     {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
     {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4}, {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
@@ -72,7 +72,7 @@ void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key
     hash->filled = BLOCK;
 }
 
-/* The last block is compressed in another way, so a full one waits until it is known not to be the last. */
+/* The last block is compressed differently. So a full block stays in the buffer until more bytes follow. */
 void blake2b_add(Blake2b *hash, const void *data, size_t length) {
     const uint8_t *at = data;
     while (length) {

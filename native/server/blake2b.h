@@ -1,5 +1,4 @@
-/* BLAKE2b (RFC 7693), the hash function, with or without a key: with one it is a message authentication code. It knows
- * nothing of the server. */
+/* The hash function BLAKE2b (RFC 7693). With a key it is a message authentication code. It does not know the server. */
 #ifndef QA_BLAKE2B_H
 #define QA_BLAKE2B_H
 
@@ -18,10 +17,10 @@ typedef struct Blake2b {
 void blake2b_begin(Blake2b *hash, size_t out_length, const void *key, size_t key_length);
 void blake2b_add(Blake2b *hash, const void *data, size_t length);
 
-/* Writes `out_length` bytes and forgets the state. */
+/* Writes `out_length` bytes and clears the state. */
 void blake2b_end(Blake2b *hash, uint8_t *out);
 
-/* 1: the first `length` bytes are equal. The time depends on `length` only. */
+/* 1: the first `length` bytes are equal. The time depends only on `length`. */
 int blake2b_equal(const uint8_t *a, const uint8_t *b, size_t length);
 
 #endif

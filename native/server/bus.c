@@ -1,19 +1,19 @@
-/* The bus carries the messages of any node that has met the cluster, and meeting takes no password. What the workers
- * send each other holds code, so a message counts only if it is signed with the cluster's key.
+/* The bus delivers messages of every node that has met the cluster, and meeting needs no password. Messages between
+ * workers contain code. So a message counts only if it is signed with the cluster's key.
  *
- * THE KEY is a line of the file `qa.bus-key-file`; without the setting it is made from `masterauth`, else from
- * `requirepass`, which the servers of a cluster share. With none of them there are no messages between servers. The
- * first key of the file signs, all of them count. To change it, add the new one as the second line of the file on every
- * server, then make it the first on every server, then remove the old one. Files and passwords are looked at again
- * once a second.
+ * THE KEY is a line of the file `qa.bus-key-file`. Without this setting it is derived from `masterauth`, else from
+ * `requirepass`, which the servers of a cluster share. Without any of them there are no messages between servers. The
+ * first key of the file signs; all keys of the file are accepted. To change the key, add the new key as the second line
+ * of the file on every server, then make it the first line on every server, then remove the old line. The module reads
+ * the file and the passwords again once a second.
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
- * is keyed BLAKE2b-256 over everything but itself and over the ids of sender and receiver (zeros: all), so that nobody
- * can pass a message on to another, or as another.
+ * is keyed BLAKE2b-256 over all other fields and over the ids of sender and receiver (zeros: all receivers). So a
+ * message cannot be redirected to another receiver or come from another sender.
  *
- * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver takes only what
- * is above the last sequence of that sender, and within WINDOW of its own clock: that is for senders of which it knows
- * nothing yet. The bus keeps a sender's messages in order. */
+ * REPLAY. The sequence is the sender's clock in microseconds, and grows with every message. A receiver accepts only
+ * messages above the last sequence of that sender and within WINDOW of its own clock. The window protects against
+ * senders of which the receiver knows no sequence yet. The bus keeps the messages of a sender in order. */
 #include "server/bus.h"
 
 #include <stdio.h>
@@ -75,7 +75,7 @@ static void make_key(uint8_t *key, const char *purpose, const char *text, size_t
     blake2b_end(&hash, key);
 }
 
-/* A line a minute at most: a foreign node must not fill the log. */
+/* At most one line a minute: a foreign node must not fill the log. */
 static void complain(const char *format, const char *detail) {
     long long now = RedisModule_Milliseconds();
     if (ring.complained && now - ring.complained < COMPLAIN_MS) return;
@@ -83,7 +83,7 @@ static void complain(const char *format, const char *detail) {
     RedisModule_Log(server_ctx(), "warning", format, detail);
 }
 
-/* The keys of the file's lines; 0: it cannot be read, or has none that is long enough, and nothing changes. */
+/* Reads the keys of the file. 0: the file cannot be read or has no key that is long enough; then nothing changes. */
 static int read_file(const char *path) {
     char text[MAX_FILE + 1];
     uint8_t keys[MAX_KEYS][KEY_BYTES];
@@ -121,13 +121,13 @@ static void look_at_file(void) {
         ring.modified = status.st_mtim;
         return;
     }
-    /* Keys that were read once stay while the file is being replaced. */
-    complain("qa.bus-key-file %s cannot be read, or has no line of at least 32 characters without blanks: servers of "
-             "the cluster that have another key are not heard",
+    /* The last keys stay valid while the file is being replaced. */
+    complain("qa.bus-key-file %s cannot be read, or has no line of at least 32 characters without blanks: messages of "
+             "servers with another key are refused",
              config.bus_key_file);
 }
 
-static void look_at_passwords(RedisModuleCtx *ctx) {
+static void read_passwords(RedisModuleCtx *ctx) {
     static const char *const NAMES[] = {"masterauth", "requirepass"};
     ring.count = 0;
     ring.source = NO_KEY;
@@ -149,7 +149,7 @@ static void refresh_keys(RedisModuleCtx *ctx) {
     if (ring.looked && now - ring.looked < REFRESH_MS && now >= ring.looked) return;
     ring.looked = now;
     if (*config.bus_key_file) look_at_file();
-    else look_at_passwords(ctx);
+    else read_passwords(ctx);
 }
 
 int bus_secret(RedisModuleCtx *ctx, const char *purpose, uint8_t *secret) {
@@ -199,8 +199,8 @@ static uint64_t next_sequence(void) {
     return last;
 }
 
-/* Why the bus took no message for a node. NULL for one that is there and has no link at this moment: nodes that have
- * just met close their links, and the message is lost like one that was under way when a link broke. */
+/* Why the bus did not accept a message for a node. NULL: the node is known and has no link at this moment. Nodes that
+ * have just met close their links; the message is then lost, like a message in flight when a link breaks. */
 static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     static char error[128];
     int flags = 0;
@@ -217,7 +217,7 @@ const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const 
     if (!self) return "ERR this server is not part of a cluster";
     refresh_keys(ctx);
     if (!ring.count)
-        return "ERR the servers of this cluster share no key, so they take no messages from each other: set "
+        return "ERR the servers of this cluster share no key, so they accept no messages from each other: set "
                "qa.bus-key-file, or a password (masterauth, requirepass), on all of them";
     size_t size = PAYLOAD_AT + length;
     uint8_t *message = RedisModule_Alloc(size);
@@ -241,7 +241,7 @@ static Sender *sender_of(const char *id) {
     return NULL;
 }
 
-/* Of senders that have no place the one heard of longest ago makes room: what it sent is outside the window. */
+/* A new sender replaces the sender whose last message is oldest: its messages are outside the window. */
 static void remember(const char *id, uint64_t sequence) {
     Sender *sender = sender_of(id);
     if (!sender && sender_count < MAX_SENDERS) {
@@ -268,12 +268,12 @@ static int is_signed(const uint8_t *message, size_t length, const char *sender) 
     return 0;
 }
 
-/* NULL, or why the message does not count. */
+/* NULL, or why the message is refused. */
 static const char *fault_of(const uint8_t *message, size_t length, const char *sender, uint8_t kind) {
     if (length < PAYLOAD_AT || memcmp(message, MARK, sizeof MARK - 1) || message[sizeof MARK - 1] != kind)
         return "it is not signed";
     if (!ring.count) return "this server has no key: set qa.bus-key-file or a password";
-    if (!is_signed(message, length, sender)) return "its signature is of another key";
+    if (!is_signed(message, length, sender)) return "it is signed with another key";
     uint64_t sequence = get_u64(message + SEQUENCE_AT);
     const Sender *known = sender_of(sender);
     if (known && sequence <= known->sequence) return "it was sent before, or its sender's clock was set back";

@@ -1,4 +1,4 @@
-/* Asks the server about the caller of the current command, and keeps nothing from one command to the next. */
+/* Asks the server about the caller of the current command. It keeps no state between commands. */
 #include "server/caller.h"
 
 #include <stdio.h>
@@ -22,8 +22,8 @@ int caller_tracks_keys(RedisModuleCtx *ctx) {
            info.flags & REDISMODULE_CLIENTINFO_FLAG_TRACKING;
 }
 
-/* Redis 7.0 crashes when a module asks for the current user of a client that has none. The lookup by id cannot find the
- * client of a script. */
+/* Redis 7.0 crashes if a module asks for the user of a client without one. The lookup by id does not find the client of
+ * a script. */
 RedisModuleString *caller_name(RedisModuleCtx *ctx) {
     if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_LUA) return RedisModule_GetCurrentUserName(ctx);
     return RedisModule_GetClientUserNameById(ctx, RedisModule_GetClientId(ctx));
@@ -40,8 +40,8 @@ static RedisModuleUser *acting;
 
 void caller_act_as(RedisModuleUser *user) { acting = user; }
 
-/* CONFIG RESETSTAT stands for the category: administrators may run it, others may not. The lookup by name does not find
- * users that modules made, so these are refused. */
+/* CONFIG RESETSTAT represents the category of administrator commands. The lookup by name does not find users that
+ * modules created, so these are refused. */
 int caller_is_admin(RedisModuleCtx *ctx, const char *command) {
     RedisModuleString *name = caller_name(ctx);
     RedisModuleUser *found = !acting && name ? RedisModule_GetModuleUserFromUserName(name) : NULL;

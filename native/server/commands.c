@@ -1,4 +1,4 @@
-/* Registers commands, and repeats what the flags say as ACL categories and key flags, where the server knows these. */
+/* Registers commands, with ACL categories and key flags where the server supports them. */
 #include "server/commands.h"
 
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "server/links.h"
 
-/* The server itself puts a module's command into no category, whatever its flags are, so users could run commands that
- * they must not run. */
+/* The server puts the commands of modules into no category, independent of their flags. Without categories users could
+ * run commands that they must not run. */
 static void derive_categories(const char *flags, char *to, size_t size) {
     snprintf(to, size, "%s%s%s%s", strstr(flags, "admin") ? "admin dangerous " : "",
              strstr(flags, "write") ? "write " : "", strstr(flags, "readonly") ? "read " : "",
@@ -22,7 +22,7 @@ static int set_categories(const CommandSpec *spec, RedisModuleCommand *command) 
     return RedisModule_SetCommandACLCategories(command, spec->categories ? spec->categories : derived);
 }
 
-/* Unless the module says otherwise, the server assumes that a module's command reads and writes its key. */
+/* By default the server assumes that a module's command reads and writes its key. */
 static int set_key_is_read(const CommandSpec *spec, RedisModuleCommand *command) {
     if (!spec->first_key || !strstr(spec->flags, "readonly")) return REDISMODULE_OK;
     RedisModuleCommandKeySpec keys[2] = {{.flags = REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,

@@ -14,8 +14,8 @@
 #include "server/module_api.h"
 
 /* One command. `flags` are those of RedisModule_CreateCommand ("write deny-oom", "readonly", "getkeys-api", "admin"
- * ..). `categories` are ACL category names without "@" ("write slow"), applied where the server can (Valkey, Redis
- * 7.2+); NULL: those that the flags imply. On Redis 7.0 modules' commands are in no category (see
+ * ..). `categories` are ACL categories without "@" ("write slow"); NULL: those that follow from the flags. They apply
+ * where the server supports them (Valkey, Redis 7.2+). On Redis 7.0 the commands of modules are in no category (see
  * caller_require_admin). */
 typedef struct CommandSpec {
     const char *name;
@@ -27,8 +27,8 @@ typedef struct CommandSpec {
     const char *categories;
 } CommandSpec;
 
-/* Registers `n` commands, and lets the worker's user run those named QA.* and AI.*. Logs a command that the server
- * refuses and returns REDISMODULE_ERR. */
+/* Registers `n` commands, and allows the worker's user to run those named QA.* and AI.*. If the server refuses a
+ * command, it logs that and returns REDISMODULE_ERR. */
 int commands_register(RedisModuleCtx *ctx, const CommandSpec *table, size_t n);
 
 #endif

@@ -170,7 +170,7 @@ static int set_number(const char *name, long long value, void *data, RedisModule
     return REDISMODULE_OK;
 }
 
-/* RedisAI's default: the folder `backends` beside the module. */
+/* RedisAI's default: the folder `backends` next to the module. */
 static char *default_backends_path(void) {
     static const char FOLDER[] = "/backends";
     Dl_info own;

@@ -10,11 +10,11 @@
 
 typedef struct Config {
     char *worker_command;
-    char *bus_key_file;       /* empty: none */
-    char *model_cache_dir;    /* empty: none */
-    char *worker_environment; /* names of variables, divided by commas */
+    char *bus_key_file;       /* empty: unset */
+    char *model_cache_dir;    /* empty: unset */
+    char *worker_environment; /* names of variables, separated by commas */
     char *answer_keys;        /* "text" or "digest" */
-    char *bulk_users;         /* names of users, spaces between them */
+    char *bulk_users;         /* names of users, separated by spaces */
     long long max_queue;
     long long worker_ahead;
     long long shared_ahead;
@@ -40,9 +40,9 @@ typedef struct Config {
     long long backend_memory_mb;
     long long max_watched;
     long long function_threads;
-    long long background_timeout_ms; /* 0: none */
+    long long background_timeout_ms; /* 0: no limit */
     long long model_chunk_size;      /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
-    char *backends_path;             /* AI.CONFIG and the load argument BACKENDSPATH: kept for clients that read it */
+    char *backends_path;             /* AI.CONFIG and the load argument BACKENDSPATH; only stored */
 } Config;
 
 extern Config config;
@@ -50,15 +50,15 @@ extern Config config;
 /* Registers and loads the settings. */
 int config_on_load(RedisModuleCtx *ctx);
 
-/* Every qa.* setting as name, value elements; returns the number of elements (for QA.HELLO). */
+/* Replies with every qa.* setting as name and value; returns the number of elements (for QA.HELLO). */
 int config_reply_pairs(RedisModuleCtx *ctx);
 
-/* 1: the user's work is bulk work (qa.bulk-users). */
+/* 1: the user does bulk work (qa.bulk-users). */
 int config_is_bulk_user(const char *name, size_t length);
 
-/* Splits a worker command into words: spaces separate, double quotes group, backslash escapes. NULL with *count 0 when
- * it is empty, NULL with *count -1 when a quote is not closed. The caller frees the result, one allocation, with
- * RedisModule_Free. */
+/* Splits a worker command into words. Spaces separate words, double quotes group them, and a backslash escapes a
+ * character. NULL with *count 0: the command is empty; NULL with *count -1: a quote is not closed. The caller frees the
+ * result, one allocation, with RedisModule_Free. */
 char **config_split_command(const char *command, int *count);
 
 #endif

@@ -1,5 +1,4 @@
-/* The links of the current worker. The server reports when one of them closes or changes its user; a worker's death
- * ends all. */
+/* The server reports when a link closes or changes its user. A worker's death ends all links. */
 #include "server/links.h"
 
 #include <stdio.h>
@@ -8,8 +7,8 @@
 
 static RedisModuleUser *user;
 static int in_block;             /* 1 while an atomic block runs a command */
-static RedisModuleDict *links;   /* client id -> any value */
-static RedisModuleDict *allowed; /* names of the commands that the worker's user gets by name */
+static RedisModuleDict *links;   /* the keys are client ids */
+static RedisModuleDict *allowed; /* the commands that the worker's user gets by name */
 
 RedisModuleUser *link_user(void) { return user; }
 
@@ -33,7 +32,7 @@ int link_require(RedisModuleCtx *ctx, const char *command) {
     return 0;
 }
 
-/* ---- Coming and going ---- */
+/* ---- Adding and closing ---- */
 
 static void on_user_changed(uint64_t client_id, void *data) {
     (void)data;
@@ -79,7 +78,7 @@ void link_allow_command(const char *name) {
     RedisModule_DictReplaceC(allowed, (void *)name, strlen(name), (void *)name);
 }
 
-/* The internal commands are administrator commands, so that other users cannot run them; the worker's user gets them by
+/* The internal commands are administrator commands, so that other users cannot run them. The worker's user gets them by
  * name. */
 int link_create_user(RedisModuleCtx *ctx) {
     static const char *const RIGHTS[] = {"on", "allkeys", "allchannels", "+@all", "-@admin"};

@@ -1,4 +1,4 @@
-/* Defines the pointers to the module API's functions and fills them in once, before anything else runs. */
+/* Defines the pointers to the functions of the module API, and fills them in before any other code runs. */
 #include "server/module_api.h"
 
 #include <string.h>
@@ -8,7 +8,8 @@ REDISMODULE_REQUIRED_FUNCTIONS(DEFINE)
 REDISMODULE_OPTIONAL_FUNCTIONS(DEFINE)
 #undef DEFINE
 
-/* A module's context begins with the function that finds all others; nothing else about its layout is fixed. */
+/* The context of a module starts with a pointer to the function that finds all other functions. The rest of its layout
+ * may change. */
 const char *module_api_load(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *) = NULL;
     memcpy(&get_api, ctx, sizeof get_api);

@@ -1,7 +1,7 @@
-/* Our own declarations of the module API functions we use, of Redis 7.0 and later and Valkey 8 and later.
+/* Declarations of those functions of the module API that the module uses, of Redis 7.0+ and Valkey 8+.
  *
- * module_api_load fetches the functions by name, so one .so serves both servers. Loading fails when a REQUIRED function
- * is missing; a missing OPTIONAL one is NULL, so callers must test it before use. */
+ * module_api_load finds the functions by name, so one .so works with both servers. Loading fails if a REQUIRED function
+ * is missing. A missing OPTIONAL function is NULL, so callers must test it. */
 #ifndef QA_MODULE_API_H
 #define QA_MODULE_API_H
 
@@ -13,7 +13,7 @@
 #define REDISMODULE_APIVER_1 1
 #define REDISMODULE_TYPE_METHOD_VERSION 5
 
-/* OpenKey. Redis 7.0 knows only the first three; the others do no harm there. */
+/* For OpenKey. Redis 7.0 knows only the first three and ignores the others. */
 #define REDISMODULE_READ (1 << 0)
 #define REDISMODULE_WRITE (1 << 1)
 #define REDISMODULE_OPEN_KEY_NOTOUCH (1 << 16)
@@ -153,7 +153,7 @@ typedef struct RedisModuleEvent {
     uint64_t dataver;
 } RedisModuleEvent;
 
-/* The data of an EVENT_CLIENT_CHANGE, and what GetClientInfoById fills in (set version to 1 first). */
+/* The data of an EVENT_CLIENT_CHANGE, and the result of GetClientInfoById (set version to 1 first). */
 #define REDISMODULE_BLOCK_UNBLOCK_DELETED (1 << 0)
 
 #define REDISMODULE_CLIENTINFO_FLAG_TRACKING (1 << 3)
@@ -170,7 +170,7 @@ typedef struct RedisModuleClientInfo {
 typedef struct RedisModuleFlushInfo {
     uint64_t version;
     int32_t sync;
-    int32_t dbnum; /* -1: all */
+    int32_t dbnum; /* -1: all databases */
 } RedisModuleFlushInfo;
 
 typedef int (*RedisModuleCmdFunc)(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
@@ -213,7 +213,7 @@ typedef void *(*RedisModuleTypeCopyFunc)(RedisModuleString *from, RedisModuleStr
 typedef void *(*RedisModuleTypeCopyFunc2)(RedisModuleKeyOptCtx *ctx, const void *value);
 typedef int (*RedisModuleTypeDefragFunc)(RedisModuleDefragCtx *ctx, RedisModuleString *key, void **value);
 
-/* The order of the fields is the server's. Unused ones stay NULL. Set version to REDISMODULE_TYPE_METHOD_VERSION. */
+/* The order of the fields is the server's. Unused fields stay NULL. Set version to REDISMODULE_TYPE_METHOD_VERSION. */
 typedef struct RedisModuleTypeMethods {
     uint64_t version;
     RedisModuleTypeLoadFunc rdb_load;
@@ -236,8 +236,8 @@ typedef struct RedisModuleTypeMethods {
     RedisModuleTypeAuxSaveFunc aux_save2;
 } RedisModuleTypeMethods;
 
-/* Where keys are among a command's arguments, and what the command does with them. The first without a
- * begin_search_type ends a list of them. */
+/* The positions of keys among the arguments of a command, and what the command does with them. An entry without
+ * begin_search_type ends the list. */
 typedef struct RedisModuleCommandKeySpec {
     const char *notes;
     uint64_t flags;
@@ -251,13 +251,13 @@ typedef struct RedisModuleCommandKeySpec {
             int start_from;
         } keyword;
     } bs;
-    int find_keys_type; /* 0: there is one key */
+    int find_keys_type; /* 0: there is only one key */
     union {
         int numbers[3];
     } fk;
 } RedisModuleCommandKeySpec;
 
-/* The sizes of the structures that this header declares; for others a command must not give any. */
+/* The sizes of the structures that this header declares; for other structures a command must not give any. */
 typedef struct RedisModuleCommandInfoVersion {
     int version;
     size_t sizeof_history_entry, sizeof_key_spec, sizeof_argument;
@@ -273,10 +273,10 @@ typedef struct RedisModuleCommandInfo {
     void *arguments;
 } RedisModuleCommandInfo;
 
-typedef RedisModuleCtx Ctx_; /* short names for the tables below only */
+typedef RedisModuleCtx Ctx_; /* short names, only for the tables below */
 typedef RedisModuleString Str_;
 
-/* X(return type, name, arguments). clang-format would take the stars of pointers for multiplications. */
+/* X(return type, name, arguments). clang-format would read the stars of pointers as multiplications. */
 /* clang-format off */
 #define REDISMODULE_REQUIRED_FUNCTIONS(X)                                                                              \
     /* memory */                                                                                                       \
@@ -487,7 +487,7 @@ REDISMODULE_REQUIRED_FUNCTIONS(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL_FUNCTIONS(REDISMODULE_DECLARE)
 #undef REDISMODULE_DECLARE
 
-/* Fetches every function. Returns NULL, or the name of a required one that the server does not have. */
+/* Finds every function. Returns NULL, or the name of a required function that the server does not have. */
 const char *module_api_load(RedisModuleCtx *ctx);
 
 #endif

@@ -1,4 +1,4 @@
-/* Names are the module's own and end with a NUL; texts may hold any bytes. */
+/* Names are constants that end with a NUL. Texts may have any bytes. */
 #include "server/pairs.h"
 
 void pair_number(RedisModuleCtx *ctx, const char *name, long long value) {

@@ -1,4 +1,4 @@
-/* Replies of names and values in turn. The caller has begun the array. */
+/* Replies of alternating names and values. The caller has started the array. */
 #ifndef QA_PAIRS_H
 #define QA_PAIRS_H
 

@@ -1,5 +1,5 @@
-/* Reads one token at a time and never looks beyond the end of the buffer. A counter per level follows the nesting, not
- * recursion: a hostile buffer costs no stack. */
+/* Reads one token at a time and never reads beyond the end of the buffer. It tracks nesting with a counter for each
+ * level, not by recursion, so a hostile buffer costs no stack. */
 #include "server/resp.h"
 
 #include <limits.h>
@@ -7,7 +7,7 @@
 
 #define MAX_BULK ((long long)2 << 30)
 
-/* The line after the type byte, without CRLF. NULL when it is not complete yet. */
+/* The line after the type byte, without CRLF; NULL: it is incomplete. */
 static const char *line_end(const RespReader *reader) {
     const char *from = reader->at;
     while (from < reader->end) {
@@ -103,7 +103,7 @@ int resp_next(RespReader *reader, RespToken *token, unsigned flags) {
     return got;
 }
 
-/* `left[d]` counts the elements still to come on level d; the value itself is the one element of level 0. */
+/* `left[d]` counts the missing elements of level d. The value itself is the one element of level 0. */
 int resp_valid(const char *buffer, size_t length, unsigned flags) {
     RespReader reader = {buffer, buffer + length};
     RespToken token;

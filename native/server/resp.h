@@ -1,7 +1,7 @@
-/* A strict RESP parser over a buffer. It knows nothing of the server, so a test needs none.
+/* A strict RESP parser over a buffer. It does not know the server, so its tests need no server.
  *
- * It accepts RESP2, and with RESP_3 the RESP3 types that a reply of a read command can hold. It bounds depth, number of
- * elements and all lengths, checks for overflow, and allocates nothing. */
+ * It accepts RESP2. With RESP_3 it also accepts those RESP3 types that a reply of a read command can contain. It limits
+ * the depth, the number of elements and all lengths, checks for overflow, and allocates no memory. */
 #ifndef QA_RESP_H
 #define QA_RESP_H
 
@@ -16,7 +16,7 @@ typedef struct RespReader {
     const char *end;
 } RespReader;
 
-/* One token. Aggregates are followed by their elements as further tokens. */
+/* One token. The elements of an aggregate follow as further tokens. */
 typedef struct RespToken {
     char type;         /* '+', '-', ':', '$', '*'; with RESP_3 also '_', '#', ',', '%', '~', '(' */
     int null;          /* $-1, *-1 or _ */
@@ -25,14 +25,14 @@ typedef struct RespToken {
     size_t length;
 } RespToken;
 
-/* Reads one token: 1 read, 0 incomplete (the reader has not moved), -1 invalid. */
+/* Reads one token. 1: done, 0: the token is incomplete and the reader has not moved, -1: it is invalid. */
 int resp_next(RespReader *reader, RespToken *token, unsigned flags);
 
-/* 1 when the buffer holds exactly one complete, valid value. */
+/* 1: the buffer is exactly one complete, valid value. */
 int resp_valid(const char *buffer, size_t length, unsigned flags);
 
-/* Length of the command (array of bulk strings, none of them null) that `buffer` begins with; 0 when it is not complete
- * yet; -1 when it is not one or is larger than max_bytes or max_args. */
+/* The length of the command at the start of `buffer`: an array of bulk strings without a null. 0: it is incomplete; -1:
+ * it is not a command, or is larger than max_bytes or max_args. */
 long long resp_command_length(const char *buffer, size_t length, size_t max_bytes, long long max_args);
 
 #endif

@@ -1,11 +1,11 @@
-/* Replies token by token, without building anything: the aggregates of RESP and of the reply API nest alike. */
+/* Replies token by token without buffers: the aggregates of RESP and of the reply API nest in the same way. */
 #include "server/resp_reply.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static void reply_line(RedisModuleCtx *ctx, const RespToken *token) {
-    size_t length = token->length < 4095 ? token->length : 4095; /* a status or error line is no place for bulk data */
+    size_t length = token->length < 4095 ? token->length : 4095; /* a status or error line cannot carry bulk data */
     char line[4096];
     memcpy(line, token->text, length);
     line[length] = '\0';

@@ -1,4 +1,4 @@
-/* Sends a RESP value that came in a buffer to a client, in that client's protocol version. */
+/* Sends a RESP value from a buffer to a client, in that client's protocol version. */
 #ifndef QA_RESP_REPLY_H
 #define QA_RESP_REPLY_H
 

@@ -1,11 +1,11 @@
-/* Facts about the server. The module finds out once, at load time, whether it is Valkey, and asks for everything else
- * each time, because roles and settings change while the server runs. */
+/* Roles and settings change while the server runs, so the module asks for them each time. It finds out only once, at
+ * load time, whether the server is Valkey. */
 #include "server/server.h"
 
 #include <string.h>
 
 static RedisModuleCtx *detached;
-static int is_valkey; /* guards flags that Redis does not have, or uses for something else */
+static int is_valkey; /* these flags are missing in Redis, or mean something else */
 
 static int find_valkey(RedisModuleCtx *ctx) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "INFO", "c", "server");

@@ -1,4 +1,4 @@
-/* A Text owns its bytes and always ends with a NUL. Loading refuses what is longer than its limit. */
+/* A Text owns its bytes and always ends with a NUL. Loading refuses texts that are longer than their limit. */
 #include "server/texts.h"
 
 #include <stdio.h>

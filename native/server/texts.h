@@ -1,4 +1,4 @@
-/* Texts and lists of names in values of our types: how to save and load them, and what memory they take. */
+/* Texts and lists of names in values of the module's types: saving, loading and memory. */
 #ifndef QA_TEXTS_H
 #define QA_TEXTS_H
 
@@ -21,25 +21,25 @@ typedef struct Names {
 
 Text text_new(const char *data, size_t length);
 Text text_of(RedisModuleString *string);
-/* NULL, or an error line when one of them is so long that loading would refuse it. */
+/* NULL, or an error line if a text is so long that loading would refuse it. */
 const char *texts_check(RedisModuleString **strings, int n);
-/* Frees what `text` held and lets it hold a copy of `data`. */
+/* Replaces the text by a copy of `data`. */
 void text_set(Text *text, const char *data, size_t length);
 
-/* Empty names, all set to "". */
+/* Names that are all "". */
 Names names_new(size_t n);
 Names names_of(RedisModuleString **strings, int n);
 Names names_copy(const Names *names);
 void names_free(Names *names);
 size_t names_memory(const Names *names);
-/* Replies with each of them. */
+/* Replies with each name as an element. */
 void names_emit(RedisModuleCtx *ctx, const Names *names);
-/* Replies with them as one array. */
+/* Replies with all names as one array. */
 void names_reply(RedisModuleCtx *ctx, const Names *names);
 
 void text_save(RedisModuleIO *io, const Text *text);
 void names_save(RedisModuleIO *io, const Names *names);
-/* Replace *text, *names by what they read. 0: the file is damaged; *text, *names are then still valid. */
+/* Replace *text, *names by what they read. 0: the file is damaged; *text, *names are still valid. */
 int text_load(RedisModuleIO *io, size_t max, Text *text);
 int names_load(RedisModuleIO *io, Names *names);
 void names_digest(RedisModuleDigest *digest, const Names *names);

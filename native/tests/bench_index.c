@@ -1,10 +1,10 @@
-/* Measures the index on a corpus drawn by Zipf's law: bench_index [sentences [sentences per document]].
+/* Measures the index on a random corpus with Zipf's law: bench_index [sentences [sentences per document]].
  *
- * A term of rank r is drawn with probability proportional to 1 / (r + 50)^1.4, of 600,000 terms, which resembles a
- * million sentences of Debian's documentation in its frequent terms and has a third more rare ones. A sentence has 8
+ * A term of rank r is drawn with a probability proportional to 1 / (r + 50)^1.4, of 600,000 terms. In its frequent
+ * terms this resembles a million sentences of Debian's documentation; it has a third more rare terms. A sentence has 8
  * terms on average, a document 20 sentences. A natural question has 4 to 6 terms of one sentence, so that they belong
- * together. The six common terms are among the 40 most frequent. Times are the process's CPU time, because other
- * processes share the machine; a sentence's memory is all that the index holds except the documents' ids. */
+ * together. The six common terms are among the 40 most frequent. Times are the CPU time of the process, because other
+ * processes use the machine too. The memory of a sentence is the whole index without the documents' ids. */
 #include "index/index.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static void make_vocabulary(void) {
     for (unsigned i = 0; i < VOCABULARY; i++) {
         sum += pow(i + 50.0, -1.4);
         cumulated[i] = sum;
-        /* Terms are about as long as stems: 3 to 12 letters, rarer ones longer. */
+        /* Terms have the length of stems: 3 to 12 letters; rare terms are longer. */
         int length = 3 + (int)(next() % 4) + (i > 1000 ? (int)(next() % 3) : 0) + (i > 30000 ? (int)(next() % 3) : 0);
         unsigned number = i;
         for (int j = 0; j < length; j++, number /= 26) names[i][j] = (char)('a' + (number ? number % 26 : next() % 26));

@@ -1,5 +1,5 @@
-/* BLAKE2b against the vector of RFC 7693, appendix A, those of its authors (keyed, key 00 01 .. 3f, messages 00 01 ..),
- * and those of CPython's hashlib for messages around the size of a block, added in pieces of every size. */
+/* Compares BLAKE2b with the vector of RFC 7693, appendix A, with those of its authors (keyed, key 00 01 .. 3f, messages
+ * 00 01 ..), and with CPython's hashlib for messages around the size of a block, added in pieces of every size. */
 #include "server/blake2b.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ enum { LONGEST = 1000 };
 
 static uint8_t key[64], message[LONGEST];
 
-/* The hash, in hex, of `length` bytes that are added `piece` at a time. */
+/* The hash in hex of `length` bytes that are added in pieces. */
 static const char *hex_of(const uint8_t *data, size_t length, size_t out_length, size_t key_length, size_t piece) {
     static char hex[2 * BLAKE2B_MAX_OUT + 1];
     uint8_t out[BLAKE2B_MAX_OUT];
@@ -36,7 +36,7 @@ typedef struct Vector {
     const char *plain, *keyed_32, *keyed_64;
 } Vector;
 
-/* Byte i of a message is i % 251; keyed_32 has a key of 32 bytes and an output of as many. */
+/* Byte i of a message is i % 251. keyed_32 has a key of 32 bytes and an output of 32 bytes. */
 /* clang-format off */
 static const Vector VECTORS[] = {
     {0,

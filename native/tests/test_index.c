@@ -1,4 +1,4 @@
-/* The index as its owner sees it, under the sanitizers; tests/index compares its answers with an oracle. */
+/* The public functions of the index, under the sanitizers. tests/index compares its answers with an oracle. */
 #include "index/index.h"
 
 #include <math.h>
@@ -46,7 +46,7 @@ static void add(IndexPending *pending, const char *a, const char *b) {
     CHECK(index_add(pending, &one, 1) == INDEX_OK);
 }
 
-/* Returns how many sentences hold the term; sets *frequency to its frequency by the index. */
+/* Returns the number of sentences with the term, and sets *frequency to its frequency in the index. */
 static size_t ask(Index *index, const char *text, uint64_t *frequency, IndexHit *best) {
     static IndexHit hits[INDEX_MAX_HITS];
     static double weights[INDEX_MAX_HITS];
@@ -68,7 +68,7 @@ static void test_a_document_is_found_when_it_is_committed(void) {
     CHECK(ask(index, "pear", &frequency, NULL) == 0 && frequency == 0 && index_counts(index).sentences == 0);
     CHECK(index_commit(pending) == INDEX_OK);
     CHECK(ask(index, "pear", &frequency, &hit) == 2 && frequency == 2);
-    CHECK(hit.document_length == 1 && hit.sentence == 1 && hit.score > 0); /* the shorter one */
+    CHECK(hit.document_length == 1 && hit.sentence == 1 && hit.score > 0); /* the shorter sentence */
     IndexPending *other = begin(index, "b");
     add(other, "pear", NULL);
     index_abort(other);
@@ -183,15 +183,14 @@ static void test_a_cursor_survives_changes(void) {
     for (char id[2] = "a"; *id <= 'f'; ++*id) CHECK(index_commit(begin(index, id)) == INDEX_OK);
     CHECK(index_list(index, &cursor, NULL, 100, found, 2) == 2 && *(const char *)found[1].id == 'b');
     CHECK(index_remove(index, "b", 1) == INDEX_OK && index_remove(index, "c", 1) == INDEX_OK);
-    CHECK(index_commit(begin(index, "b")) == INDEX_OK); /* anew, at the end */
+    CHECK(index_commit(begin(index, "b")) == INDEX_OK); /* written again: at the end */
     CHECK(index_list(index, &cursor, NULL, 100, found, 2) == 2 && *(const char *)found[0].id == 'd');
     CHECK(index_list(index, &cursor, NULL, 1, found, 2) == 1 && *(const char *)found[0].id == 'f' && cursor);
     CHECK(index_list(index, &cursor, NULL, 100, found, 2) == 1 && *(const char *)found[0].id == 'b' && !cursor);
     index_free(index);
 }
 
-/* A document with more distinct terms than one call counts in: searches find all of it at once, its frequencies
- * follow. */
+/* A document with more distinct terms than one call counts. Searches find all of it at once; its frequencies follow. */
 static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     enum { TERMS = 20000 };
     Index *index = index_new(ALLOCATOR, KEY);
@@ -206,11 +205,11 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(index_counts(index).sentences == TERMS);
     CHECK(ask(index, "t0", &frequency, NULL) == 1 && frequency == 1);
     CHECK(ask(index, text, &frequency, NULL) == 1 && frequency == 0);
-    CHECK(index_remove(index, "huge", 4) == INDEX_OK); /* its terms are not all counted in yet */
+    CHECK(index_remove(index, "huge", 4) == INDEX_OK); /* not all of its terms are counted yet */
     CHECK(index_counts(index).sentences == 0 && ask(index, text, &frequency, NULL) == 0);
     int steps = 0;
     while (index_maintain(index, 500)) steps++;
-    /* To take a term out of the dictionary costs what it takes to hash it, 10 units, and others beside it. */
+    /* Removing a term from the dictionary costs its hash, 10 units, and the hashes of its neighbors. */
     CHECK(steps > (2 * (TERMS - 2 * 4096) + 10 * TERMS) / 500);
     for (int i = 0; i < TERMS; i++) {
         snprintf(text, sizeof text, "t%d", i);
@@ -222,7 +221,7 @@ static void test_frequencies_of_a_huge_document_follow_in_steps(void) {
     CHECK(held == 0);
 }
 
-/* An index whose documents change their words again and again does not grow. */
+/* The index does not grow if its documents change their words again and again. */
 static void test_what_is_gone_leaves_no_memory(void) {
     Index *index = index_new(ALLOCATOR, KEY);
     size_t after[8];
@@ -252,7 +251,7 @@ static void test_what_is_gone_leaves_no_memory(void) {
     }
     uint64_t frequency;
     CHECK(ask(index, "common", &frequency, NULL) == 0 && frequency == 0);
-    CHECK(index_counts(index).postings < 64); /* a sweep begins at 64 dead ones */
+    CHECK(index_counts(index).postings < 64); /* a sweep starts at 64 dead postings */
     index_free(index);
     CHECK(held == 0);
 }

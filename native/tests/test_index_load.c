@@ -1,5 +1,5 @@
-/* Damaged payloads: test_index_load [rounds]. Loading survives any payload and loses no memory, and what it accepts can
- * be used. The test damages bits, bytes and whole varints, cuts and inserts, from a fixed seed. */
+/* Damaged payloads: test_index_load [rounds]. Loading survives any payload and leaks no memory, and an accepted index
+ * is usable. The test damages bits, bytes and whole varints, cuts and inserts, from a fixed seed. */
 #include "index/index.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static uint64_t next(void) {
 
 typedef struct Payload {
     uint8_t bytes[1 << 18];
-    size_t length, at, piece; /* `piece`: at most so many bytes at a time */
+    size_t length, at, piece; /* `piece`: the maximum number of bytes at a time */
 } Payload;
 
 static bool write_payload(void *context, const void *bytes, size_t length) {
@@ -84,7 +84,7 @@ static void add_document(Index *index, const char *id, unsigned sentences, bool 
     if (index_commit(pending) != INDEX_OK) exit(1);
 }
 
-/* A document whose other parts never come. */
+/* A document whose remaining parts never arrive. */
 static void leave_open(Index *index, const char *id, unsigned sentences) {
     IndexPosting postings[] = {{"alpha", 5, 1}, {"zeta", 4, 2}};
     IndexSentence sentence = {postings, 2, 3};
@@ -95,7 +95,7 @@ static void leave_open(Index *index, const char *id, unsigned sentences) {
         if (index_add(pending, &sentence, 1) != INDEX_OK) exit(1);
 }
 
-/* Goes on with every second open document, and drops the others. */
+/* Continues every second open document and discards the others. */
 static void use_open(Index *index) {
     IndexPosting posting = {"alpha", 5, 1};
     IndexSentence sentence = {&posting, 1, 1};
@@ -167,7 +167,7 @@ static void damage(Payload *payload) {
     }
 }
 
-/* Breaks each rule by itself, beside payloads that must load. */
+/* Breaks each rule once, next to valid payloads. */
 static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
 #define OPEN "o\0\1\1\1x\0"
@@ -183,36 +183,36 @@ static void test_every_rule(void) {
         PAYLOAD(true, DOCUMENT "r\3\2\0n\7t\1a\2\1\5\4\6e"),          /* a second run: ids 5 and 6 */
         PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\0e"),                    /* no code */
         PAYLOAD(false, DOCUMENT "n\2t\1a\1\0\5e"),                    /* the document's own id */
-        PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"),        /* another's */
-        PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),                    /* an id of nobody */
+        PAYLOAD(false, DOCUMENT "d\0\1\1\1y\0n\4t\1a\1\2\5e"),        /* the id of another document */
+        PAYLOAD(false, DOCUMENT "n\3t\1a\1\2\5e"),                    /* an id of no document */
         PAYLOAD(false, DOCUMENT "n\2t\1a\2\1\5\0\5e"),                /* an id twice */
         PAYLOAD(false, DOCUMENT "n\2t\1a\0e"),                        /* a term without postings */
         PAYLOAD(false, DOCUMENT "n\2t\0\1\1\5e"),                     /* without bytes */
         PAYLOAD(false, DOCUMENT "n\2t\1a\1\1\5t\1a\1\1\5e"),          /* twice */
-        PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),                    /* the next id is given out already */
+        PAYLOAD(false, DOCUMENT "n\1t\1a\1\1\5e"),                    /* the next id is already in use */
         PAYLOAD(false, DOCUMENT DOCUMENT "n\4e"),                     /* a document twice */
         PAYLOAD(false, DOCUMENT "r\0\0\0n\2e"),                       /* an empty run */
-        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                       /* of a document that is not there */
+        PAYLOAD(false, DOCUMENT "r\0\1\1n\3e"),                       /* of a missing document */
         PAYLOAD(false, "d\0\1\1\0\0n\2e"),                            /* no id */
         PAYLOAD(false, "d\0\1\1\1x\1?n\2e"),                          /* broken fields */
-        PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* ids have come to their end */
+        PAYLOAD(false, "d\xff\xff\xff\xff\xff\xff\x3f\1\1\1x\0n\2e"), /* no id is left */
         PAYLOAD(false, DOCUMENT "n\2x"),                              /* an unknown kind */
-        PAYLOAD(false, DOCUMENT "n\2ee"),                             /* more than all */
+        PAYLOAD(false, DOCUMENT "n\2ee"),                             /* more documents than the payload has */
         PAYLOAD(false, OPEN "n\2e"),                                  /* an open document, in the first version */
 #undef PAYLOAD
 #define PAYLOAD(loads, text) {"QAINDEX2" text, sizeof("QAINDEX2" text) - 1, loads}
-        PAYLOAD(true, DOCUMENT OPEN "n\4t\1a\2\1\5\2\5e"), /* of the same id as a live one */
+        PAYLOAD(true, DOCUMENT OPEN "n\4t\1a\2\1\5\2\5e"), /* with the id of a live document */
         PAYLOAD(true, OPEN "r\3\2\0n\7t\1a\1\5\5e"),
         PAYLOAD(false, OPEN "n\2t\1a\1\0\5e"), /* its own id */
-        PAYLOAD(false, OPEN "n\2t\1a\1\2\5e"), /* an id of nobody */
-        PAYLOAD(false, OPEN "n\1e"),           /* the next id is given out already */
+        PAYLOAD(false, OPEN "n\2t\1a\1\2\5e"), /* an id of no document */
+        PAYLOAD(false, OPEN "n\1e"),           /* the next id is already in use */
         PAYLOAD(false, "o\0\1\1\0\0n\2e"),     /* no id */
         PAYLOAD(false, "o\0\1\1\1x\1?n\2e"),   /* broken fields */
         PAYLOAD(true, OPEN4 OPEN4 OPEN4 OPEN4 "n\x20"
                                               "e"),
         PAYLOAD(false, OPEN4 OPEN4 OPEN4 OPEN4 OPEN "n\x22"
-                                                    "e"), /* more than may be open */
-        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),        /* as long as a sentence may be */
+                                                    "e"), /* too many open documents */
+        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),        /* the maximum length of a sentence */
         PAYLOAD(false, "o\0\1\x80\x80\4\1x\0n\2e"),       /* longer */
     };
     for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
@@ -227,7 +227,7 @@ static void test_every_rule(void) {
     }
 }
 
-/* What is used of an index whose ids are at their end can be saved and loaded again. */
+/* An index without free ids that was used can be saved and loaded again. */
 static void test_the_last_ids(void) {
     static const char LAST[] = "QAINDEX2o\0\1\1\1x\0n\xff\xff\xff\xff\xff\xff\x3f"
                                "e";
@@ -275,7 +275,7 @@ int main(int argc, char **argv) {
     index_free(index);
     CHECK(held == 0);
 
-    /* The whole loads in pieces of all sizes; loading refuses every cut of it and an additional byte. */
+    /* The whole payload loads in pieces of all sizes. Loading refuses every truncation of it and an additional byte. */
     for (whole.piece = 1; whole.piece < 70000; whole.piece = whole.piece * 3 + 1) {
         whole.at = 0;
         index = index_load(ALLOCATOR, KEY, read_payload, &whole);
@@ -305,8 +305,8 @@ int main(int argc, char **argv) {
         }
         CHECK(held == 0);
     }
-    /* The reader takes 200 kB; the rest is in proportion to the payload, whatever numbers that holds. */
+    /* The reader needs 200 kB; the rest is proportional to the payload, for any numbers in it. */
     CHECK(most_held < 300000 + 64 * whole.length);
-    CHECK(accepted > rounds / 100 && accepted < rounds); /* the damage is neither hopeless nor harmless */
+    CHECK(accepted > rounds / 100 && accepted < rounds); /* some damage is refused and some is harmless */
     return 0;
 }

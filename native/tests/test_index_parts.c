@@ -1,4 +1,4 @@
-/* The parts of the index one by one: codes, blocks, postings with ids of every size, tables, runs. */
+/* The single parts of the index: codes, blocks, postings with ids of every size, tables, runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,7 +64,7 @@ static void test_blocks_of_every_width(void) {
     index_free(index);
 }
 
-/* Goes through all forms of postings; some leaps between ids are `leap`. */
+/* Tests all forms of postings; some differences between ids are `leap`. */
 static void test_postings(uint64_t leap) {
     enum { COUNT = 1500 };
     static uint64_t ids[COUNT];
@@ -98,7 +98,7 @@ static void test_postings(uint64_t leap) {
         }
         CHECK(seen == count + 1 && view.max == max);
     }
-    /* None of these ids belongs to a document: a purge in small steps leaves nothing. */
+    /* No document has these ids: a purge in small steps removes everything. */
     index->postings = index->dead_postings = COUNT;
     uint32_t block = 0;
     int64_t budget;
@@ -152,7 +152,7 @@ static bool is_item(const Index *index, uint32_t item, const TableKey *key) {
     return item == key->length;
 }
 
-/* No hash function should do this: a table of equal hashes is slow, but holds them, and does not split for ever. */
+/* A table of equal hashes is slow, but contains all items, and does not split forever. */
 static void test_equal_hashes(void) {
     Index *index = new_index();
     Table table;

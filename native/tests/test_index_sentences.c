@@ -1,4 +1,4 @@
-/* Packed sentences: adding them gives what was packed, and the check refuses what is not valid. */
+/* Packed sentences: the index gets the same sentences, and the check refuses invalid bytes. */
 #include "index/memory.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static uint64_t next(void) { return mix(state += 0x9e3779b97f4a7c15ULL); }
 
 static Index *new_index(void) { return index_new((IndexAllocator){malloc, free}, KEY); }
 
-/* Copies the bytes to the heap, no byte longer, so that a sanitizer sees a read beyond them. */
+/* Copies the bytes to a heap block of their exact size, so that a sanitizer detects a read beyond them. */
 static bool check(const uint8_t *bytes, size_t length, IndexPacked *packed) {
     uint8_t *copy = malloc(length ? length : 1);
     memcpy(copy, bytes, length);
@@ -40,7 +40,7 @@ static bool check(const uint8_t *bytes, size_t length, IndexPacked *packed) {
     return valid;
 }
 
-/* Packs sentences of ascending terms, as many as `terms` says or, for 0, some at random. Returns the length. */
+/* Packs sentences of ascending terms, as many as `terms` says, or at random for 0. Returns the length. */
 static size_t pack(uint8_t *bytes, unsigned sentences, unsigned terms) {
     uint8_t *at = bytes;
     for (unsigned i = 0; i < sentences; i++) {
@@ -57,7 +57,7 @@ static size_t pack(uint8_t *bytes, unsigned sentences, unsigned terms) {
     return (size_t)(at - bytes);
 }
 
-/* Adds the same document by index_add, a sentence at a time. */
+/* Adds the same document with index_add(), one sentence at a time. */
 static void add_one_by_one(IndexPending *pending, const uint8_t *at, const uint8_t *end) {
     IndexPosting *postings = malloc(10000 * sizeof *postings);
     while (at < end) {
@@ -125,7 +125,7 @@ static void test_problems(void) {
     PROBLEM("\2\2\1\1a\1\1a", "must ascend", 7);
     PROBLEM("\2\2\1\1b\1\1a", "must ascend", 7);
     PROBLEM("\2\2\1\2ab\1\1a", "must ascend", 8);
-    /* The order of terms begins anew in each sentence. */
+    /* The order of terms starts again in each sentence. */
     CHECK(check((const uint8_t *)"\1\1\1\1b\1\1\1\1a", 10, &packed));
 }
 

@@ -1,4 +1,4 @@
-/* The index behind plain functions for tests/index: nested arguments come as one string of bytes. */
+/* The index behind plain functions for tests/index: nested arguments are one string of bytes. */
 #include "index/index.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 static size_t held;
 
-/* Stores the size before each piece, so that the test can check the size that the index reports. */
+/* Stores the size before each allocation, so that the test can check the memory that the index reports. */
 static void *count_alloc(size_t bytes) {
     size_t *piece = malloc(bytes + 16);
     *piece = bytes;
@@ -70,8 +70,8 @@ EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) 
 }
 EXPORT void shim_filter_free(Index *index, IndexFilter *filter) { index_filter_free(index, filter); }
 
-/* Terms: u64 frequency, u32 length, bytes. Copies ids to `ids`, 64 bytes each. Returns the number of hits, or less than
- * 0. */
+/* Terms: u64 frequency, u32 length, bytes. Copies ids to `ids`, 64 bytes each. Returns the number of hits; negative: an
+ * error. */
 EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
                      const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
                      uint64_t *frequencies, uint64_t totals[2]) {
@@ -101,7 +101,7 @@ EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k,
     return status == INDEX_OK ? (int)ranking.count : -(int)status;
 }
 
-/* Ids of 64 bytes as above. */
+/* Ids have 64 bytes as above. */
 EXPORT size_t shim_list(Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps, size_t count,
                         char *ids) {
     IndexDocument *documents = calloc(count + 1, sizeof *documents);
@@ -163,7 +163,7 @@ EXPORT Index *shim_again(const Index *index, uint64_t key) {
 static char dropped[1 << 16];
 static size_t dropped_length;
 
-/* Many are `*` and their number. */
+/* Many questions are reported as `*` and their number. */
 static void note_dropped(void *context, const void *name, size_t length, size_t count) {
     (void)context;
     if (name) memcpy(dropped + dropped_length, name, length);
@@ -177,7 +177,7 @@ EXPORT IndexWatch *shim_watch_new(uint64_t key) {
 }
 EXPORT void shim_watch_free(IndexWatch *watch) { index_watch_free(watch); }
 
-/* The names dropped since the last call, a line each. */
+/* The dropped names since the last call, one on a line. */
 EXPORT size_t shim_watch_dropped(char *names) {
     size_t length = dropped_length;
     memcpy(names, dropped, length);

@@ -1,4 +1,4 @@
-/* The fair queue on its own, under the sanitizers. */
+/* The fair queue alone, under the sanitizers. */
 #include "jobs/queue.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void push_front(Queue *queue, Item *item, uint64_t key) {
     queue_push_front(queue, &item->node, &(QueuePlace){{key}});
 }
 
-/* A client's item that has its cost out once it is popped. */
+/* A client's item, whose cost is outstanding after the pop. */
 static void send(Queue *queue, Item *item, uint64_t class, uint64_t user, uint64_t name, uint64_t connection,
                  uint32_t cost) {
     item->place = (QueuePlace){{class, user, name, connection}};
@@ -99,7 +99,7 @@ static void test_front_goes_before_everything(void) {
     queue_free(queue);
 }
 
-/* Two flows that always have items get the same, whatever their items cost. */
+/* Two flows that are never empty get the same share, for any cost of their items. */
 static void test_turns_are_by_cost(void) {
     Queue *queue = queue_new(ALLOCATOR, 1);
     Item small[400] = {0}, large[40] = {0};
@@ -119,7 +119,7 @@ static void test_turns_are_by_cost(void) {
     queue_free(queue);
 }
 
-/* A user that has been away has no turns saved up. */
+/* A user that was absent has saved no turns. */
 static void test_a_newcomer_begins_where_the_others_stand(void) {
     Queue *queue = queue_new(ALLOCATOR, 1);
     Item items[30] = {0}, late[10] = {0};
@@ -133,7 +133,7 @@ static void test_a_newcomer_begins_where_the_others_stand(void) {
     queue_free(queue);
 }
 
-/* A thousand connections, or a thousand names, are no more than the one user that has them. */
+/* A thousand connections, or a thousand names, count only as their one user. */
 static void test_users_take_turns_and_not_their_connections(void) {
     for (int by_name = 0; by_name < 2; by_name++) {
         Queue *queue = clients_queue(1000000, 1000000, 0);
@@ -177,11 +177,11 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     Item many[20] = {0}, one[3] = {0};
     for (int i = 0; i < 20; i++) send(queue, &many[i], 0, 7, 0, (uint64_t)i, 1);
     for (int i = 0; i < 8; i++) CHECK(pop(queue) == &many[i]);
-    CHECK(!queue_ready(queue) && !pop(queue) && queue_out(queue) == 8); /* the whole */
+    CHECK(!queue_ready(queue) && !pop(queue) && queue_out(queue) == 8); /* the limit of the whole queue */
     send(queue, &one[0], 0, 8, 0, 99, 1);
     CHECK(!queue_ready(queue));
     queue_release(queue, &many[0].node.hold);
-    CHECK(pop(queue) == &one[0]); /* and not the ninth of the other, which has seven out */
+    CHECK(pop(queue) == &one[0]); /* and not the ninth item of the other flow, which has seven outstanding */
     for (int i = 1; i < 7; i++) {
         queue_release(queue, &many[i].node.hold);
         CHECK(!queue_ready(queue));
@@ -189,7 +189,7 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_release(queue, &many[7].node.hold);
     CHECK(pop(queue) == &many[8] && !pop(queue));
     queue_release(queue, &one[0].node.hold);
-    queue_tick(queue, 9); /* it has nothing any more, but it was here just now */
+    queue_tick(queue, 9); /* it is empty, but only since now */
     CHECK(!queue_ready(queue));
     queue_release(queue, &many[8].node.hold);
     CHECK(pop(queue) == &many[9] && !pop(queue));
@@ -207,8 +207,8 @@ static void test_a_flow_with_neighbours_has_little_out(void) {
     queue_free(queue);
 }
 
-/* A user with small items has as much out as a neighbour with one large item, or would get less of what takes turns
- * behind the queue. */
+/* A user with small items may have as much outstanding as a neighbor with one large item. Otherwise it would get less
+ * in a first-come order behind the queue. */
 static void test_small_items_together_are_as_large_as_a_neighbours(void) {
     Queue *queue = clients_queue(100, 1, 10);
     Item large[2] = {0}, small[20] = {0};
@@ -218,7 +218,7 @@ static void test_small_items_together_are_as_large_as_a_neighbours(void) {
     int of_small = 0;
     for (Item *item; (item = pop(queue));) of_small += item >= small && item < small + 20;
     CHECK(queue_length(queue) == 1 + 20 - (size_t)of_small);
-    CHECK(of_small >= 3 && of_small <= 8); /* what was usual falls while they are popped */
+    CHECK(of_small >= 3 && of_small <= 8); /* the recent maximum falls while they are popped */
     queue_release(queue, &large[0].node.hold);
     for (int i = 0; i < of_small; i++) queue_release(queue, &small[i].node.hold);
     for (Item *item; (item = pop(queue));) queue_release(queue, &item->node.hold);
@@ -255,7 +255,7 @@ static void test_one_that_went_another_way_counts_as_out(void) {
     CHECK(queue_flows(queue, QUEUE_LEVELS) == 0);
     send(queue, &waits, 0, 8, 0, 9, 1);
     for (int i = 0; i < 2; i++) {
-        CHECK(!queue_ready(queue)); /* more than the whole is out */
+        CHECK(!queue_ready(queue)); /* more is outstanding than the whole limit */
         queue_release(queue, &held[i].node.hold);
     }
     CHECK(pop(queue) == &waits);
@@ -298,13 +298,15 @@ static void test_rival_has_most(void) {
     Item a[6] = {0}, b[2] = {0}, bulk = {0};
     for (int i = 0; i < 6; i++) send(queue, &a[i], 0, 7, i < 4, (uint64_t)(i < 3), 1);
     QueuePlace new_user = {{0, 9, 0, 0}}, same_name = {{0, 7, 1, 1}}, other_name = {{0, 7, 5, 0}};
-    CHECK(queue_rival(queue, &new_user) == &a[2].node);   /* of the longest name its longest connection's newest */
+    CHECK(queue_rival(queue, &new_user) ==
+          &a[2].node); /* the newest item of the longest connection of the longest name */
     CHECK(queue_rival(queue, &other_name) == &a[2].node); /* within the user */
     CHECK(!queue_rival(queue, &same_name));
     CHECK(queue_flow_length(queue, &same_name, 1) == queue_length(queue) && !queue_flow_length(queue, &new_user, 2));
     for (int i = 0; i < 2; i++) send(queue, &b[i], 0, 8, 0, 0, 1);
     CHECK(queue_rival(queue, &(QueuePlace){{0, 8, 0, 3}}) == &a[2].node);
-    CHECK(!queue_rival(queue, &(QueuePlace){{QUEUE_BULK, 8, 0, 3}})); /* 8 of the others weigh as much as one of bulk */
+    CHECK(!queue_rival(
+        queue, &(QueuePlace){{QUEUE_BULK, 8, 0, 3}})); /* 8 interactive items have the weight of one bulk item */
     send(queue, &bulk, QUEUE_BULK, 1, 0, 0, 1);
     queue_remove(queue, &b[0].node);
     CHECK(!queue_rival(queue, &(QueuePlace){{QUEUE_BULK, 8, 0, 3}}));
@@ -315,7 +317,7 @@ static void test_rival_has_most(void) {
     queue_free(queue);
 }
 
-/* Users that have the same: within each, one connection must not keep the others out. */
+/* Users with equal shares: within each, one connection must not keep the others out. */
 static void test_rival_below_a_flow_that_has_its_share(void) {
     Queue *queue = clients_queue(100, 1, 10);
     Item items[2][4] = {0};
@@ -329,8 +331,8 @@ static void test_rival_below_a_flow_that_has_its_share(void) {
     queue_free(queue);
 }
 
-/* Compares with a plain count per key: the queue loses nothing, returns nothing twice, keeps the order within a flow,
- * and serves no flow twice in a row while another one waits. */
+/* Compares with a plain count for each key: the queue loses no item, returns no item twice, keeps the order within a
+ * flow, and serves no flow twice in a row while another flow waits. */
 static void test_random_operations(unsigned seed) {
     enum { ITEMS = 2000, KEYS = 300 };
     static Item items[ITEMS];
@@ -365,8 +367,8 @@ static void test_random_operations(unsigned seed) {
     queue_free(queue);
 }
 
-/* Everything at once on all levels: what is out is counted, never more than the whole (but for one large item), what is
- * ready can be popped, and nothing waits while nothing is out. */
+/* All operations on all levels: the outstanding cost is counted and never exceeds the limit (except for one large
+ * item), ready items can be popped, and no item waits while nothing is outstanding. */
 static void test_random_operations_with_limits(unsigned seed) {
     enum { ITEMS = 500, WHOLE = 24, LARGEST = 9 };
     static Item items[ITEMS];
@@ -402,7 +404,7 @@ static void test_random_operations_with_limits(unsigned seed) {
             queue_release(queue, &item->node.hold);
             out[at] = 0;
             if (rand() % 4) break;
-            queue_push_front(queue, &item->node, &item->place); /* its worker was lost */
+            queue_push_front(queue, &item->node, &item->place); /* its worker died */
             queued++;
             break;
         default: {

@@ -1,5 +1,5 @@
-/* The RESP parser on its own, under the sanitizers. Every buffer is a heap block of its exact size, so that a read
- * beyond it shows. */
+/* The RESP parser alone, under the sanitizers. Every buffer is a heap block of its exact size, so that a read beyond it
+ * is detected. */
 #include "server/resp.h"
 
 #include <stdio.h>
@@ -115,7 +115,7 @@ static void test_commands(void) {
     CHECK(command(big, sizeof big - 1) == -1);
 }
 
-/* The parser finds damage to a valid value or the value stays valid; it reads nothing outside. */
+/* The parser detects damage to a valid value, or the value is still valid. It reads nothing outside. */
 static void test_damage(void) {
     const char *text = "*3\r\n$5\r\nhello\r\n*2\r\n:12\r\n+OK\r\n-ERR bad\r\n";
     size_t length = strlen(text);

@@ -1,9 +1,9 @@
-/* What a worker gets of the server's environment. Variables of a server often hold passwords (QA_CLUSTER_PASSWORD,
- * those of a container), and the worker, its inference workers and whatever a function starts would carry them on. So
- * there is a list of what programs and runtimes need; an administrator adds names with qa.worker-environment.
+/* The variables of a server often contain passwords (QA_CLUSTER_PASSWORD, those of a container). The worker, its
+ * inference workers and all programs that a function starts would inherit them. So the worker gets only the variables
+ * of a list, which programs and runtimes need. An administrator adds names with qa.worker-environment.
  *
- * QA_* settings are none of the worker's business: the module tells it what it must know (QA.HELLO). LD_PRELOAD is
- * meant for the server. QA_TEST_* are how tests find what they have left. */
+ * The list does not have QA_* settings, because the module sends the worker its settings (QA.HELLO). It does not have
+ * LD_PRELOAD, which is for the server. Tests use QA_TEST_* to find processes that were left over. */
 #include "worker/environment.h"
 
 #include <dlfcn.h>
@@ -13,9 +13,9 @@
 #include "server/config.h"
 #include "server/module_api.h"
 
-/* A name that ends with a star stands for all that begin like it. */
+/* A name that ends with a star matches all names with this prefix. */
 static const char *const ALLOWED[] = {
-    /* where programs, files and texts are */
+    /* paths, locale and time zone */
     "PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "TEMP", "TMP", "TZ", "LANG", "LANGUAGE", "LC_*", "XDG_CACHE_HOME",
     /* how Python and libraries are found and loaded */
     "LD_LIBRARY_PATH", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE",
@@ -38,7 +38,7 @@ static int is_listed(const char *name, size_t length) {
     return 0;
 }
 
-/* Is it among the names of qa.worker-environment? */
+/* 1: qa.worker-environment has the name. */
 static int is_added(const char *name, size_t length) {
     for (const char *at = config.worker_environment; *at;) {
         size_t size = strcspn(at, ",");
@@ -48,8 +48,8 @@ static int is_added(const char *name, size_t length) {
     return 0;
 }
 
-/* Valkey loads modules with RTLD_DEEPBIND. `environ` is libc's own then, and NULL: the program has a copy of the
- * variable, to which libc refers, too, but no module does. So the program is asked for it. */
+/* Valkey loads modules with RTLD_DEEPBIND. Then `environ` is libc's own variable, and NULL: the server program has a
+ * copy, which libc uses but modules do not. So this function asks the program for it. */
 static char **variables_of_server(void) {
     extern char **environ;
     void *program = dlopen(NULL, RTLD_LAZY);

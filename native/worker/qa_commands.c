@@ -1,10 +1,9 @@
-/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands on what they own:
- * models, scripts, sessions, streams.
+/* QA.HELLO, QA.READY, QA.BEAT, QA.NEXT, QA.DONE, QA.SEND. Other parts register the internal commands for their own
+ * data: models, scripts, sessions, streams.
  *
- * A link that finds no job waits here, blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when
- * QA_NEXT_Reply writes the reply: a link that goes away before takes nothing with it. One link wakes at a time; when it
- * is done, it wakes the next if there is any job left. A Waiter belongs to its blocked client and lives until
- * QA_NEXT_Free. */
+ * A link that finds no job is blocked in QA.NEXT, in the order of arrival. Jobs leave the queue only when QA_NEXT_Reply
+ * writes the reply, so a link that closes before takes no job with it. One link wakes at a time; afterwards it wakes
+ * the next link if there is another job. A Waiter belongs to its blocked client and exists until QA_NEXT_Free. */
 #include "worker/qa_commands.h"
 
 #include <stdio.h>
@@ -29,7 +28,7 @@ typedef struct Waiter {
     RedisModuleBlockedClient *client;
     JobsCapacity capacity;
     RedisModuleTimerID timer;
-    int woken; /* its reply is due */
+    int woken; /* it will reply soon */
     struct Waiter *next;
     struct Waiter *previous;
 } Waiter;
@@ -39,7 +38,7 @@ static Waiter *last_waiter;
 
 /* ---- QA.HELLO, QA.BEAT ---- */
 
-/* What the worker makes digests with that only the cluster can make: in hex, empty where the servers share no key. */
+/* The secret for digests that only this cluster can make, in hex. Empty: the servers share no key. */
 static void reply_secret(RedisModuleCtx *ctx) {
     uint8_t secret[BUS_SECRET_BYTES];
     char text[2 * BUS_SECRET_BYTES + 1] = "";
@@ -180,7 +179,7 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         return REDISMODULE_OK;
     }
     RedisModuleBlockedClient *client = RedisModule_BlockClient(ctx, QA_NEXT_Reply, NULL, QA_NEXT_Free, 0);
-    if (!client) { /* a link that has subscribed to something: Valkey lets it wait for nothing */
+    if (!client) { /* Valkey does not let a client with subscriptions wait */
         reply_jobs(ctx, capacity);
         return REDISMODULE_OK;
     }
@@ -195,7 +194,7 @@ static int QA_NEXT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
 
 /* ---- QA.READY, QA.DONE ---- */
 
-/* QA.READY [backend version]..: from now on waiting links get all kinds of jobs. */
+/* QA.READY [backend version]..: from now on links get jobs of all kinds. */
 static int QA_READY_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!link_require(ctx, "QA.READY")) return REDISMODULE_OK;
     if (argc % 2 == 0) return RedisModule_WrongArity(ctx);
@@ -264,7 +263,7 @@ static void free_message(void *data) {
 
 static const JobClass MESSAGE = {.kind = "message", .emit = emit_message, .free = free_message, .before_ready = 1};
 
-/* Drops a message beyond the limit of those that wait for the worker: senders rely on their own deadline only. */
+/* Drops a message if too many bytes already wait for the worker. Senders rely only on their own deadline. */
 static void deliver(const char *sender, const char *payload, size_t length) {
     if (length > MAX_MESSAGE || queued_message_bytes + length > MAX_QUEUED_MESSAGE_BYTES) {
         RedisModule_Log(server_ctx(), "warning",

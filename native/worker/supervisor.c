@@ -1,12 +1,13 @@
-/* Runs one worker at a time, started by posix_spawn, in a process group of its own.
+/* Runs one worker at a time. posix_spawn starts it in its own process group.
  *
- * Three things tie it to the server: the control socket, whose closing counts as its death; a pipe that takes its
- * output into the server's log; and a token, new for every worker, that its connections must show. A timer watches it:
- * the supervisor kills a worker that sends no beat for too long, and one that jobs.c reports.
+ * Three things connect it to the server: the control socket, whose closing counts as its death; a pipe that copies its
+ * output to the server's log; and a token, new for every worker, that its connections must show. A timer watches the
+ * worker. The supervisor kills a worker that sends no beat for too long, and a worker that ignores a cancellation
+ * (jobs/cancelled.c).
  *
- * Death has one path, control_closed: it schedules on_death, once, in a timer, because ending jobs writes keys.
- * on_death first makes the token invalid; then it kills the process group, reaps the worker, closes the links and puts
- * the jobs back into the queue. A worker that dies again and again restarts with growing delays. */
+ * All deaths take the same path. supervisor_control_closed schedules on_death once, in a timer, because ending jobs
+ * writes keys. on_death first invalidates the token. Then it kills the process group, reaps the worker, closes the
+ * links and puts the jobs back into the queue. A worker that dies repeatedly restarts with growing delays. */
 #include "worker/supervisor.h"
 
 #include <errno.h>
@@ -32,14 +33,14 @@ enum {
     TICK_MS = 100,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
-    MAX_READY_BACKOFF_MS = 800, /* after a worker that was ready: questions wait for the next one */
+    MAX_READY_BACKOFF_MS = 800, /* after a worker that was ready, because questions wait for the next worker */
     STABLE_MS = 30000,
     MAX_LINE = 900, /* the server cuts log lines at 1024 */
     MAX_ZOMBIES = 16,
-    STALE_MS = 500, /* several sessions that change together cost one restart */
+    STALE_MS = 500, /* changes of several sessions cause one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
-    START_LINE = 32768, /* the worker takes up to 65536 */
+    START_LINE = 32768, /* the worker accepts up to 65536 */
 };
 
 static WorkerInfo info = {.last_exit = "none"};
@@ -47,7 +48,7 @@ static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
 static const ControlUser *control_user;
 static int output = -1;
-static int greeted; /* it has sent QA.HELLO and a beat: from then on qa.worker-silence-ms limits its silence */
+static int greeted; /* it has sent QA.HELLO and a beat; from then on qa.worker-silence-ms limits its silence */
 static int shutting_down;
 static int death_scheduled;
 static int innocent_death;
@@ -57,7 +58,7 @@ static char line[MAX_LINE + 1];
 static size_t line_length;
 static char last_exit[64];
 static pid_t zombies[MAX_ZOMBIES];
-static int unreachable; /* the server listens nowhere that the worker could connect to */
+static int unreachable; /* the server has no address to which the worker could connect */
 
 static void on_start(RedisModuleCtx *ctx, void *data);
 static void on_tick(RedisModuleCtx *ctx, void *data);
@@ -103,7 +104,7 @@ static void close_output(void) {
     output = -1;
 }
 
-/* Reads the output in small portions, so that a worker that floods it cannot keep the server busy. */
+/* Reads the output in small portions, so that a worker with much output does not block the server. */
 static void on_output(int fd, void *data, int mask) {
     (void)data;
     (void)mask;
@@ -130,7 +131,7 @@ static void describe_exit(int status) {
     info.last_exit = last_exit;
 }
 
-/* 1 when the process is gone. The server also reaps children, hence ECHILD. */
+/* 1: the process has ended. The server also reaps children, hence ECHILD. */
 static int reap(pid_t pid) {
     int status;
     pid_t got = waitpid(pid, &status, WNOHANG);
@@ -221,7 +222,7 @@ static int set_flags(int fd, int non_blocking) {
     return non_blocking ? fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) : 0;
 }
 
-/* Moves an end of the worker's above 9, so that dup2 onto 0..3 cannot hit it. */
+/* Moves the worker's end above 9, so that dup2 onto 0 to 3 does not close it. */
 static int raise_end(int *fd) {
     int raised = fcntl(*fd, F_DUPFD_CLOEXEC, 10);
     if (raised < 0) return -1;
@@ -270,7 +271,7 @@ static void new_token(void) {
     for (size_t i = 0; i < sizeof bytes; i++) snprintf(token + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* A port of the server: 0 when it does not listen there, or was built without TLS. */
+/* A port of the server; 0: it does not listen there, or was built without TLS. */
 static int listening_port(RedisModuleCtx *ctx, const char *name) {
     RedisModuleString *text = server_setting(ctx, name);
     int port = atoi(RedisModule_StringPtrLen(text, NULL));
@@ -278,7 +279,7 @@ static int listening_port(RedisModuleCtx *ctx, const char *name) {
     return port;
 }
 
-/* 1 without an absolute path of a unix socket and without a port. */
+/* 1: there is neither an absolute path of a unix socket nor a port. */
 static int is_unreachable(RedisModuleCtx *ctx) {
     RedisModuleString *path = server_setting(ctx, "unixsocket");
     int has_socket = *RedisModule_StringPtrLen(path, NULL) == '/';
@@ -286,7 +287,7 @@ static int is_unreachable(RedisModuleCtx *ctx) {
     return !has_socket && !listening_port(ctx, "port") && !listening_port(ctx, "tls-port");
 }
 
-/* The address for the worker: the first of `bind`, or 127.0.0.1 when that is a wildcard. */
+/* The address for the worker: the first address of `bind`, or 127.0.0.1 if that is a wildcard. */
 static void choose_host(const char *bind, char *host, size_t size) {
     snprintf(host, size, "127.0.0.1");
     char word[64];
@@ -299,7 +300,7 @@ static void choose_host(const char *bind, char *host, size_t size) {
     }
 }
 
-/* The first line on the control socket, as it grows; what does not fit is left out and noticed at the end. */
+/* The first line on the control socket while it is built. If it does not fit, `overflow` is set. */
 typedef struct StartLine {
     char text[START_LINE];
     size_t length;
@@ -337,7 +338,7 @@ static void add_setting(RedisModuleCtx *ctx, StartLine *to, const char *name, co
     RedisModule_FreeString(NULL, value);
 }
 
-/* How to connect by TLS: the authorities that the server trusts, and the certificate that it shows itself where it is a
+/* The data for a TLS connection: the authorities that the server trusts, and the certificate that the server shows as a
  * client, as on the bus and to its primary. */
 static void add_tls(RedisModuleCtx *ctx, StartLine *to, int port) {
     char text[48];
@@ -368,7 +369,7 @@ static int introduce(RedisModuleCtx *ctx) {
     snprintf(text, sizeof text, "{\"protocol\": %d, \"token\": \"%s\", \"worker\": %lld", WORKER_PROTOCOL, token,
              info.number);
     add_text(to, text);
-    /* A relative path is useless to the worker: the server may have changed its directory after binding. */
+    /* The worker cannot use a relative path: the server may have changed its directory since. */
     add_json(to, "socket", *socket_path == '/' ? socket_path : "");
     add_json(to, "host", host);
     snprintf(text, sizeof text, ", \"port\": %d", port);
@@ -378,7 +379,7 @@ static int introduce(RedisModuleCtx *ctx) {
     RedisModule_FreeString(NULL, path);
     RedisModule_FreeString(NULL, bind);
     int sent = !to->overflow && write(control, to->text, to->length) == (ssize_t)to->length;
-    memset(to, 0, sizeof *to); /* it has the token */
+    memset(to, 0, sizeof *to); /* it contains the token */
     return sent ? 0 : -1;
 }
 
@@ -442,7 +443,7 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
     }
     if (!known) RedisModule_Log(ctx, "warning", "no worker is started: %s", supervisor_refusal());
     set_state(WORKER_STOPPED);
-    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may make it reachable */
+    RedisModule_CreateTimer(ctx, MAX_BACKOFF_MS, on_start, NULL); /* CONFIG SET port may change this */
 }
 
 /* ---- Watching ---- */
@@ -453,15 +454,15 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     for (int i = 0; i < MAX_ZOMBIES; i++)
         if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
     if (!info.pid) return;
-    /* When sessions came by replication or from a file, a fresh worker reads them all. A replica does this at once and
-     * not at its promotion, when its worker should be warm. */
+    /* When sessions have arrived by replication or from a file, a new worker reads them all. A replica does this at
+     * once and not at its promotion, so that its worker is warm then. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
         registry_forget_stale();
         supervisor_kill("does not know the loaded sessions", 1);
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
-    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE holds its beats back */
+    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE delays its beats */
     if (now_ms() - heard_ms <= limit) return;
     char reason[96];
     snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,

@@ -1,4 +1,4 @@
-/* The shard's worker process: starts it, watches it, kills it and starts it again. Main thread only. */
+/* The shard's worker process: starts, watches, kills and restarts it. Main thread only. */
 #ifndef QA_SUPERVISOR_H
 #define QA_SUPERVISOR_H
 
@@ -18,33 +18,33 @@ typedef struct WorkerBackend {
 typedef struct WorkerInfo {
     WorkerState state;
     const char *state_name;
-    long long number; /* how many workers have started: the current one's number */
-    pid_t pid;        /* 0: none */
+    long long number; /* the number of started workers, and so the number of the current one */
+    pid_t pid;        /* 0: there is no worker */
     unsigned long long restarts, killed;
     const char *last_exit;
-    WorkerBackend backends[WORKER_BACKENDS]; /* those with an empty name are none */
+    WorkerBackend backends[WORKER_BACKENDS]; /* unused entries have an empty name */
 } WorkerInfo;
 
 enum { TOKEN_HEX = 64 };
 
-/* The version of docs/worker-protocol.md; a worker of another one is refused. */
+/* The version of docs/worker-protocol.md. A worker of another version is refused. */
 enum { WORKER_PROTOCOL = 7 };
 
 int supervisor_on_load(RedisModuleCtx *ctx);
 const WorkerInfo *supervisor_info(void);
 
-/* NULL, or why there can be no worker: the error of every command that needs one. */
+/* NULL, or an error line: why there can be no worker. It is the error of every command that needs a worker. */
 const char *supervisor_refusal(void);
 
-/* 1 when `token` is that of the running worker. Takes the same time wherever the tokens differ. */
+/* 1: `token` is the token of the current worker. The duration does not depend on where the tokens differ. */
 int supervisor_check_token(const char *token, size_t length);
 
-/* Signs of life. */
+/* The worker has shown that it is alive. */
 void supervisor_hello(void);
 void supervisor_beat(void);
 void supervisor_ready(void);
-/* What the current worker's environment has: name and version by turns. The next worker has its own. 0: more than
- * WORKER_BACKENDS of them, or a text that is empty, too long or not plain. */
+/* Sets the runtimes of the current worker: alternating names and versions. 0: there are more than WORKER_BACKENDS, or a
+ * text is empty, too long or not plain. */
 int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
 
@@ -61,7 +61,7 @@ int supervisor_control_socket(void);
 /* The control socket is closed or out of step: the worker counts as dead. */
 void supervisor_control_closed(void);
 
-/* Kills the worker; a timer then does the rest (jobs, restart). */
+/* Kills the worker. A timer then handles its jobs and the restart. */
 void supervisor_kill(const char *reason, int innocent);
 
 #endif

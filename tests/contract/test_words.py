@@ -69,16 +69,12 @@ PENDING = (
     "docs/commands.md",
     "gears",
     "models",
-    "native",
     "setup.py",
     "tests/api",
     "tests/cluster",
     "tests/functions",
-    "tests/fuzz",
     "tests/gears",
-    "tests/index",
     "tests/model",
-    "tests/module",
 )
 # String literals of these folders are data: questions, documents, asserted texts.
 DATA = ("tests/",)

@@ -1,4 +1,4 @@
-"""Checks that a server must pass after any input: while it is busy, and once all clients have left."""
+"""Checks for a server after any input: while it is busy, and after all clients have left."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.harness.processes import descendants
 from tests.harness.servers import Server
 
 REPORTS = ("ERROR: AddressSanitizer", "runtime error:", "ASSERTION FAILED", "BUG REPORT", "Guru Meditation")
-PING_SECONDS = 10.0  # a busy machine may keep a server waiting for seconds
+PING_SECONDS = 10.0  # on a busy machine a server may wait for seconds
 CHILDREN = ("rdb_bgsave_in_progress", "aof_rewrite_in_progress")
-# How much more a server may have than at the first look: too little for growth with the number of commands.
-MORE_MEMORY = 384 * 1024  # the first thousands of cases add up to 220 KiB, later ones none
+# The tolerance for growth since the first measurement: too small for growth with the number of commands.
+MORE_MEMORY = 384 * 1024  # the first thousands of cases add up to 220 KiB, later cases nothing
 MORE_DESCRIPTORS = 3
-UNREGISTERED_ID_BYTES = 96  # ids of registrations that were taken away, of which a server remembers the newest 10,000
+UNREGISTERED_ID_BYTES = 96  # ids of removed registrations; a server remembers the newest 10,000
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Rest:
 
 
 def check_alive(server: Server) -> None:
-    """Checks that it runs, answers quickly and reports no fault."""
+    """Checks that the server runs, answers quickly and reports no fault."""
     output = server.output()
     if report := next((report for report in REPORTS if report in output), None):
         raise Finding(f"the server's output has a report: {report}")
@@ -56,7 +56,7 @@ def check_alive(server: Server) -> None:
 
 
 def check_idle(server: Server) -> None:
-    """Checks, once all clients have left, that none is connected or waits, and that nothing is still being done."""
+    """Checks, after all clients have left, that no client is connected or blocked, and that no job runs."""
     try:
         eventually(lambda: not leftovers(server), PATIENCE_SECONDS, ignore=redis.RedisError)
     except AssertionError as error:
@@ -64,7 +64,7 @@ def check_idle(server: Server) -> None:
 
 
 def leftovers(server: Server) -> str:
-    """What an idle server must not have; empty if it has none."""
+    """The resources that an idle server must not have."""
     with server.client(encoding_errors="backslashreplace") as client:
         fields = client.info("everything")
         own = {str(client.client_id()), str(server.observer.client_id())}
@@ -72,7 +72,7 @@ def leftovers(server: Server) -> str:
     counts = {name: int(fields[f"qa_{name}"]) for name in ("queued_clients", "queued_events", "in_flight")}
     counts["blocked_clients"] = max(0, int(fields["blocked_clients"]) - int(fields["qa_worker_links"]))
     counts["clients"] = len(others)
-    counts |= {name: int(fields[name]) for name in CHILDREN}  # a process of the server would look like one too many
+    counts |= {name: int(fields[name]) for name in CHILDREN}  # a child process of the server would count too
     found = {name: count for name, count in counts.items() if count}
     if fields["qa_worker_state"] != "ready":
         found["worker that is " + str(fields["qa_worker_state"])] = 1
@@ -95,7 +95,7 @@ def check_reload(server: Server) -> None:
 
 
 def rest_of(server: Server) -> Rest:
-    """Empties the server and measures the rest in some looks, because timers, buffers and connections come and go."""
+    """Empties the server and measures the rest several times, because timers, buffers and connections change."""
     with server.client(socket_timeout=PATIENCE_SECONDS, encoding_errors="backslashreplace") as client:
         client.execute_command("FLUSHALL", "SYNC")
         client.execute_command("SCRIPT", "FLUSH", "SYNC")
@@ -105,14 +105,14 @@ def rest_of(server: Server) -> Rest:
     with server.client(encoding_errors="backslashreplace") as client:
         for _ in range(5):
             time.sleep(0.1)
-            # without a worker a server has less of all
+            # without a worker a server has less of everything
             eventually(lambda: descendants(server.pid), PATIENCE_SECONDS)
             memory, fields = client.info("memory"), client.info("everything")
             processes.append(len(descendants(server.pid)))
             remembered = int(fields["qa_unregistered_ids"]) * UNREGISTERED_ID_BYTES
             looks.append(int(memory["used_memory"]) - buffers(memory) - remembered)
-            # a worker that is just opening its links has some that the server has not counted yet, and connections
-            # that are closed between these two looks are counted, but no longer there
+            # a worker that opens its links has some that the server has not counted yet, and connections
+            # that close between both measurements are counted but no longer exist
             descriptors.append(len(os.listdir(process / "fd")) - int(fields["connected_clients"]))
     return Rest(
         memory=min(looks),
@@ -124,21 +124,21 @@ def rest_of(server: Server) -> Rest:
 
 
 def own_threads(process: Path) -> int:
-    """The number of threads without the allocator's own, which begin at any time."""
+    """The number of threads without those of the allocator, which start at any time."""
     names = [(task / "comm").read_text() for task in (process / "task").iterdir()]
     return sum("jemalloc" not in name for name in names)
 
 
 def buffers(memory: dict[str, Any]) -> int:
-    """Memory that the server itself takes and gives back at any time."""
+    """Memory that the server itself allocates and frees at any time."""
     names = ("mem_clients_normal", "mem_aof_buffer", "used_memory_scripts_eval", "used_memory_vm_total")
     return sum(int(memory.get(name, 0)) for name in names[:3])
 
 
 def check_rest(first: Rest, server: Server) -> Rest:
-    """Checks that an idle server has no more than at the first look; returns what it has.
+    """Checks that an idle server has no more than at the first measurement; returns the measurement.
 
-    What a worker that has just been replaced leaves behind may take some seconds to go on a busy machine.
+    On a busy machine the resources of a replaced worker may be freed some seconds later.
     """
     until = time.monotonic() + PATIENCE_SECONDS
     while grown := _grown(first, now := rest_of(server)):

@@ -1,4 +1,4 @@
-"""A client of the fuzzer: pipelines commands, reads RESP2 and RESP3, keeps step, and can leave at any moment."""
+"""A client of the fuzzer: pipelines commands, reads RESP2 and RESP3, counts replies, and can leave at any moment."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ class Client:
             self.send(greeting)
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Sends all of them at once, and a command that shows whether the number of replies is right."""
+        """Sends all commands at once, and a command that shows whether the number of replies is right."""
         self.token += 1
         self.due += len(commands) + 1
         self.send_raw(b"".join(map(encode, commands)) + encode(["ECHO", f"in step {self.token}"]))
 
     def send_raw(self, data: bytes) -> None:
-        """Sends bytes, perhaps no command; they are lost if another client has killed this one, as reading shows."""
+        """Sends bytes, perhaps no valid command. They are lost if another client has killed this client."""
         with suppress(ConnectionError):
             self.socket.sendall(data)
 
     def settle(self) -> None:
-        """Reads all due replies; EOFError when the server has hung up, Finding when a reply is wrong."""
+        """Reads all missing replies. EOFError: the server has disconnected; Finding: a reply is wrong."""
         expected = f"in step {self.token}".encode()
         reply = expected
         try:

@@ -1,4 +1,4 @@
-"""Damaged data: dumps for RESTORE, whole RDB files and append-only files, cut and changed at random."""
+"""Damaged data: dumps for RESTORE, RDB files and append-only files, cut and changed at random."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
 FOOTER = 10  # version and checksum at the end of a dump
-# The server has refused the file and runs its own check of it, which never ends (in 7.0 as in Valkey 9) when a module's
-# value is cut off between two of its parts.
-# It panics by its own choice when damage has made two keys one.
+# The server has refused the file and runs its own check of the file. This check never ends (7.0 and Valkey 9) if the
+# value of a module is cut between two of its parts.
+# The server panics on purpose if damage has made two keys equal.
 REFUSED = ("Internal error in RDB reading", "Duplicated key found in RDB file")
 SECONDS = 20.0
 
 
 def fill(server: Server) -> None:
-    """Stores a value of each of the module's types; repeats until a hostile worker lets it."""
+    """Stores a value of each of the module's types; repeats until the hostile worker accepts it."""
     eventually(partial(_fill, server), SECONDS, ignore=redis.RedisError)
 
 
@@ -52,7 +52,7 @@ def _fill(server: Server) -> bool:
 
 
 def payloads(server: Server) -> dict[str, bytes]:
-    """A good dump of each type; removes the keys again."""
+    """A good dump of each type. The keys are removed again."""
     fill(server)
     with server.client(decode_responses=False) as client:
         found = {key: client.dump(key) for key in OURS}
@@ -79,7 +79,7 @@ def changed(chance: random.Random, body: bytes) -> bytes:
 
 
 def damaged(chance: random.Random, payload: bytes) -> bytes:
-    """A dump that RESTORE begins to load; sometimes one that it refuses at once, sometimes a good one."""
+    """A dump that RESTORE starts to load, sometimes one that it refuses at once, sometimes a good one."""
     if chance.random() < 0.1:
         return payload
     if chance.random() < 0.1:
@@ -88,7 +88,7 @@ def damaged(chance: random.Random, payload: bytes) -> bytes:
 
 
 class Files:
-    """The files of a server with all kinds of the module's data, and starts of servers on damaged copies."""
+    """The files of a server with all kinds of the module's data, and servers that start on damaged copies."""
 
     def __init__(self, binary: Path, seed: int) -> None:
         self.binary = binary
@@ -106,7 +106,7 @@ class Files:
             self.aof = {path.name: path.read_bytes() for path in (server.directory / "appendonlydir").iterdir()}
 
     def run(self, cases: int) -> dict[str, int]:
-        """Starts that many servers; returns how many loaded and how many refused; Finding for anything else."""
+        """Starts servers and returns how many loaded the files and how many refused them. Finding: anything else."""
         counts = {"loaded": 0, "refused": 0}
         for number in range(cases):
             chance = random.Random(f"{self.seed} file {number}")
@@ -115,7 +115,7 @@ class Files:
         return counts
 
     def start(self, chance: random.Random, number: int) -> str:
-        """Starts a server on damaged files: it must answer, or end by itself and say why."""
+        """Starts a server on damaged files. It must answer, or exit and log the reason."""
         directory = Path(tempfile.mkdtemp(prefix="qa-fuzz-"))
         try:
             append_only = chance.random() < 0.4
@@ -132,7 +132,7 @@ class Files:
             shutil.rmtree(directory, ignore_errors=True)
 
     def write_rdb(self, chance: random.Random, directory: Path) -> None:
-        """Writes a file cut anywhere, or changed (with the checksum that means: not computed)."""
+        """Writes a truncated or changed file, with the checksum 0, which means: not computed."""
         if chance.random() < 0.4:
             data = self.rdb[: chance.randrange(len(self.rdb))]
         else:
@@ -140,7 +140,7 @@ class Files:
         (directory / "dump.rdb").write_bytes(data)
 
     def write_aof(self, chance: random.Random, directory: Path) -> None:
-        """Writes a file without its tail; sometimes it damages the middle."""
+        """Writes a truncated file, and sometimes damages its middle."""
         folder = directory / "appendonlydir"
         folder.mkdir()
         for name, data in self.aof.items():
@@ -152,7 +152,7 @@ class Files:
             (folder / name).write_bytes(kept)
 
     def watch(self, directory: Path, number: int) -> str:
-        """What the server does."""
+        """The state of the server."""
         log = directory / "log"
         with log.open("wb") as output:
             process = subprocess.Popen(
@@ -182,7 +182,7 @@ class Files:
         if REFUSED[1] in said:
             return "refused"
         loaded = "eady to accept connections" in said
-        # A server that refuses a file ends with the status of its own check of that file: 0 when that finds nothing.
+        # A server that refuses a file exits with the status of its own check of the file: 0 if it finds nothing.
         if any(report in said for report in REPORTS) or process.returncode not in (0, 1):
             where = keep(self.seed, number, directory)
             raise Finding(f"file {number}: the server ended with {process.returncode}; kept in {where}\n{said[-3000:]}")

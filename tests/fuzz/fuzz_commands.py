@@ -1,16 +1,16 @@
-"""Random AI.*, RG.* and QA.* commands against a real server with a hostile worker, from clients that vanish.
+"""Random AI.*, RG.* and QA.* commands to a real server with a hostile worker, from clients that may leave.
 
     python -m tests.fuzz.fuzz_commands --cases 5000 --seed 1 [--server redis] [--parts 2] [--files 50]
     python -m tests.fuzz.fuzz_commands --planted
 
-`--parts` servers share the cases and run at the same time; `--part N` repeats one of them alone. Then `--files` servers
-start on damaged RDB and append-only files. The exit status is 1 when a server dies, hangs, loses step with a client,
-keeps anything once all clients have left, or the sanitizer complains; the output names the seed, the part, the case,
-and the file with the last commands. QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build as for the tests
-(tests/harness/programs.py); that works with redis-server alone: Valkey loads modules with RTLD_DEEPBIND.
+`--parts` servers share the cases and run in parallel; `--part N` repeats one of these parts. Then `--files` servers
+start on damaged RDB and append-only files. The exit status is 1 if a server dies, hangs, sends a wrong number of
+replies, keeps resources after all clients have left, or if the sanitizer reports an error. The output names the seed,
+the part, the case, and the file with the last commands. QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build, as
+in the tests (tests/harness/programs.py); this works only with redis-server: Valkey loads modules with RTLD_DEEPBIND.
 
-`--planted` shows that the gate can fail: `planted.py` builds copies of the module with one mistake each, and the fuzzer
-must find every one of them.
+`--planted` shows that the fuzzer can fail: `planted.py` builds copies of the module with one mistake each, and the
+fuzzer must find each mistake.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS: dict[str, object] = {
     "qa.job-timeout-ms": 150,
     "qa.hook-timeout-ms": 150,
     "qa.script-timeout-ms": 200,
-    "qa.background-timeout-ms": 150,  # none by default: an event that the worker never ends would be in flight for ever
+    "qa.background-timeout-ms": 150,  # no limit by default: an event that the worker never ends would stay in flight
     "qa.cancel-grace-ms": 500,
     "qa.atomic-lease-ms": 30,
     "qa.worker-silence-ms": 1500,
@@ -59,7 +59,7 @@ def binary_of(name: str) -> Path:
 
 
 def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
-    """Runs the fuzzer on a server of its own; raises Finding. Returns how many jobs of each kind there were."""
+    """Runs the fuzzer on its own server and returns the number of jobs of each kind. Raises Finding."""
     worker = fake_worker("tests.fuzz.hostile", seed)
     with Server(binary_of(name), SETTINGS, worker=worker) as server:
         fuzzer = Fuzzer(server, seed, part)
@@ -83,7 +83,7 @@ def fuzz(cases: int, seed: int, name: str, part: int = 0) -> dict[str, int]:
 
 
 def keep_log(fuzzer: Fuzzer, server: Server) -> Path:
-    """Writes a file with the commands and the log that led to a finding."""
+    """Writes a file with the commands and the log of a finding."""
     where = Path(tempfile.gettempdir()) / f"qa-fuzz-{fuzzer.seed}-{fuzzer.part}-{time.time_ns()}.log"
     logs = [path.read_text(errors="replace") for path in (server.log, server.directory / "stderr.log") if path.exists()]
     where.write_text("\n".join([*fuzzer.log, "---- server", *logs]))
@@ -91,7 +91,7 @@ def keep_log(fuzzer: Fuzzer, server: Server) -> Path:
 
 
 def fuzz_parts(options: argparse.Namespace) -> None:
-    """Runs several servers at once, each in a process of its own."""
+    """Runs several servers in parallel, each in its own process."""
     share = -(-options.cases // options.parts)
     command = [
         sys.executable,

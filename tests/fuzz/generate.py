@@ -1,4 +1,4 @@
-"""Random commands of every name that the module has on the server: well formed, spoiled, or nonsense."""
+"""Random commands of all names of the module: well formed, damaged, or nonsense."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qa_cluster.gears.shard.forbidden import is_internal
 from tests.fuzz.shapes import SHAPES, bare
 from tests.fuzz.words import KEYS, OURS, PLAIN, Command, Word, word, words
 
-# Commands that may block their client: clients leave in the middle of them.
+# Commands that may block their client. Clients leave while they are blocked.
 BLOCKING = [
     "AI.MODELSTORE",
     "AI.MODELSET",
@@ -31,7 +31,7 @@ BLOCKING = [
     "RG.ABORTEXECUTION",
     "RG.PYDUMPSESSIONS",
 ]
-# Random commands come from these more often than from the rest.
+# Random commands are more often of these names.
 FAVOURITES = [
     "AI.TENSORSET",
     "AI.TENSORSET",

@@ -1,6 +1,6 @@
-"""A fake worker that answers jobs at random: rightly, wrongly, for others, twice, late or never; it may also die.
+"""A fake worker that answers jobs at random: rightly, wrongly, for other jobs, twice, late or never. It may also die.
 
-Some of its functions are slow: they go on when their time is over.
+Some of its functions are slow and continue after their deadline.
 
 Option: the seed of its random choices.
 """
@@ -51,7 +51,7 @@ class Behaviour(Worker):
             return None
 
     def outcome(self, kind: str, job: list[Any]) -> Command:
-        """How a job ends: half of the time rightly."""
+        """The outcome of a job, right in half of the cases."""
         chance = self.chance
         right = chance.random()
         if kind == "model.load" and right < 0.8:
@@ -70,7 +70,7 @@ class Behaviour(Worker):
         return [chance.choice(statuses), *chance.choice(rest)]
 
     def dag(self, job: list[Any]) -> Command:
-        """An outcome with as many steps and results as the job may have; the right numbers are among them."""
+        """An outcome with random numbers of steps and results, which may be right."""
         chance = self.chance
         steps, results = chance.choice([1, 1, 1, 2, 3, 30]), chance.choice([0, 1, 1, 1, 2])
         states: Command = []
@@ -82,7 +82,7 @@ class Behaviour(Worker):
         return ["DAG", steps, *states, results, *tensors]
 
     def mischief(self, job: int) -> None:
-        """Sends something unasked."""
+        """Sends a command without a request."""
         chance = self.chance
         kind = chance.randrange(8)
         if kind == 0:
@@ -101,7 +101,7 @@ class Behaviour(Worker):
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def wander(self) -> None:
-        """Sends any command of the module, on a link of its own, which it gives up when no reply comes."""
+        """Sends any command of the module on its own link, and closes the link if no reply arrives."""
         chance = random.Random(self.opening["worker"])
         link: Link | None = None
         while True:
@@ -139,10 +139,10 @@ class Behaviour(Worker):
                 self.control.send("END")
                 self.run_link.read()
             except ReplyError:
-                self.control.read_element()  # the END came too late
+                self.control.read_element()  # END arrived too late
 
     def work(self, job: list[Any]) -> None:
-        """Ends a job; rarely, it does not."""
+        """Ends a job, except in rare cases."""
         number, kind = job[:2]
         if not number or self.chance.random() < 0.002:
             return
@@ -164,12 +164,12 @@ class Behaviour(Worker):
         self.generation += None in replies
 
     def begin(self) -> None:
-        """Begins as usual; then it also sends random commands."""
+        """Starts as usual, and then also sends random commands."""
         super().begin()
         threading.Thread(target=self.wander, daemon=True).start()
 
     def take(self, job: list[Any]) -> None:
-        """Works on a job sooner or later, and does mischief."""
+        """Works on a job after some time, and does mischief."""
         delays = SLOW_SECONDS if job[1] in FUNCTIONS and self.chance.random() < 0.1 else [0, 0, 0.02, 0.15]
         timer = threading.Timer(self.chance.choice(delays), self.work, [job])
         timer.daemon = True

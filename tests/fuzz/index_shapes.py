@@ -1,4 +1,4 @@
-"""Makers of well-formed QA.INDEX.* commands; some of the binary arguments are already damaged."""
+"""Makers of well-formed QA.INDEX.* commands. Some of their binary arguments are damaged."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Maker = Callable[[random.Random], Command]
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
+    """A varint: seven bits in a byte, the lowest first."""
     return bytes([number]) if number < 0x80 else bytes([number & 0x7F | 0x80]) + varint(number >> 7)
 
 
 def packed_sentences(chance: random.Random) -> bytes:
-    """Sentences of an index, mostly good ones."""
+    """Sentences for an index, usually good."""
     made = b""
     for _ in range(chance.choice([0, 1, 1, 3, 40])):
         terms = sorted(chance.sample([b"a", b"b", b"c", b"d" * 256, b"ab", b"\0"], chance.randint(0, 5)))
@@ -46,7 +46,7 @@ def filtered(chance: random.Random) -> Command:
 
 
 def index_rank(chance: random.Random) -> Command:
-    """A question of any number of terms, few of which are in the index."""
+    """A question of any number of terms. Few terms are in the index."""
     terms = chance.sample(["a", "b", "c", "ab", "", "none", *map(str, range(30))], chance.choice([0, 1, 3, 4, 32, 33]))
     pairs = [argument for term in terms for argument in (term, chance.choice([0, 1, 7, 2**48 - 1]))]
     numbers: Command = [chance.choice([0, 1, 8, 1000, 1001]), chance.choice([0, 0, 5, 2**48])]
@@ -54,7 +54,7 @@ def index_rank(chance: random.Random) -> Command:
 
 
 def index_watch(chance: random.Random) -> Command:
-    """A question about a key that may be empty: only then does the identity belong to it."""
+    """A question about a key that may be empty; the identity is right only for an empty key."""
     terms = chance.sample(["a", "b", "c", "ab", "none", *map(str, range(30))], chance.choice([0, 1, 3, 32, 33]))
     bounds = [
         argument for term in terms for argument in (term, chance.choice([0, 1, 7]), 0, chance.choice([0, 3, 900]))
@@ -73,14 +73,14 @@ def index_watch(chance: random.Random) -> Command:
 
 
 def index_load(chance: random.Random) -> Command:
-    """A payload from the first part on, or bytes that are none."""
+    """A payload from its first part on, or invalid bytes."""
     good = [b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", b"QAINDEX2o\0\1\1\1a\0n\2t\1a\1\1\5e"]
     part = chance.choice([b"", b"", *good, junk(chance)])
     return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 25, 2**63 - 1]), part]
 
 
 def index_part(chance: random.Random) -> Command:
-    """A part of a document, or its end. Places are ids, of which a young index has few."""
+    """A part of a document, or its end. Places are ids, and a new index has few ids."""
     name = chance.choice(["ADD", "ADD", "COMMIT", "ABORT"])
     made: Command = [
         f"QA.INDEX.{name}",

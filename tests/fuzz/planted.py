@@ -1,8 +1,7 @@
-"""Proof that the fuzzer finds things: the module built with one deliberate mistake at a time.
+"""Proof that the fuzzer finds mistakes: it fuzzes builds of the module with one deliberate mistake each.
 
-Each mistake is a replacement in a copy of `native/`. The proof builds the copy with the sanitizers and fuzzes it, which
-must end with a finding. A replacement whose place is no longer in the source is an error, because it would prove
-nothing.
+Each mistake is a replacement in a copy of `native/`. The proof builds the copy with the sanitizers and fuzzes it. The
+fuzzer must find the mistake. If the text to replace is no longer in the source, the proof fails.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def build(mistakes: Sequence[Mistake], folder: Path, target: str) -> Path:
         text = path.read_text()
         if mistake.before not in text:
             raise SystemExit(
-                f"{mistake.file} has changed: {mistake.before!r} is not in it; plant {mistake.name!r} anew"
+                f"{mistake.file} has changed: {mistake.before!r} is not in it; plant {mistake.name!r} again"
             )
         path.write_text(text.replace(mistake.before, mistake.after))
     subprocess.run(["make", "--silent", "-C", str(native), f"build/{target}"], check=True)
@@ -90,7 +89,7 @@ def sanitized(module: Path) -> Mapping[str, str]:
 
 
 def found(mistake: Mistake) -> bool:
-    """Whether the fuzzer goes red; prints its output."""
+    """Whether the fuzzer finds the mistake; prints its output."""
     with tempfile.TemporaryDirectory(prefix="qa-planted-") as folder:
         module = build([mistake], Path(folder), "qa-asan.so")
         command = [sys.executable, "-m", "tests.fuzz.fuzz_commands", "--server", "redis", "--seed", str(SEED)]
@@ -105,7 +104,7 @@ def found(mistake: Mistake) -> bool:
 
 
 def prove() -> int:
-    """Proves all of them; returns the exit status."""
+    """Proves all mistakes and returns the exit status."""
     missed = [mistake.name for mistake in MISTAKES if not found(mistake)]
     print(f"planted: {len(MISTAKES) - len(missed)} of {len(MISTAKES)} mistakes were found")
     return 1 if missed else 0

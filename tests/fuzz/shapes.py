@@ -1,7 +1,7 @@
-"""Makers of well-formed AI.*, RG.* and QA.* commands, which `generate` spoils.
+"""Makers of well-formed AI.*, RG.* and QA.* commands, which `generate` damages.
 
-The fuzzer sends a command without a maker with random arguments; the hostile worker also sends those for the worker
-(QA.*) on its links.
+The fuzzer sends commands without a maker with random arguments. The hostile worker also sends the commands for the
+worker (QA.*) on its links.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def timeout(chance: random.Random) -> Command:
 
 
 def some(chance: random.Random, names: list[str], most: int = 2) -> list[Word]:
-    """A few of the names, perhaps one of them twice."""
+    """A few of the names, perhaps with a repetition."""
     return [chance.choice(names) for _ in range(chance.randint(1, most))]
 
 
 def tensorset(chance: random.Random, key: Word | None = None) -> Command:
-    """A tensor, mostly a good one."""
+    """A tensor, usually good."""
     dtype, size = chance.choice(TYPES), chance.randint(1, 4)
     values: Command = [chance.choice(NUMBERS) if chance.random() < 0.1 else chance.randint(0, 1) for _ in range(size)]
     blob = b"a\0" * size if dtype == "STRING" else bytes(size * SIZES.get(dtype, 1))
@@ -62,7 +62,7 @@ def tensorget(chance: random.Random) -> Command:
 
 
 def modelstore(chance: random.Random) -> Command:
-    """A model, mostly a good one."""
+    """A model, usually good."""
     options: list[Command] = [
         [],
         [],
@@ -78,7 +78,7 @@ def modelstore(chance: random.Random) -> Command:
 
 
 def modelexecute(chance: random.Random) -> Command:
-    """A run, mostly a good one."""
+    """A run, usually good."""
     output = chance.choice(["t1", "t2", "t2", "m1", "s"])
     key = chance.choice(MODELS)
     return ["AI.MODELEXECUTE", key, "INPUTS", 1, "t1", "OUTPUTS", 1, output, *timeout(chance)]
@@ -182,7 +182,7 @@ def triggeronkey(chance: random.Random) -> Command:
 
 
 def registration_id(chance: random.Random) -> str:
-    """One of many ids, because an unregistered one never comes back."""
+    """One of many ids, because an unregistered id never returns."""
     return f"r-{chance.randrange(100_000)}"
 
 
@@ -221,7 +221,7 @@ def done(chance: random.Random) -> Command:
 
 
 def registration(chance: random.Random) -> list[Word]:
-    """A registration, sometimes a good one."""
+    """A registration, sometimes good."""
     reader = chance.choice(["KeysReader", "CommandReader", "StreamReader", "x"])
     match = chance.choice(["hook:*", "ev:*", "echo", "do", "*", ""])
     events, commands = chance.choice(["", "keymiss", "set,del"]), chance.choice(["", "get", "get,mget", "set"])
@@ -233,7 +233,7 @@ def registration(chance: random.Random) -> list[Word]:
 
 
 def register(chance: random.Random) -> Command:
-    """QA.REGISTER of a few sessions, so that they do not pile up."""
+    """QA.REGISTER of a few sessions, so that their number stays small."""
     count = chance.randint(0, 3)
     rows = [field for _ in range(count) for field in registration(chance)]
     said = chance.choice([count, count, word(chance)])
@@ -241,7 +241,7 @@ def register(chance: random.Random) -> Command:
 
 
 def beat(chance: random.Random) -> Command:
-    """QA.BEAT of a few values, some of them with a wrong name."""
+    """QA.BEAT of a few values, some with a wrong name."""
     names = ["rss_bytes", "batches", "functions_stuck", "inference_file_bytes", word(chance)]
     pairs = [(chance.choice(names), chance.choice([0, 1, 2**62, -1])) for _ in range(chance.randint(0, 4))]
     return ["QA.BEAT", *[word for pair in pairs for word in pair]]
@@ -347,7 +347,7 @@ SHAPES = dict(MAKERS)
 
 
 def bare(name: str) -> Maker:
-    """The maker for a command that has none."""
+    """The maker for a command without its own maker."""
 
     def make(chance: random.Random) -> Command:
         choices: list[Command] = [[], [chance.choice(KEYS)], words(chance), [chance.choice(KEYWORDS)]]

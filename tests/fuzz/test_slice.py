@@ -20,7 +20,12 @@ def test_slice(name: str) -> None:
     if find_binary(name) is None:
         pytest.skip(f"no {name} server on this machine")
     jobs = Counter[str]()
-    for seed in (7, 8, 9, 10):  # which jobs a few random commands make is chance, and so is what a busy machine adds
+    for seed in (
+        7,
+        8,
+        9,
+        10,
+    ):  # the kinds of jobs depend on chance and on the load of the machine
         jobs.update(fuzz(2500, seed, name))
         if all(jobs[kind] for kind in WANTED):
             break

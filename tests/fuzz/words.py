@@ -1,4 +1,4 @@
-"""The alphabet of the fuzzer: single arguments, good and broken ones, and the encoding of commands."""
+"""The alphabet of the fuzzer: single good and broken arguments, and the encoding of commands."""
 
 from __future__ import annotations
 

@@ -68,13 +68,13 @@ class NativeIndex:
     """One index; freed by `close`."""
 
     def __init__(self, key: int) -> None:
-        """Makes an empty one whose hash tables use the key."""
+        """Makes an empty index whose hash tables use the key."""
         self.lib = library()
         self.key = key
         self.pointer = self.lib.shim_new(key)
 
     def close(self) -> None:
-        """Frees it, open documents included."""
+        """Frees the index with its open documents."""
         self.lib.shim_free(self.pointer)
 
     def begin(self, identifier: str, fields: Fields) -> ctypes.c_void_p:
@@ -90,11 +90,11 @@ class NativeIndex:
         self.lib.shim_keep_open(handle)
 
     def open_at(self, place: int) -> ctypes.c_void_p:
-        """The handle of the open document with that place; its value is None if there is none."""
+        """The handle of the open document at that place; its value is None if there is no such document."""
         return ctypes.c_void_p(self.lib.shim_open_at(self.pointer, place))
 
     def make_room(self) -> None:
-        """Aborts the oldest open documents if there are too many for another one."""
+        """Aborts the oldest open documents until another document may be opened."""
         self.lib.shim_make_room(self.pointer)
 
     def abort_id(self, identifier: str) -> bool:
@@ -111,7 +111,7 @@ class NativeIndex:
         return int(self.lib.shim_commit(handle))
 
     def abort(self, handle: ctypes.c_void_p) -> None:
-        """Drops an open document."""
+        """Discards an open document."""
         self.lib.shim_abort(handle)
 
     def remove(self, identifier: str) -> int:
@@ -190,7 +190,7 @@ class NativeIndex:
         return int(self.lib.shim_digest(self.pointer))
 
     def again(self) -> NativeIndex:
-        """A saved and loaded copy with another key; this one stays."""
+        """A saved and loaded copy with another key."""
         other = object.__new__(NativeIndex)
         other.lib, other.key = self.lib, self.key + 1
         other.pointer = self.lib.shim_again(self.pointer, other.key)

@@ -14,7 +14,7 @@ MOST = 2**64 - 1
 
 @dataclass
 class Asked:
-    """A question with what a ranking said of it; the bounds are ends of ranges, both included."""
+    """A question with the results of a ranking. The bounds are inclusive."""
 
     name: str
     terms: Mapping[str, tuple[int, int, int]]
@@ -32,7 +32,7 @@ class NativeWatch:
     """One watch; freed by `close`."""
 
     def __init__(self, key: int) -> None:
-        """An empty one."""
+        """Makes an empty watch."""
         self.lib = library()
         pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64
         for name, result, arguments in (
@@ -62,11 +62,11 @@ class NativeWatch:
         self.dropped()
 
     def close(self) -> None:
-        """Frees it."""
+        """Frees the watch."""
         self.lib.shim_watch_free(self.pointer)
 
     def add(self, index: NativeIndex, asked: Asked, limit: int = 1000, now: int = 0) -> bool:
-        """Whether the question is watched from now on."""
+        """Whether the question is watched now."""
         numbers = (asked.sentences, *asked.bounds, asked.since, asked.token, asked.expires, limit, now)
         terms = b"".join(
             struct.pack("<QQQI", *numbers, len(term.encode())) + term.encode() for term, numbers in asked.terms.items()
@@ -91,19 +91,19 @@ class NativeWatch:
         )
 
     def token(self, name: str, now: int = 0) -> int:
-        """0: not watched."""
+        """The token of a question; 0: it is not watched."""
         return int(self.lib.shim_watch_token(self.pointer, name.encode(), now))
 
     def removing(self, index: NativeIndex, name: str) -> None:
-        """Before a removal."""
+        """Before the removal of a document."""
         self.lib.shim_watch_removing(self.pointer, index.pointer, name.encode(), len(name.encode()))
 
     def adding(self, index: NativeIndex, name: str, fields: bytes, packed: bytes) -> None:
-        """Of a new document."""
+        """For the sentences of a new document."""
         self.lib.shim_watch_adding(self.pointer, index.pointer, name.encode(), fields, len(fields), packed, len(packed))
 
     def committing(self, handle: ctypes.c_void_p) -> None:
-        """Before the commit of a document that came in parts."""
+        """Before the commit of a document in parts."""
         self.lib.shim_watch_committing(self.pointer, handle)
 
     def settle(self, index: NativeIndex) -> None:
@@ -111,19 +111,19 @@ class NativeWatch:
         self.lib.shim_watch_settle(self.pointer, index.pointer)
 
     def review(self, index: NativeIndex, budget: int) -> bool:
-        """A step of the review; whether there is more to do."""
+        """Does a step of the review; whether work is left."""
         return bool(self.lib.shim_watch_review(self.pointer, index.pointer, budget))
 
     def clear(self) -> None:
-        """Drops all."""
+        """Drops all questions."""
         self.lib.shim_watch_clear(self.pointer)
 
     def free_left(self, budget: int) -> bool:
-        """Frees some of what many questions have left; whether there is more."""
+        """Frees some memory of dropped questions; whether more is left."""
         return bool(self.lib.shim_watch_free_left(self.pointer, budget))
 
     def dropped(self) -> Sequence[str]:
-        """Names since the last call, in any order; for many at once a star and their number."""
+        """The dropped names since the last call, in any order; many at once are a star and their number."""
         names = ctypes.create_string_buffer(1 << 16)
         length = self.lib.shim_watch_dropped(names)
         return names.raw[:length].decode().split()
@@ -140,5 +140,5 @@ class NativeWatch:
 
 
 def next_id(index: NativeIndex) -> int:
-    """The id that comes next."""
+    """The next new id."""
     return int(index.lib.shim_next_id(index.pointer))

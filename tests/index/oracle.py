@@ -1,4 +1,4 @@
-"""The right answers of the native index, computed from all data each time; and its arguments in binary."""
+"""The right answers of the native index, computed from all data each time, and its arguments in binary form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 K1, B, REFERENCE_LENGTH, EDGE_WEIGHT = 1.2, 0.75, 15.0, 0.3
-# The code table by its formula; the native one is spelt out.
+# The code table by its formula; the native table is a constant.
 CODE_WEIGHTS = [0.0] + [round(2**20 * 0.02 * 110 ** ((code - 1) / 254)) / 2**20 for code in range(1, 256)]
 
 Value = bool | float | int | str
@@ -62,12 +62,12 @@ class Oracle:
     """The index's state and answers."""
 
     def __init__(self) -> None:
-        """An empty one."""
+        """Makes an empty oracle."""
         self.next_id = 0
         self.live: dict[str, Document] = {}
 
     def begin(self, identifier: str, fields: Fields) -> Document:
-        """A document that searches do not find yet."""
+        """Opens a document, which searches do not find yet."""
         self.next_id += 1
         return Document(self.next_id - 1, identifier, fields)
 
@@ -78,7 +78,7 @@ class Oracle:
             self.next_id += 1
 
     def commit(self, document: Document) -> None:
-        """Searches find it from now on, instead of another of its id. One that came in parts takes one more id."""
+        """Commits a document: it replaces another document of its id. A document in parts uses one more id."""
         self.live[document.id] = document
         self.next_id += document.in_parts
 
@@ -127,7 +127,7 @@ def _equal(a: object, b: object) -> bool:
 
 
 def admits(condition: Condition, document: Document) -> bool:  # noqa: PLR0911
-    """Haystack's semantics: a missing field equals nothing, an array satisfies by any of its values."""
+    """Haystack's semantics: a missing field equals no value; an array matches if any of its values matches."""
     operator = condition[0]
     if operator == "AND":
         return all(admits(each, document) for each in condition[1])
@@ -173,7 +173,7 @@ def _pack_name(name: str) -> bytes:
 
 
 def pack_fields(fields: Fields) -> bytes:
-    """The fields of a document; nothing when there are none."""
+    """The fields of a document; empty without fields."""
     if not fields:
         return b""
     parts = [struct.pack("<H", len(fields))]
@@ -200,7 +200,7 @@ def pack_condition(condition: Condition) -> bytes:
 
 
 def pack_sentences(sentences: Sequence[Sentence]) -> bytes:
-    """Sentences as the shim reads them."""
+    """Sentences in the format of the shim."""
     parts = []
     for sentence in sentences:
         parts.append(struct.pack("<II", sentence.length, len(sentence.terms)))

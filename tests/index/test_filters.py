@@ -1,4 +1,4 @@
-"""Filters and metadata in their binary forms: the index admits what Haystack's filters mean, told over plain JSON."""
+"""Filters and metadata in binary form: the index admits the same documents as Haystack's filters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def listed(index: NativeIndex, packed: bytes) -> list[str]:
 
 
 def comparable(value: Any) -> Any:
-    """What two values are compared by: their kind, then the value."""
+    """The key of comparison of a value: its kind, then the value."""
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, str):
@@ -67,7 +67,7 @@ def values_of(metadata: Any, field: str) -> list[Any]:
 
 
 def admits(filters: dict[str, Any], metadata: dict[str, Any]) -> bool:
-    """Haystack's filters, of which an array satisfies a condition by any of its values."""
+    """Haystack's filters. An array satisfies a condition if any of its values does."""
     operator = filters["operator"]
     if operator in ("AND", "OR", "NOT"):
         inner = [admits(each, metadata) for each in filters["conditions"]]

@@ -1,4 +1,4 @@
-"""Random histories of an index: it always answers as the oracle, which scores every sentence."""
+"""Random histories of an index: its answers are always those of the oracle, which scores every sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ["year", "lang", "draft", "day", "tags"]
 
 
 def test_code_table_is_the_documented_one() -> None:
-    """The spelt-out table follows its formula, and no step of it is above 2 %."""
+    """The constant table follows its formula, and each step is at most 2 %."""
     native = [library().shim_code_weight(code) for code in range(256)]
     assert native == CODE_WEIGHTS
     assert all(1 < b / a < 1.02 for a, b in itertools.pairwise(native[1:]))
@@ -28,7 +28,7 @@ class History:
     """One random history of the index, of a twin with other maintenance, and of the oracle."""
 
     def __init__(self, seed: int) -> None:
-        """Begins a history, which follows from the seed."""
+        """Starts the history of a seed."""
         self.random = random.Random(seed)
         self.oracle = Oracle()
         self.indexes = [NativeIndex(seed), NativeIndex(seed + 1000)]
@@ -49,7 +49,7 @@ class History:
         return Sentence(dict(Counter(drawn)), length * self.random.choice([1, 1, 1, 50]))
 
     def value(self, name: str) -> object:
-        """A value of a field, sometimes of another field's type."""
+        """A value of a field, sometimes of the type of another field."""
         if self.random.random() < 0.05:
             name = self.random.choice(NAMES)
         return {
@@ -61,7 +61,7 @@ class History:
         }[name]()
 
     def fields(self) -> Fields:
-        """The fields of a document: sometimes none, sometimes arrays."""
+        """The fields of a document: sometimes empty, sometimes arrays."""
         chosen = self.random.sample(NAMES, self.random.choice([0, 0, 2, 5]))
         return {
             name: [self.value(name) for _ in range(self.random.choice([0, 2, 3]) if name == "tags" else 1)]  # type: ignore[misc]
@@ -93,7 +93,7 @@ class History:
     # ---- Operations ----
 
     def begin(self) -> None:
-        """Begins a new document, or a new version of one."""
+        """Opens a new document, or a new version of a document."""
         name = (
             self.random.choice(self.known)
             if self.known and self.random.random() < 0.3
@@ -120,7 +120,7 @@ class History:
         return None
 
     def commit(self) -> None:
-        """Commits a document; removes the version before, if any, at the same moment."""
+        """Commits a document and removes its earlier version in the same step."""
         if not self.open:
             return
         handles, document = self.open.pop(self.random.randrange(len(self.open)))
@@ -133,14 +133,14 @@ class History:
         self.oracle.commit(document)
 
     def abort(self) -> None:
-        """Aborts a document, of which no search ever finds anything."""
+        """Aborts a document, which no search ever finds."""
         if self.open:
             handles, _ = self.open.pop(self.random.randrange(len(self.open)))
             for index, handle in zip(self.indexes, handles, strict=True):
                 index.abort(handle)
 
     def refuse(self) -> None:
-        """Adds a sentence with a term that is too long, which spoils its document."""
+        """Adds a sentence with a term that is too long. Then its document can only be aborted."""
         handles = [index.begin("refused", {}) for index in self.indexes]
         self.oracle.begin("refused", {})
         bad = Sentence({"term0": 1, "x" * 257: 1}, 2)
@@ -150,14 +150,14 @@ class History:
             index.abort(handle)
 
     def remove(self) -> None:
-        """Removes any document, known or not; sometimes many."""
+        """Removes any document, known or unknown, and sometimes many."""
         for _ in range(self.random.choice([1, 1, 1, 10])):
             name = self.random.choice([*self.known, "none"])
             status = OK if self.oracle.live.pop(name, None) else MISSING
             assert [index.remove(name) for index in self.indexes] == [status, status]
 
     def maintain(self) -> None:
-        """Maintains only one of the twins, in tiny steps."""
+        """Maintains only one of both indexes, in tiny steps."""
         for _ in range(self.random.choice([1, 5, 300])):
             if not self.indexes[0].maintain(self.random.choice([0, 1, 50, 1000])):
                 break
@@ -173,7 +173,7 @@ class History:
         assert not self.indexes[0].open_at(self.oracle.next_id).value
 
     def leave(self) -> None:
-        """Aborts what is open of a document, or those that were begun first until there is room for another."""
+        """Aborts the open versions of a document, or the oldest open documents until another may be opened."""
         if self.random.random() < 0.5:
             for index in self.indexes:
                 index.make_room()
@@ -231,7 +231,7 @@ class History:
 
 @pytest.fixture
 def histories() -> Iterator[list[History]]:
-    """Collects the histories of a test, closes them, and checks that no memory is left."""
+    """Closes the histories of a test, and checks that no memory is left."""
     made: list[History] = []
     yield made
     for history in made:
@@ -241,7 +241,7 @@ def histories() -> Iterator[list[History]]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_every_history_answers_as_the_oracle(histories: list[History], seed: int) -> None:
-    """A history has about a thousand operations, and enough sentences to pack, purge and repack lists."""
+    """A history has about a thousand operations and enough sentences to pack, purge and repack lists."""
     history = History(seed)
     histories.append(history)
     operations = {

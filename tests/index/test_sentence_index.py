@@ -1,4 +1,4 @@
-"""The ranking in memory, by which readers are fitted and mined for, is that of the index: there are not two of them."""
+"""The ranking in memory, which training uses, gives the same results as the index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def index() -> Iterator[NativeIndex]:
 
 
 def corpus(chance: random.Random) -> tuple[list[str], list[dict[str, int]]]:
-    """Sentences of all lengths, some of them equal, and the terms of their titles."""
+    """Sentences of all lengths, some of which are equal, and the terms of their titles."""
     words = [1 / (rank + 1) for rank in range(len(WORDS))]
     sentences = [" ".join(chance.choices(WORDS, words, k=chance.choice([1, 2, 5, 15, 40, 400]))) for _ in range(300)]
     sentences += chance.choices(sentences, k=100)
@@ -50,7 +50,7 @@ def test_both_find_the_same_sentences_with_the_same_scores(index: NativeIndex, s
             expected, _, _ = index.rank(question_terms(question), count)
             found = memory.rank(question, count)
             assert [score for _, score in found] == pytest.approx([score for _, _, score, _ in expected], rel=1e-12)
-            # scores that differ in their last bits are equal: the sums were made in another order
+            # scores that differ only in their last bits are equal: the order of addition differs
             mine = [(round(-score, 9), number) for number, score in found]
             theirs = [(round(-score, 9), int(name)) for name, _, score, _ in expected]
             last = max(score for score, _ in theirs) if len(theirs) == count else 0.0

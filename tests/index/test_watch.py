@@ -29,7 +29,7 @@ class Scene:
     """An index, its oracle, and the questions that are watched."""
 
     def __init__(self, seed: int, drift: int) -> None:
-        """`drift`: how far a frequency and the number of sentences may move."""
+        """`drift` is the tolerance of a frequency and of the number of sentences."""
         self.random, self.drift = random.Random(seed), drift
         self.oracle, self.index, self.watch = Oracle(), NativeIndex(seed), NativeWatch(seed)
         self.asked: dict[str, Asked] = {}
@@ -39,7 +39,7 @@ class Scene:
         self.count = Counter[str]()
 
     def close(self) -> None:
-        """Frees both."""
+        """Frees the index and the watch."""
         self.watch.close()
         self.index.close()
 
@@ -51,7 +51,7 @@ class Scene:
         )
 
     def put(self, name: str, sentences: Sequence[Sentence], lang: str = "") -> None:
-        """Instead of the document that has the name."""
+        """Writes a document, which replaces the document of the same name."""
         fields: Fields = {"lang": [lang]} if lang else {}
         self.watch.removing(self.index, name)
         self.watch.adding(self.index, name, pack_fields(fields), packed(sentences))
@@ -66,14 +66,14 @@ class Scene:
         self.watch.settle(self.index)
 
     def begin(self, name: str, lang: str = "") -> None:
-        """A document that comes in parts, instead of the one that is open under the name."""
+        """Opens a document in parts, and discards the open document of the same name."""
         fields: Fields = {"lang": [lang]} if lang else {}
         self.index.abort_id(name)
         self.index.keep_open(self.index.begin(name, fields))
         self.open[name] = self.oracle.begin(name, fields)
 
     def add(self, name: str, sentences: Sequence[Sentence]) -> list[str]:
-        """A part of it; the questions that it concerns."""
+        """Adds a part; returns the questions that it concerns."""
         document = self.open[name]
         before = len(document.sentences)
         self.oracle.add(document, sentences)
@@ -83,7 +83,7 @@ class Scene:
         return [asked.name for asked in self.asked.values() if self.reaches(asked, document, before)]
 
     def commit(self, name: str) -> None:
-        """From now on it is found, instead of the one before."""
+        """Commits the document, which replaces its earlier version."""
         document = self.open.pop(name)
         self.watch.removing(self.index, name)
         if name in self.oracle.live:
@@ -97,7 +97,7 @@ class Scene:
         self.watch.settle(self.index)
 
     def reaches(self, asked: Asked, document: Document, since: int = 0) -> bool:
-        """Whether a sentence of the document, from that number on, would have been used."""
+        """Whether the answer would have used a sentence of the document from that number on."""
         condition = self.conditions.get(asked.name)
         return (condition is None or admits(condition, document)) and any(
             score(asked, weights) >= asked.score
@@ -106,14 +106,14 @@ class Scene:
         )
 
     def remove(self, name: str) -> None:
-        """With what the write does for the watch."""
+        """Removes a document, with the calls of a writer."""
         self.watch.removing(self.index, name)
         if self.oracle.live.pop(name, None):
             assert self.index.remove(name) == OK
         self.watch.settle(self.index)
 
     def ask(self, name: str, terms: Sequence[str], k: int, condition: Condition | None = None) -> Asked:
-        """What a ranking of this index alone, with the frequencies of a greater corpus, leaves to be watched."""
+        """Ranks this index with the frequencies of a larger corpus, and returns the question to watch."""
         sentences, frequencies = self.oracle.totals()[1], self.oracle.frequencies(terms)
         corpus = (2 * sentences, [2 * frequency for frequency in frequencies])
         hits = self.oracle.rank(terms, k, corpus, lambda one: condition is None or admits(condition, one))
@@ -131,7 +131,7 @@ class Scene:
         )
 
     def concerned(self, asked: Asked) -> bool:
-        """Whether the index has moved in a way that may change the answer."""
+        """Whether the index has changed so that the answer may change."""
         terms = list(asked.terms)
         sentences, frequencies = self.oracle.totals()[1], self.oracle.frequencies(terms)
         if not asked.bounds[0] <= sentences <= asked.bounds[1]:
@@ -152,7 +152,7 @@ class Scene:
         )
 
     def check(self) -> None:
-        """Exactly those are dropped that the last write concerns."""
+        """Checks that exactly the questions are dropped that the last write concerns."""
         expected = {name for name, asked in self.asked.items() if self.concerned(asked)}
         dropped = self.watch.dropped()
         assert sorted(dropped) == sorted(expected)
@@ -164,7 +164,7 @@ class Scene:
 
 
 def score(asked: Asked, weights: dict[str, float]) -> float:
-    """As the ranking computes it."""
+    """The score of the ranking."""
     total = roots = 0.0
     for term, (frequency, _, _) in asked.terms.items():
         df = min(frequency, asked.sentences)
@@ -176,7 +176,7 @@ def score(asked: Asked, weights: dict[str, float]) -> float:
 
 @pytest.fixture
 def scenes() -> Iterator[list[Scene]]:
-    """Closes what a test made, and counts that nothing is left."""
+    """Closes the scenes of a test, and checks that no memory is left."""
     made: list[Scene] = []
     yield made
     for scene in made:
@@ -233,7 +233,7 @@ def test_what_has_happened_since_the_ranking_refuses_a_question(scenes: list[Sce
 
 @pytest.mark.parametrize("seed", range(4))
 def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene], seed: int) -> None:
-    """A part drops at once; a question that is asked while it is open is compared with what has come of it."""
+    """A part drops questions at once. A question that is asked meanwhile is compared with the parts so far."""
     scene = scene_of(scenes, seed, drift=60)
     chance, outcomes = scene.random, Counter[str]()
     for number in range(900):
@@ -275,8 +275,8 @@ def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene
     assert min(outcomes[name] for name in ("late", "waits", "stands", "dropped by a part")) > 8, outcomes
 
 
-def test_a_commit_drops_whose_frequencies_it_moves(scenes: list[Scene]) -> None:
-    """Parts count no terms before the commit; it counts at once what is not very long."""
+def test_a_commit_drops_questions_whose_frequencies_change(scenes: list[Scene]) -> None:
+    """Terms of parts count only after the commit, which counts short documents at once."""
     scene = scene_of(scenes, 2)
     scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST), terms={"z": (1, 0, 3)})
@@ -292,7 +292,7 @@ def test_a_commit_drops_whose_frequencies_it_moves(scenes: list[Scene]) -> None:
 
 
 def test_a_long_document_is_reviewed_in_steps(scenes: list[Scene]) -> None:
-    """Its terms count later; by then the questions whose bounds they leave are dropped, and no others are."""
+    """Its terms count later. Then exactly the questions whose bounds they leave are dropped."""
     scene = scene_of(scenes, 1)
     scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
@@ -393,7 +393,7 @@ def test_too_many_documents_of_two_askings_drop_the_first(scenes: list[Scene]) -
 
 
 def test_a_watch_belongs_to_no_index(scenes: list[Scene]) -> None:
-    """What takes the place of an index that is gone is watched like it."""
+    """The successor of a deleted index is watched like the index."""
     scene = scene_of(scenes, 1)
     empty = Asked("q", {"a": (0, 0, 5)}, {}, 0, 0.0, 0, (0, MOST))
     assert scene.watch.add(scene.index, empty)
@@ -417,7 +417,7 @@ def test_with_other_terms_it_is_another_question(scenes: list[Scene]) -> None:
 
 
 def test_the_greater_weight_of_both_holds(scenes: list[Scene]) -> None:
-    """Terms have become more frequent: what reached the score by the earlier weights still drops it."""
+    """Terms are more frequent now: a sentence that reaches the score with the earlier weights drops the question."""
     scene = scene_of(scenes, 1, drift=10**6)
     one_document(scene, "first", "a")
     rare, frequent = {"a": (1, 0, MOST)}, {"a": (500, 0, MOST)}
@@ -430,7 +430,7 @@ def test_the_greater_weight_of_both_holds(scenes: list[Scene]) -> None:
 
 
 def test_frequencies_are_exact_while_a_question_is_watched(scenes: list[Scene]) -> None:
-    """Those of a document with more than 4,096 terms are counted in steps otherwise."""
+    """Otherwise the terms of a document with more than 4,096 terms are counted in steps."""
     scene = scene_of(scenes, 1)
     scene.put("first", [Sentence({"z": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
@@ -460,7 +460,7 @@ TOLD_BY_NAME = 500
 
 
 def many(scene: Scene, count: int) -> int:
-    """So many questions that are answered from one document; the memory of one."""
+    """Many questions that are answered from one document; returns the memory of one question."""
     asked = scene.ask("q0", ["a", "b"], 1)
     before = scene.watch.memory
     for number in range(count):
@@ -470,8 +470,8 @@ def many(scene: Scene, count: int) -> int:
 
 @pytest.mark.parametrize("how", ["removed", "replaced", "concerned", "drifted", "cleared"])
 @pytest.mark.parametrize("count", [TOLD_BY_NAME, TOLD_BY_NAME + 1])
-def test_many_questions_go_at_once_and_their_memory_follows(scenes: list[Scene], how: str, count: int) -> None:
-    """Nobody finds any of them from then on; more than are told by name are told in one word."""
+def test_many_questions_are_dropped_at_once_and_freed_later(scenes: list[Scene], how: str, count: int) -> None:
+    """No lookup finds them from then on. More questions than INDEX_TOLD_BY_NAME are one report."""
     scene = scene_of(scenes, 1, drift=1)
     one_document(scene, "first", "a", "b")
     empty = scene.watch.memory
@@ -504,8 +504,8 @@ def test_many_questions_go_at_once_and_their_memory_follows(scenes: list[Scene],
     assert not scene.watch.dropped(), "they are told once"
 
 
-def test_what_waits_to_be_freed_is_no_question_any_more(scenes: list[Scene]) -> None:
-    """Names may be watched again, by the same terms and documents, while the earlier ones are still being freed."""
+def test_a_question_that_is_not_freed_yet_is_not_watched(scenes: list[Scene]) -> None:
+    """Names may be watched again, with the same terms and documents, while the earlier questions are being freed."""
     scene = scene_of(scenes, 1, drift=1000)
     one_document(scene, "first", "a", "b")
     many(scene, TOLD_BY_NAME + 100)
@@ -523,8 +523,8 @@ def test_what_waits_to_be_freed_is_no_question_any_more(scenes: list[Scene]) -> 
     assert (scene.watch.dropped(), scene.watch.count) == (["q7"], 0)
 
 
-def test_what_waits_to_be_freed_goes_with_the_watch(scenes: list[Scene]) -> None:
-    """The fixture counts what is left."""
+def test_unfreed_questions_are_freed_with_the_watch(scenes: list[Scene]) -> None:
+    """The fixture checks the memory."""
     scene = scene_of(scenes, 1, drift=1000)
     one_document(scene, "first", "a", "b")
     many(scene, TOLD_BY_NAME + 100)

@@ -1,4 +1,4 @@
-"""Packets of the cluster bus, as an attacker at a bus port writes them: header, module message, signature."""
+"""Packets of the cluster bus, as an attacker writes them to a bus port: header, module message, signature."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ ALL = bytes(40)
 
 
 def key_of(path: Path, line: int = 0) -> bytes:
-    """The key that the module makes from a line of its key file."""
+    """The key that the module derives from a line of its key file."""
     text = path.read_text().splitlines()[line].encode()
     return blake2b(text, key=b"qa-cluster bus key, from a file", digest_size=32).digest()
 
 
 def signed(key: bytes, kind: int, sequence: int, payload: bytes, *, sender: str, receiver: bytes = ALL) -> bytes:
-    """A message as the module signs it."""
+    """A message with the signature of the module."""
     head = b"qab1" + bytes([kind]) + struct.pack("<Q", sequence)
     tag = blake2b(head + sender.encode() + receiver + payload, key=key, digest_size=32).digest()
     return head + tag + payload

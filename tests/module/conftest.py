@@ -1,4 +1,4 @@
-"""Servers with a fake worker: one that obeys triggers and scripts, or one that obeys the bytes of models."""
+"""Servers with a fake worker, which obeys triggers and scripts, or the bytes of models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import redis
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
 
-# a worker that the machine lets wait does not lose its lease
+# a worker on a busy machine does not lose its lease
 PATIENT: dict[str, object] = {"qa.atomic-lease-ms": 60_000, "qa.job-timeout-ms": 600_000, "qa.hook-timeout-ms": 600_000}
 
 
@@ -25,7 +25,7 @@ def server(server_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def shared(shared_binary: Path) -> Iterator[Server]:
-    """A server with the scriptable worker for all tests of a file: each uses names of its own."""
+    """A server with the scriptable worker for all tests of a file. Each test uses its own names."""
     with Server(shared_binary, PATIENT, worker=fake_worker("functions")) as running:
         running.wait_ready()
         yield running
@@ -49,7 +49,7 @@ def ai(ai_server: Server) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="module")
 def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
-    """As `ai_server`, but one for all tests of a file."""
+    """Like `ai_server`, but one server for all tests of a file."""
     with Server(shared_binary, worker=fake_worker("models")) as running:
         running.wait_ready()
         yield running
@@ -57,7 +57,7 @@ def shared_ai_server(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shared_ai(shared_ai_server: Server) -> Iterator[redis.Redis]:
-    """As `ai`, for that server and without any keys; a test that changes settings resets them."""
+    """Like `ai`, for that server without any keys. A test that changes settings resets them."""
     with shared_ai_server.client(decode_responses=False, protocol=2) as client:
         client.response_callbacks.pop("COMMAND", None)
         client.flushall()

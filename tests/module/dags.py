@@ -15,7 +15,7 @@ def store(client: redis.Redis, key: str, blob: str) -> None:
 
 
 def prepare(client: redis.Redis) -> None:
-    """Store models, each named for its behaviour, a script, and two tensors."""
+    """Store models with the names of their behaviours, a script, and two tensors."""
     store(client, "m", "identity")
     for word in ("fail", "held", "die", "busy"):
         store(client, word, word)
@@ -29,7 +29,7 @@ def run(model: str, source: str = "a", target: str = "b") -> list[Any]:
 
 
 def dag(*parts: Any) -> list[Any]:
-    """The words of a command from its operations as lists."""
+    """The words of a command, from lists of its operations."""
     words: list[Any] = [DAG]
     for part in parts:
         words += ["|>", *part] if isinstance(part, list) else [part]

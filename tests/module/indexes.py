@@ -1,4 +1,4 @@
-"""Indexes on a server beside the oracle that scores every sentence, and their arguments in binary."""
+"""Indexes on a server with the oracle that scores every sentence, and their arguments in binary form."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Hit = tuple[str, int, float, tuple[float, ...]]
 
 
 def varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first."""
+    """A varint: seven bits in a byte, the lowest first."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)
@@ -25,7 +25,7 @@ def varint(number: int) -> bytes:
 
 
 def packed(sentences: Iterable[Sentence]) -> bytes:
-    """Sentences as QA.INDEX.PUT takes them."""
+    """Sentences in the format of QA.INDEX.PUT."""
     parts = []
     for sentence in sentences:
         parts.append(varint(sentence.length) + varint(len(sentence.terms)))
@@ -35,7 +35,7 @@ def packed(sentences: Iterable[Sentence]) -> bytes:
 
 
 def some_sentences(chance: random.Random, count: int, terms: Sequence[str] = TERMS) -> list[Sentence]:
-    """Sentences of a few terms, of which the first are common."""
+    """Sentences of a few terms. The first terms are common."""
     made = []
     for _ in range(count):
         words = [terms[int(len(terms) * chance.random() ** 2)] for _ in range(chance.choice([0, 1, 3, 8, 15]))]
@@ -67,7 +67,7 @@ class Twins:
         return int(self.client.execute_command("QA.INDEX.DEL", self.key, *names))
 
     def fill(self, seed: int, documents: int, sentences: int = 8) -> None:
-        """Writes random documents, some of them twice, and removes some."""
+        """Writes random documents, some of these twice, and removes some."""
         chance = random.Random(seed)
         names = [f"document{number}" for number in range(documents)]
         for name in [*names, *chance.sample(names, documents // 5)]:
@@ -103,7 +103,7 @@ class Twins:
         return self.oracle.rank(terms, k, corpus, lambda one: condition is None or admits(condition, one))
 
     def check(self, terms: Sequence[str] = TERMS[:6], client: redis.Redis | None = None) -> None:
-        """Checks that the server answers a question as the oracle does."""
+        """Checks that the server and the oracle give the same answer to a question."""
         _, sentences, total = self.oracle.totals()
         hits, frequencies, totals = self.rank(terms, 50, client=client)
         assert hits == self.best(terms, 50)
@@ -114,7 +114,7 @@ class Twins:
         return bytes((client or self.client).execute_command("DEBUG", "DIGEST-VALUE", self.key)[0])
 
     def listed(self, condition: Condition | None = None, count: int = 7) -> list[str]:
-        """All documents that a filter admits, page by page."""
+        """All documents that a filter admits, read page by page."""
         chosen = ["FILTER", pack_condition(condition)] if condition else []
         names: list[str] = []
         cursor = 0

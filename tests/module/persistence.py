@@ -39,7 +39,7 @@ def corruptions(dump: bytes, count: int) -> Iterator[bytes]:
 def restore_corrupted(
     client: redis.Redis, key: str, count: int, use: Callable[[str], object] = lambda key: None
 ) -> int:
-    """Restores corrupted payloads of a key as `damaged`; those accepted must be usable. Returns the number refused."""
+    """Restores corrupted payloads of a key as `damaged`. Accepted ones must be usable. Returns the number refused."""
     client.execute_command("DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
     refused = 0
     dump = client.dump(key)

@@ -1,4 +1,4 @@
-"""Registering through the scriptable worker, and RG.DUMPREGISTRATIONS as dicts."""
+"""Registrations through the scriptable worker, and RG.DUMPREGISTRATIONS as dicts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def dump(server: Server) -> dict[str, dict[str, Any]]:
 
 
 def wait_for_bus(cluster: Cluster) -> None:
-    """Waits until all servers get each other's changes: the bus of a young cluster loses messages.
+    """Waits until the changes of each server reach all others, because the bus of a young cluster loses messages.
 
-    It repeats a change that may come twice: clearing the statistics of the scriptable worker's `echo`.
+    It repeats a change that may arrive twice: clearing the statistics of the scriptable worker's `echo`.
     """
 
     def counted(server: Server) -> int:
@@ -36,7 +36,7 @@ def wait_for_bus(cluster: Cluster) -> None:
 
     def cleared(by: Server) -> bool:
         execute(by, "RG.CLEARREGISTRATIONSSTATS")
-        # repeat it only once it is certainly lost: a late message would clear what a test counts
+        # repeat it only when it is certainly lost: a late message would clear the counters of a test
         return eventually(lambda: not any(map(counted, cluster.nodes)), 3)
 
     for teller in cluster.nodes:

@@ -26,7 +26,7 @@ TENSOR = ["FLOAT", "1", "VALUES", "1"]
 
 @pytest.fixture(scope="module")
 def guarded(shared_binary: Path) -> Iterator[Server]:
-    """A server with three users besides the administrator."""
+    """A server with an administrator and three other users."""
     settings = {"slowlog-log-slower-than": 0, "latency-monitor-threshold": 1}
     with Server(shared_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
@@ -56,7 +56,7 @@ def test_table_is_what_the_server_says(guarded: Server) -> None:
     actual = commands(guarded)
     assert sorted(actual) == sorted(TABLE)
     if not knows_categories(guarded):
-        assert not any(actual.values())  # which is why the table has its last column
+        assert not any(actual.values())  # so the table has a last column
         return
     lines = [f"| `{name}` | {' '.join(found)} |" for name, found in actual.items() if TABLE[name][0] != found]
     assert lines == []
@@ -66,7 +66,7 @@ def test_table_is_what_the_server_says(guarded: Server) -> None:
 
 
 def refusal(client: Any, *words: str) -> str:
-    """The error of a command, without its code if redis-py removes that."""
+    """The error of a command; redis-py removes some error codes."""
     try:
         client.execute_command(*words)
     except redis.exceptions.NoPermissionError as error:
@@ -118,7 +118,7 @@ def test_scripts_are_shown_to_administrators_only(guarded: Server) -> None:
 
 
 ASKED = "bertqa{t}_me:{t}:0_What is my salary?"
-# What shows names of keys, whatever key patterns a user has.
+# Commands that show names of keys to users of any key pattern.
 LISTING = [
     *("SCAN 0", "KEYS *", "RANDOMKEY", "MONITOR", "SLOWLOG GET", "CLIENT TRACKING ON BCAST"),
     *("PSUBSCRIBE __key*", "CLUSTER GETKEYSINSLOT 0 9", "EVAL return{redis.call('SCAN',0)} 0"),
@@ -136,7 +136,7 @@ def test_what_others_have_asked_is_in_no_list_that_a_users_role_gives(guarded: S
         told = {command: refusal(client, *command.split()) for command in LISTING}
     assert {command for command, error in told.items() if "NOPERM" not in error} == set()
     with guarded.client(username="reader", password="pw") as client:
-        assert ASKED in [str(name) for name in client.scan_iter()]  # so @read alone is not for users
+        assert ASKED in [str(name) for name in client.scan_iter()]  # so users must not get @read alone
 
 
 @pytest.mark.hostile
@@ -256,7 +256,7 @@ def test_right_to_read_a_key_is_none_to_write_it(guarded: Server, command: str) 
 
 
 def observed(server: Server) -> str:
-    """Everything that an administrator can see of the worker."""
+    """Everything about the worker that an administrator can see."""
     with server.client(protocol=2) as client:
         client.response_callbacks.clear()
         orders = "ACL LIST,ACL USERS,ACL LOG,CLIENT LIST,SLOWLOG GET 1000,LATENCY LATEST,INFO everything,CONFIG GET *"
@@ -265,7 +265,7 @@ def observed(server: Server) -> str:
 
 @pytest.mark.hostile
 def test_credentials_of_the_worker_are_invisible(guarded: Server) -> None:
-    """Any 64 hexadecimal digits could be the token; none may be visible while a fresh worker connects."""
+    """Any 64 hexadecimal digits could be the token, so none may be visible while a new worker connects."""
     token = re.compile(r"\b[0-9a-f]{64}\b")
     with Pending(guarded, "MONITOR") as monitor:
         assert monitor.reply() == b"+OK\r\n"

@@ -1,4 +1,4 @@
-"""AI.CONFIG, RedisAI's load arguments, and the settings that bound tensors."""
+"""AI.CONFIG, RedisAI's load arguments, and the settings that limit tensors."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_size_of_tensors(ai: redis.Redis) -> None:
 
 
 def test_zeros_respect_maxmemory(ai: redis.Redis) -> None:
-    """A command of 40 bytes asks for 200 MiB with a limit of 64 MiB; but loading must not refuse stored tensors."""
+    """A command of 40 bytes requests 200 MiB with a limit of 64 MiB. But loading must not refuse stored tensors."""
     words = ["AI.TENSORSET", "t", "INT8", 200 * MIB]
     ai.config_set("maxmemory", 64 * MIB)
     for policy in ("noeviction", "allkeys-lru"):

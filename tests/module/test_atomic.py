@@ -1,4 +1,4 @@
-"""QA.ATOMIC: the server serves the worker only, for as long as the lease lasts."""
+"""QA.ATOMIC: the server serves only the worker until the lease ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_administration_and_blocking_are_refused(server: Server) -> None:
 
 def test_nobody_else_is_served_meanwhile_and_the_lease_ends_it(server: Server) -> None:
     expected = ["GO", "OK", "-ERR atomic block exceeded its lease of 2500 ms", "-ATOMICEND atomic block is over"]
-    # a worker that the machine lets wait may lose its lease before the command
+    # on a busy machine the worker may lose its lease before the command
     eventually(lambda: atomic(server, [["SET", "a", "1"]], lease=2500, pause=3500) == expected)
     with server.client() as client:
         assert client.get("a") == "1"
@@ -46,7 +46,7 @@ def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
 
 
 def test_worker_death_ends_the_block_at_once(server: Server) -> None:
-    """During the block no client gets an answer, and its lease is twice the timeout of this test's clients."""
+    """During the block no client gets an answer. Its lease is twice the timeout of this test's clients."""
     orders = json.dumps({"atomic": [["SET", "a", "1"]], "lease": 60000, "die": 1})
     with server.client() as client:
         client.config_set("qa.atomic-lease-ms", 60000)

@@ -1,4 +1,4 @@
-"""Messages between servers count only if a server of the same cluster has signed them, once."""
+"""Messages between servers count only once, and only if a server of the same cluster has signed them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_message_that_nobody_of_the_cluster_has_signed_changes_nothing(pair: C
 
 
 def test_a_signed_message_counts_once(pair: Cluster) -> None:
-    """A replay of a message: the first clears the statistics of the shard, its copies do not."""
+    """Replays of a message: the original clears the statistics of the shard, its copies do not."""
     first, second = pair.nodes
 
     def triggered() -> int:
@@ -150,7 +150,7 @@ def test_a_node_that_meets_the_cluster_is_not_heard(pair: Cluster, tmp_path: Pat
         foreign.wait_ready()
         target = node_id(first)
         meet(foreign, first)
-        # before it knows who has the slots, it runs nothing
+        # it runs nothing before it knows the owners of the slots
         eventually(lambda: execute(foreign, "CLUSTER INFO")["cluster_state"] == "ok")
         before = refused(first)
 
@@ -161,7 +161,7 @@ def test_a_node_that_meets_the_cluster_is_not_heard(pair: Cluster, tmp_path: Pat
         eventually(reaches, ignore=redis.RedisError)
         before = refused(first)
 
-        def clears() -> bool:  # again and again: a young bus loses messages
+        def clears() -> bool:  # repeatedly, because the bus of a young cluster loses messages
             return execute(foreign, "RG.CLEARREGISTRATIONSSTATS") == "OK" and refused(first) > before
 
         execute(first, "RG.TRIGGER", "echo")
@@ -181,7 +181,7 @@ def test_the_key_is_changed_without_a_message_lost(server_binary: Path, tmp_path
         path.write_text(old + "\n")
     with two(server_binary, *({"qa.bus-key-file": path} for path in paths)) as cluster:
         wait_for_bus(cluster)
-        # an empty file is one that is just being written
+        # the file is empty while it is being written
         for text in (f"{old}\n{new}\n", "", f"{new}\n{old}\n", f"{new}\n"):
             for path in paths:
                 path.write_text(text)

@@ -1,4 +1,4 @@
-"""AI.DAGEXECUTE: its replies, what it persists, and workers that lie."""
+"""AI.DAGEXECUTE: its replies, the keys that it persists, and workers that send wrong data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AI.DAGEXECUTE: refusals, which run nothing."""
+"""AI.DAGEXECUTE: refused commands, which run nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import redis
 from tests.module.dags import RUN, dag, prepare, run
 
 MODEL = "AI.MODELEXECUTE m INPUTS 1 a OUTPUTS 1 b"
-# Errors, and commands (without their first word) that get them.
+# Errors, and commands (without their first word) that cause them.
 REFUSED = {
     "missing arguments for 'AI.DAGEXECUTE' command": ["", "LOAD 1"],
     "AI.DAGEXECUTE and AI.DAGEXECUTE_RO commands must contain at least one out of ROUTING, LOAD, PERSIST keywords": [

@@ -1,4 +1,4 @@
-"""What a worker gets of the server's environment: a list of variables, and those that an administrator names."""
+"""The environment of a worker: some variables of the server's environment, and those that an administrator adds."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.harness.workers import FEW_TOKENS, WORKER, fake_worker
 pytestmark = pytest.mark.hostile
 
 SECRET = "a-secret-of-the-server"
-# Some are near to names on the list.
+# Some resemble names on the list.
 HIDDEN = ("QA_CLUSTER_PASSWORD", "REDISCLI_AUTH", "AWS_SECRET_ACCESS_KEY", "PATHS", "LC", "XPATH", "PYTHONSTARTUP", "X")
 GIVEN = {"OMP_NUM_THREADS": "1", "PYTHONUTF8": "1", "LC_MESSAGES": "C", "TZ": "UTC"}
 
 
 @pytest.fixture(autouse=True)
 def servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers start with secrets and with what workers need."""
+    """Servers start with secrets and with the variables that workers need."""
     for name in HIDDEN:
         monkeypatch.setenv(name, SECRET)
     for name, value in GIVEN.items():
@@ -31,7 +31,7 @@ def servers_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment that a process was started with."""
+    """The environment at the start of a process."""
     text = (Path("/proc") / str(pid) / "environ").read_text()
     return dict(variable.split("=", 1) for variable in text.split("\0") if variable)
 

@@ -1,4 +1,4 @@
-"""Users share the worker: by what their jobs cost, not by how many connections, names or jobs they have."""
+"""Users share the worker by the cost of their jobs, not by their number of connections, names or jobs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.harness.workers import fake_worker
 
 from .registrations import register, trigger
 
-READ = "read"  # one of qa-cluster's own functions
-CALL = "call"  # a user's
+READ = "read"  # an own function
+CALL = "call"  # a user function
 
 
 class Asker(Pending):
-    """A connection of a user, with a name, that waits for one command."""
+    """A connection of a user, with a name, which waits for one command."""
 
     def __init__(self, server: Server, user: str, name: str, *words: str) -> None:
         super().__init__(server, "AUTH", user, "p")
@@ -39,10 +39,10 @@ class Asker(Pending):
 
 
 def stop_before_ready(server: Server) -> None:
-    """Stops a worker that takes no jobs yet: this one, or the next if this one is too quick."""
+    """Stops a worker before it takes jobs: this worker, or the next one if this worker is too quick."""
     while True:
         pid = server.signal_worker(signal.SIGSTOP)
-        execute(server, "PING")  # what it had sent before is read
+        execute(server, "PING")  # the server has read what was sent before
         if server.field("worker_state") != "ready":
             return
         os.kill(pid, signal.SIGKILL)
@@ -50,19 +50,19 @@ def stop_before_ready(server: Server) -> None:
 
 
 class Crowd:
-    """Askers that hang up at the end."""
+    """Askers that disconnect at the end."""
 
     def __init__(self, server: Server, stack: ExitStack) -> None:
         self._server, self._stack = server, stack
         self.all: list[Asker] = []
 
     def ask(self, user: str, word: str, value: str, *more: str, name: str = "", count: int = 1, of: str = READ) -> None:
-        """So many connections of a user send a trigger, one after the other."""
+        """A number of connections of a user send a trigger, one after the other."""
         for _ in range(count):
             before = sum(self._server.fields("in_flight", "queued_clients"))
             asker = Asker(self._server, user, name, "RG.TRIGGER", of, word, value, *more)
             self.all.append(self._stack.enter_context(asker))
-            if word == "held":  # others may have ended meanwhile
+            if word == "held":  # other jobs may have ended meanwhile
                 eventually(lambda before=before: sum(self._server.fields("in_flight", "queued_clients")) == before + 1)
 
     def replies(self) -> list[bytes]:
@@ -77,7 +77,7 @@ def prepared(binary: Path, **settings: object) -> Server:
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """The worker gets four sentences ahead, of a user who has neighbours one."""
+    """The worker gets four sentences ahead, and one of each user with neighbors."""
     with prepared(server_binary, worker_ahead=4, shared_ahead=1, function_threads=1) as running:
         running.wait_ready()
         register(running, "own", trigger("id-read", READ, own=True, cost_from=3))
@@ -94,13 +94,13 @@ def crowd(server: Server) -> Iterator[Crowd]:
 
 
 def ahead(server: Server) -> tuple[int, int, int]:
-    """Jobs that the worker has, their cost, and jobs that wait."""
+    """Jobs that the worker has, their cost, and queued jobs."""
     in_flight, cost, queued = server.fields("in_flight", "worker_ahead", "queued_clients")
     return int(in_flight), int(cost), int(queued)
 
 
 def settled(server: Server, expected: tuple[int, int, int]) -> None:
-    """The worker takes jobs a little after they have come; then it stays as it is."""
+    """Waits until the worker has taken the jobs that it may take."""
     eventually(lambda: ahead(server) == expected)
     execute(server, "PING")
     assert ahead(server) == expected
@@ -118,9 +118,9 @@ def test_a_user_with_many_connections_has_one_job_at_the_worker_beside_another(
     crowd.ask(second[0], "held", "mine", name=second[1])
     settled(server, (4, 4, 7))
     server.let_go("first")
-    eventually(lambda: ahead(server) == (2, 2, 5))  # one of each
+    eventually(lambda: ahead(server) == (2, 2, 5))  # one of each user
     server.let_go("mine")
-    eventually(lambda: ahead(server) == (1, 1, 5))  # the other was here just now
+    eventually(lambda: ahead(server) == (1, 1, 5))  # the other user was active just now
     crowd.ask(second[0], "held", "again", name=second[1])
     settled(server, (2, 2, 5))
     server.let_go("second")
@@ -189,7 +189,7 @@ def test_bulk_work_has_one_job_at_the_worker_beside_others(server: Server, crowd
     settled(server, (4, 4, 4))
     crowd.ask("bob", "held", "his", count=8)
     server.let_go("first")
-    eventually(lambda: (ahead(server), server.field("queued_bulk")) == ((4, 4, 8), 4))  # all four are his
+    eventually(lambda: (ahead(server), server.field("queued_bulk")) == ((4, 4, 8), 4))  # all four are of this user
     server.let_go("his")
     eventually(lambda: (ahead(server), server.field("queued_bulk")) == ((1, 1, 3), 3))
     server.let_go("second")
@@ -208,7 +208,7 @@ def test_a_name_that_only_begins_like_bulk_is_none(server: Server, crowd: Crowd)
 
 def test_functions_of_users_share_in_the_same_way(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "hers", count=8, of=CALL)
-    settled(server, (2, 0, 6))  # twice qa.function-threads, for the fixture has just run scripts
+    settled(server, (2, 0, 6))  # twice qa.function-threads, because the fixture has just run scripts
     crowd.ask("bob", "held", "his", count=3, of=CALL)
     settled(server, (4, 0, 7))
     server.let_go("hers")
@@ -271,7 +271,7 @@ def test_a_full_queue_takes_from_whoever_has_most(server_binary: Path) -> None:
 
 
 def test_a_full_queue_takes_from_the_order_that_keeps_most(server_binary: Path) -> None:
-    """Calls that wait for the one before them fill the queue of functions, but are in none of its flows."""
+    """Calls in order that wait for an earlier call fill the queue of functions, but are in no flow."""
     with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
         server.wait_ready()
         register(server, "users", trigger("id-order", "order", in_order=True), trigger("id-call", CALL))

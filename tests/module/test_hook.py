@@ -1,4 +1,4 @@
-"""The keymiss hook: a stock client's read of a missing key waits for a function's answer."""
+"""The keymiss hook: a client that reads a missing key waits for the answer of a function."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
 
 
 def test_wrapped_in_itself(server: Server) -> None:
-    """Reporting its keys would recurse: 20,000 words would overflow the server's stack."""
+    """A report of its keys would recurse, and 20,000 words would overflow the stack of the server."""
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "asks", "on", ">pw", "~hook:*", "-@all", "+rg.innerhook")
     with server.client(username="asks", password="pw") as client:
@@ -166,7 +166,7 @@ def test_rights_are_those_of_the_caller(server: Server) -> None:
     with server.client() as client:
         rules = ["on", ">pw", "resetkeys", "%R~hook:*", "-@all", "+@read"]
         if server.binary.name == "redis-server":
-            rules.append("+rg.innerhook")  # there modules' commands are in no category
+            rules.append("+rg.innerhook")  # on this server the commands of modules are in no category
         client.execute_command("ACL", "SETUSER", "reader", *rules)
         client.execute_command("ACL", "SETUSER", "noget", "on", ">pw", "~*", "-@all", "+ping", "+rg.innerhook", "+mget")
         client.execute_command("ACL", "SETUSER", "elsewhere", "on", ">pw", "~other*", "+@all")

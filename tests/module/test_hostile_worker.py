@@ -1,4 +1,4 @@
-"""Workers that misbehave: clients always get an answer or an error, and the server goes on."""
+"""Workers that misbehave: clients always get an answer or an error, and the server continues."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TENSOR = ["INT8", 1, 2, "hex:0001"]
 STEP = ["OK", 5, 1, ""]
 GARBAGE: list[list[Any]] = [
     ["OK", "hex:2a320d0a3a310d0a"],  # an array of two with one element
-    ["OK", "hex:2432313437343833363437"],  # a bulk string without end
+    ["OK", "hex:2432313437343833363437"],  # a bulk string without its end
     ["OK", "", ""],
     ["WHAT"],
     ["TENSORS"],
@@ -74,7 +74,7 @@ MISBEHAVIOURS += [(what, "trigger") for what in ("close control", "half control"
 
 @contextmanager
 def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]:
-    """A server with the rogue."""
+    """A server with the rogue worker."""
     worker = fake_worker("rogue", *options)
     with Server(binary, SETTINGS | settings, worker=worker) as server:
         yield server
@@ -82,7 +82,7 @@ def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]
 
 @pytest.fixture(scope="module")
 def rogue(shared_binary: Path) -> Iterator[Server]:
-    """One server for all orders to a running worker; it has a tensor, a model and a script."""
+    """One server for all orders to a running worker. It has a tensor, a model and a script."""
     with started(shared_binary) as server:
         server.wait_ready()
         with server.client() as client:
@@ -97,7 +97,7 @@ def rogue(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def honest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No order outlives its test."""
+    """No order remains after its test."""
     yield
     if "rogue" in request.fixturenames:
         server: Server = request.getfixturevalue("rogue")
@@ -113,7 +113,7 @@ def tell(server: Server, kind: str, answer: list[Any]) -> None:
 
 
 def ask(server: Server, kind: str) -> Any:
-    """The reply, or the error, that the client of such a job gets."""
+    """The reply or the error for the client of such a job."""
     with server.client(socket_timeout=60) as client:
         try:
             return client.execute_command(*COMMANDS[kind])
@@ -123,7 +123,7 @@ def ask(server: Server, kind: str) -> Any:
 
 @contextmanager
 def job_timeout(server: Server, ms: int) -> Iterator[None]:
-    """Bounds triggers; else an honest job has time enough, however busy the machine."""
+    """Limits triggers. Without it an honest job has enough time on a busy machine."""
     with server.client() as client:
         client.config_set("qa.job-timeout-ms", ms)
         try:
@@ -133,7 +133,7 @@ def job_timeout(server: Server, ms: int) -> Iterator[None]:
 
 
 def is_well(server: Server) -> None:
-    """Checks that it answers, no client waits, and a ready worker does the next job."""
+    """Checks that the server answers, no client waits, and a ready worker does the next job."""
     with server.client() as client:
         client.delete(*[f"answer:{kind}" for kind in COMMANDS])
         assert client.ping()

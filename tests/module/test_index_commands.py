@@ -1,4 +1,4 @@
-"""QA.INDEX.*: the refusals of each command, which change nothing; scripts, transactions and blocks."""
+"""QA.INDEX.*: the errors of each command, which change nothing; scripts, transactions and atomic blocks."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_changes_are_announced(twins: Twins) -> None:
 
 
 def test_an_atomic_block_writes_and_reads(server_binary: Path) -> None:
-    """The block runs as the worker's user, which has these commands by name where they are in no category."""
+    """The block runs as the worker's user. On servers without categories it has these commands by name."""
     with Server(server_binary, {"qa.atomic-lease-ms": 60_000}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         commands = [["QA.INDEX.PUT", "k", "d", "", GOOD.decode()], ["QA.INDEX.STATS", "k", "TERMS", "1", "a"]]

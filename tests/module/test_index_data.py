@@ -1,4 +1,4 @@
-"""Indexes on disk, on replicas, in damaged payloads and in memory; and their cleaning."""
+"""Indexes on disk, on replicas, in damaged payloads and in memory, and their cleaning."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PART_BYTES = 65536
 
 @pytest.fixture
 def small(shared_ai: redis.Redis) -> Twins:
-    """A few documents, some of them dead."""
+    """A few documents, some of which are dead."""
     twins = Twins(shared_ai)
     twins.fill(5, 12, 3)
     return twins
 
 
 def load_commands(server: Server) -> list[bytes]:
-    """The commands with parts of indexes in the base of the append-only file."""
+    """The commands with parts of indexes in the base file of the append-only file."""
     text = next(server.directory.glob("appendonlydir/*.base.aof")).read_bytes()
     parts = []
     for found in re.finditer(rb"QA\.INDEX\.LOAD\r\n\$\d+\r\n[^\r]*\r\n\$\d+\r\n\d+\r\n\$(\d+)\r\n", text):
@@ -55,7 +55,7 @@ def test_rdb_and_aof(ai: redis.Redis, ai_server: Server) -> None:
 
     ai.execute_command("DEBUG", "RELOAD")
     check()
-    ai.execute_command("DEBUG", "LOADAOF")  # as the commands that were written
+    ai.execute_command("DEBUG", "LOADAOF")  # as the original commands
     check()
     twins.put(("after", {}, some_sentences(random.Random(8), 3)))
     digest, listed = twins.digest(), twins.listed()
@@ -110,7 +110,7 @@ def test_dump_copy_and_memory(small: Twins) -> None:
     Twins(client, "large").fill(2, 200, 40)
     for key in (small.key, "large"):
 
-        def fits(key: str = key) -> bool:  # unless it is being cleaned at the moment
+        def fits(key: str = key) -> bool:  # unless it is being cleaned
             held = info(client, key)["bytes"]
             return held < int(str(client.memory_usage(key))) < held + 1000
 
@@ -140,7 +140,7 @@ def complete(client: redis.Redis, key: str) -> bool:
 
 @pytest.mark.hostile
 def test_damaged_dumps(small: Twins) -> None:
-    """The server refuses every cut; it refuses changed bytes, too, or the index is usable."""
+    """The server refuses every truncation. It also refuses changed bytes, or the index is usable."""
     client = small.client
     dump = client.dump(small.key)
     assert isinstance(dump, bytes) and 200 < len(dump) < 4000
@@ -252,7 +252,7 @@ def test_a_renamed_index_is_cleaned_and_counted(shared_ai_server: Server, shared
     twins.key = "index:{t}:new"
     documents, sentences, _ = twins.oracle.totals()
     fields = ("indexes", "index_documents", "index_sentences")
-    # the server frees what FLUSHALL has removed in the background
+    # the server frees the removed values in the background
     eventually(lambda: shared_ai_server.fields(*fields) == (1, documents, sentences))
     twins.delete(*list(twins.oracle.live)[:-1])
     eventually(lambda: info(shared_ai, twins.key)["dead_postings"] == 0)
@@ -260,7 +260,7 @@ def test_a_renamed_index_is_cleaned_and_counted(shared_ai_server: Server, shared
 
 
 def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) -> None:
-    """This holds for the new document and for the one that it replaces."""
+    """This applies to the new document and to the document that it replaces."""
     twins = Twins(shared_ai)
     words = [f"w{number:05}" for number in range(20000)]
     rows = [words[at : at + 20] for at in range(0, len(words), 20)]
@@ -274,7 +274,7 @@ def test_frequencies_of_a_large_document_become_exact(shared_ai: redis.Redis) ->
 
 
 def end_child(server: Server) -> None:
-    """Ends the process that saves, as the server itself would."""
+    """Ends the saving process as the server does."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     (child,) = {int(pid) for pid in children} - {server.field("worker_pid")}
     os.kill(child, signal.SIGUSR1)
@@ -310,7 +310,7 @@ def test_info_counts_all_indexes(shared_ai: redis.Redis, shared_ai_server: Serve
     shared_ai.execute_command("QA.INDEX.LOAD", "part", 0, b"QAINDEX1")
     totals = [each.oracle.totals() for each in twins]
     assert counted()[:3] == (3, sum(one[0] for one in totals), sum(one[1] for one in totals))
-    eventually(lambda: counted()[3] == sum(info(shared_ai, each.key)["bytes"] for each in twins))  # once all is clean
+    eventually(lambda: counted()[3] == sum(info(shared_ai, each.key)["bytes"] for each in twins))  # after cleaning
     shared_ai.unlink(*(each.key for each in twins[1:]))
     eventually(lambda: counted()[:2] == (1, totals[0][0]))
     shared_ai.flushall(asynchronous=True)

@@ -22,7 +22,7 @@ SLOT = key_slot(KEY.encode())
 
 @pytest.fixture
 def nodes(server_binary: Path) -> Iterator[tuple[Server, Server, Any, Any]]:
-    """The server that has the slot, another one, and their clients."""
+    """The server with the slot, another server, and their clients."""
     with Cluster(server_binary, size=2) as cluster:
         source, target = reversed(cluster.nodes) if SLOT >= 8192 else cluster.nodes
         options: dict[str, Any] = {"decode_responses": False, "protocol": 2}
@@ -96,7 +96,7 @@ def test_all_at_once(nodes: tuple[Server, Server, Any, Any], replica: redis.Redi
 
     eventually(moved)
     eventually(lambda: serves(new), ignore=redis.RedisError)
-    eventually(lambda: has_left(old))  # the source hears of it from the target
+    eventually(lambda: has_left(old))  # the target tells the source
     check_moved(made, digests, old, new)
     for twins in made:
         eventually(lambda twins=twins: twins.digest(replica) == twins.digest(), 60)

@@ -1,4 +1,4 @@
-"""QA.INDEX.BEGIN, ADD, COMMIT, ABORT: a document in parts is found wholly or not at all, whatever comes in between."""
+"""QA.INDEX.BEGIN, ADD, COMMIT, ABORT: searches find a document in parts completely or not at all."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ NOT_OPEN = "the document is not open at this place"
 
 
 class Parts:
-    """A document that comes in parts, at the server and in the oracle."""
+    """A document in parts, on the server and in the oracle."""
 
     def __init__(self, twins: Twins, name: str, fields: Fields | None = None) -> None:
-        """Begins it."""
+        """Opens the document."""
         self.twins, self.name, self.sent = twins, name, 0
         self.document: Document = twins.oracle.begin(name, fields or {})
         self.document.in_parts = True
@@ -41,14 +41,14 @@ class Parts:
         return self.twins.client.execute_command(f"QA.INDEX.{command}", self.twins.key, *words)
 
     def add(self, sentences: Sequence[Sentence]) -> None:
-        """The next part."""
+        """Appends the next part."""
         self.twins.oracle.add(self.document, sentences)
         reply = self.run("ADD", self.name, self.place, self.sent, packed(sentences))
         self.sent += len(sentences)
         assert reply == self.sent
 
     def commit(self) -> list[int]:
-        """From now on it is found."""
+        """Commits it."""
         replaces = int(self.name in self.twins.oracle.live)
         self.twins.oracle.commit(self.document)
         reply = self.run("COMMIT", self.name, self.place, self.sent)
@@ -66,8 +66,8 @@ def twins(shared_ai: redis.Redis) -> Twins:
     return made
 
 
-def test_nobody_finds_it_before_its_commit_and_all_of_it_afterwards(twins: Twins) -> None:
-    """It keeps its place before what was written meanwhile; the version before it answers until then."""
+def test_no_search_finds_it_before_its_commit(twins: Twins) -> None:
+    """It keeps its place before documents that were written meanwhile. Until then searches find the earlier version."""
     chance, name = random.Random(1), next(iter(twins.oracle.live))
     before = twins.digest()
     parts = Parts(twins, name, {"tag": ["x"]})
@@ -98,9 +98,9 @@ def test_a_document_in_parts_is_the_same_as_one_in_a_command(shared_ai: redis.Re
 
 
 def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: redis.Redis) -> None:
-    """Documents of the most sentences whose parts take turns, and short ones in between: each has its own numbers.
+    """Documents of many sentences whose parts alternate, with short documents in between: each has its own numbers.
 
-    Every sentence of a part's ends has a word that nobody else has, and that word leads to its document and number.
+    The first and last sentence of a part have a unique word, which leads to its document and number.
     """
     key, portion, longs = "index:{t}", 5_000, ("first", "second")
 
@@ -133,7 +133,7 @@ def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: re
     check()
     shared_ai.execute_command("DEBUG", "RELOAD")
     check()
-    # what a long document leaves behind is nobody's, also when others come into its place
+    # the remains of a long document belong to no document, even if others get its number
     assert run("PUT", "first", b"", packed([sentence("first", 0)])) == [0, 1, 1]
     for number in (number for document, number in expected if document == "first" and number):
         assert run("RANK", 3, 0, "TERMS", 1, f"first-{number}", 0)[2:4] == [[0], []]
@@ -142,7 +142,7 @@ def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: re
 
 
 def test_a_writer_that_is_overtaken_learns_of_it(twins: Twins) -> None:
-    """One document of an id is open at a time: to begin it anew, to put it or to remove it drops what is open."""
+    """One document of an id is open at a time: BEGIN, PUT and DEL discard the open document."""
     for change in ("BEGIN", "PUT", "DEL"):
         parts = Parts(twins, "contended")
         parts.add(ONE)
@@ -171,7 +171,7 @@ def test_what_is_left_behind_gives_way_to_others(twins: Twins) -> None:
 
 
 def test_the_writer_of_a_key_that_is_gone_does_not_touch_what_is_open_at_its_place(shared_ai: redis.Redis) -> None:
-    """A key that is made anew gives out its places anew."""
+    """A key that was deleted and created again repeats its places."""
     twins = Twins(shared_ai, "index:{anew}")
     late = Parts(twins, "late")
     late.add(ONE)
@@ -264,9 +264,9 @@ def rewritten(client: redis.Redis, server: Server) -> None:
     ids=["RDB", "AOF", "AOF rewritten as commands", "AOF rewritten, kill -9", "kill -9"],
 )
 def test_in_the_middle_it_survives_what_the_server_does(ai: redis.Redis, ai_server: Server, survive: Survive) -> None:
-    """It can be gone on with; what nobody goes on with is never found, and goes when its document is written again."""
-    # also after a restart: with `everysec`, a server delays writes while it syncs, and a kill loses what it has
-    # acknowledged meanwhile
+    """Its writer can continue. An abandoned document is never found, and is discarded when its id is written again."""
+    # Set also for the restart: with `everysec` a server delays writes during a sync, and a kill loses writes that it has
+    # acknowledged meanwhile.
     ai.config_set("appendfsync", "always")
     ai.config_rewrite()
     twins, chance = Twins(ai), random.Random(3)
@@ -306,7 +306,7 @@ def test_damaged_dumps_of_open_documents(twins: Twins) -> None:
 
 
 def test_replicas_have_it_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  # noqa: F811
-    """One that comes in the middle gets what there is, and then the rest."""
+    """A replica that connects between two parts gets the earlier parts, and then the rest."""
     client, there = pair
     twins, chance = Twins(client, "index:{u}"), random.Random(4)
     twins.fill(1, 12)
@@ -323,7 +323,7 @@ def test_replicas_have_it_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  #
             there.flushall()
             there.execute_command("REPLICAOF", "127.0.0.1", client.info("server")["tcp_port"])
             eventually(lambda: there.info("replication").get("master_link_status") == "up", 60)
-    left += [Parts(twins, f"more {number}") for number in range(13)]  # the first one gives way, on both
+    left += [Parts(twins, f"more {number}") for number in range(13)]  # the first document is discarded, on both servers
     assert refusal(client, "QA.INDEX.ADD", twins.key, "parts", parts.place + 10**6, 0, b"").startswith(NOT_OPEN)
     eventually(lambda: caught_up(1))
     assert info(client, twins.key)["open_documents"] == info(there, twins.key)["open_documents"] == 16
@@ -384,7 +384,7 @@ def test_it_moves_with_all_of_its_slot_at_once(
 
 
 def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_server: Server) -> None:
-    """At once, and none that it concerns is watched until the document is committed; then again."""
+    """It drops them at once. Such questions cannot be watched again before the commit."""
     twins.put(("one", {}, ONE))
     with closing(Listener(shared_ai_server)) as listening:
         parts = Parts(twins, "parts")
@@ -404,7 +404,7 @@ def test_a_part_drops_the_questions_that_it_concerns(twins: Twins, shared_ai_ser
 
 @pytest.mark.parametrize("count", [2_000, 60_000])
 def test_the_terms_of_a_long_document_are_compared(twins: Twins, shared_ai_server: Server, count: int) -> None:
-    """By the commit, or in steps of the timer: a question whose frequencies have moved too far is dropped only."""
+    """The commit or the timer compares them. Only questions whose frequencies have changed too much are dropped."""
     twins.put(("one", {}, ONE))
     words = [f"w{number:06}" for number in range(count)]
     rows = [Sentence(dict.fromkeys(words[at : at + 20], 1), 20) for at in range(0, len(words), 20)]
@@ -427,7 +427,7 @@ def test_the_terms_of_a_long_document_are_compared(twins: Twins, shared_ai_serve
 
 
 def test_a_payload_says_whether_documents_are_open(server_binary: Path) -> None:
-    """Without any it is as earlier versions wrote it, which refuse others as a whole."""
+    """The payload starts with QAINDEX1 without open documents, and with QAINDEX2 with open documents."""
     with Server(server_binary) as server, server.client(decode_responses=False, protocol=2) as client:
         twins = Twins(client)
         twins.put(("one", {}, ONE))

@@ -1,4 +1,4 @@
-"""QA.INDEX.WATCH: a question is watched by its key's name, and whoever tracks keys hears when it is dropped."""
+"""QA.INDEX.WATCH: a question is watched under the name of a key. Clients that track keys learn when it is dropped."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ OTHER = [Sentence({"fish": 1}, 4)]
 
 
 class Listener:
-    """A connection that tracks `watched:` keys."""
+    """A connection that tracks the keys `watched:*`."""
 
     def __init__(self, server: Server) -> None:
-        """Subscribed when this returns."""
+        """Subscribes."""
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(30)
         self.socket.connect(str(server.socket))
@@ -36,11 +36,11 @@ class Listener:
         self.heard()
 
     def close(self) -> None:
-        """Ends it."""
+        """Closes the connection."""
         self.socket.close()
 
     def heard(self) -> list[str]:
-        """The keys that changed before this call, in any order; `*` for all."""
+        """The keys that changed before this call, in any order; `*` means all."""
         self.number += 1
         mark, data = f"end {self.number}".encode(), b""
         self.socket.sendall(b'ECHO "%b"\r\n' % mark)
@@ -65,7 +65,7 @@ def twins(shared_ai: redis.Redis) -> Twins:
 
 
 def watch(twins: Twins, name: str, *, k: int = 1, drift: int = 1000, ttl: int = 3_600_000) -> int:
-    """Ranks `kakapo bird` and has the question watched; its token."""
+    """Ranks `kakapo bird`, watches the question, and returns its token."""
     terms = ["kakapo", "bird"]
     state = twins.client.execute_command("QA.INDEX.RANK", twins.key, k, 100, "TERMS", 2, *["kakapo", "5", "bird", "7"])
     sentences, _, frequencies, hits, (identity, following), places = state
@@ -236,7 +236,7 @@ def test_what_has_expired_in_another_key_makes_room(twins: Twins) -> None:
 def test_many_questions_are_dropped_at_once_and_told_in_one_word(
     twins: Twins, listener: Listener, shared_ai_server: Server
 ) -> None:
-    """And what they held is freed soon, also with the key and all keys."""
+    """Their memory is freed soon, also after the deletion of the key and of all keys."""
     other = Twins(twins.client, "index:{other}")
     other.put(("one", {}, ONE))
     for command in (f"QA.INDEX.DEL {KEY} one", f"DEL {KEY}", "FLUSHALL"):

@@ -121,7 +121,7 @@ def test_deadline_while_no_worker_is_ready(server_binary: Path) -> None:
 
 
 def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
-    # the worker begins within this limit, and stops well within its grace time
+    # the worker starts within this limit, and stops well within its grace time
     settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 60_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
@@ -136,7 +136,7 @@ def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
 
 
 def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
-    settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 200}  # the worker begins within the limit
+    settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 200}  # the worker starts within the limit
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with pytest.raises(redis.ResponseError, match="DEADLINE"):
@@ -166,7 +166,7 @@ def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_bin
     settings = {"qa.worker-backoff-ms": 800, "qa.worker-silence-ms": 600_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
-        server.signal_worker(signal.SIGSTOP)  # so that it takes some, and ends none
+        server.signal_worker(signal.SIGSTOP)  # so that it takes some jobs and ends none
         waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
         eventually(lambda: sum(server.fields("in_flight", "queued_clients")) == 40)
         server.signal_worker(signal.SIGKILL)

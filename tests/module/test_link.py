@@ -1,4 +1,4 @@
-"""The worker's links: which connections may be one, and the refusals of the internal commands."""
+"""The worker's links: which connections can become links, and the errors of the internal commands."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None
     with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
-        eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 7" in server.output())  # its own words
+        eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 7" in server.output())  # the worker's text
 
 
 def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_full_worker_may_ask_for_messages_only(server: Server) -> None:
     assert run(server, ["QA.NEXT", "0", "0"]) == [None]
 
 
-def test_a_worker_without_room_for_users_functions_gets_none(server: Server) -> None:
+def test_a_worker_without_capacity_for_user_functions_gets_none(server: Server) -> None:
     assert run(server, ["QA.NEXT", "8", "0", "0", "0"]) == [None]
 
 

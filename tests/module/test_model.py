@@ -131,8 +131,8 @@ def test_keys_of_other_types_and_delete(ai: redis.Redis) -> None:
     eventually(lambda: ai.llen("drops") == 1)
 
 
-def test_type_changed_while_the_worker_looks(ai: redis.Redis, ai_server: Server) -> None:
-    """The key becomes a string while an earlier held run keeps the worker from looking at the file."""
+def test_type_changed_while_the_worker_loads(ai: redis.Redis, ai_server: Server) -> None:
+    """The key becomes a string while an earlier run blocks the worker before it reads the file."""
     store(ai, "held", b"held")
     ai.execute_command("AI.TENSORSET", "t", "INT8", 1)
     errors: list[str] = []

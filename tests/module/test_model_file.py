@@ -39,8 +39,8 @@ def test_the_worker_gets_parts(shared: Server) -> None:
         assert run(shared, ["QA.MODELPART", ref, 0, 1]) == [f"-ERR no such model: {ref}"]
 
 
-def test_chunks_are_nobodys_affair(ai: redis.Redis) -> None:
-    """Chunks are digits, because the server could store short ones as numbers."""
+def test_chunks_do_not_matter(ai: redis.Redis) -> None:
+    """Chunks are digits, because the server could store short digits as numbers."""
     blob = b"bytes" + b"0123456789" * 100
     store(ai, "whole", blob)
     store(ai, "split", blob[:5], b"", b"012", *[blob[at : at + 1] for at in range(8, 100)], blob[100:])
@@ -71,7 +71,7 @@ def test_chunks_are_nobodys_affair(ai: redis.Redis) -> None:
 
 
 def test_a_file_of_several_saved_pieces(ai: redis.Redis) -> None:
-    """The pieces in an RDB file begin and end inside chunks."""
+    """The pieces in an RDB file start and end inside chunks."""
     blob = bytes(range(256)) * (SAVED_PIECE // 256) + b"the end"
     store(ai, "whole", blob)
     store(ai, "split", blob[:1000], blob[1000 : SAVED_PIECE + 3], blob[SAVED_PIECE + 3 :])
@@ -83,8 +83,8 @@ def test_a_file_of_several_saved_pieces(ai: redis.Redis) -> None:
     assert ai.execute_command("AI.MODELGET", "split", "BLOB") == blob
 
 
-def test_chunks_are_the_clients_arguments_too(ai: redis.Redis, ai_server: Server) -> None:
-    """Keys go, even on the server's threads, while clients whose arguments they hold are still blocked, or leave."""
+def test_chunks_also_belong_to_clients(ai: redis.Redis, ai_server: Server) -> None:
+    """Keys are deleted, also on the server's threads, while clients with the same arguments are blocked, or leave."""
     chunks = [bytes([n]) * 150_000 for n in range(10)]
     over = threading.Event()
 

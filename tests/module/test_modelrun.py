@@ -207,7 +207,7 @@ def test_replica_gets_the_outputs(ai: redis.Redis, ai_server: Server, server_bin
 
 
 def test_slot_moved_during_the_run(server_binary: Path) -> None:
-    """The run writes nothing to a slot that another shard owns by then."""
+    """The run writes nothing to a slot that another shard owns at its end."""
     with Cluster(server_binary, worker=fake_worker("models"), size=2) as cluster:
         first, second = cluster.nodes
         first.wait_ready()

@@ -1,4 +1,4 @@
-"""The module notes changes of texts in the keyspace, in the transaction of the change, as `qa_cluster.keys` says."""
+"""The module writes change notes of texts in the transaction of the change, by the rule of `qa_cluster.keys`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DURABLE: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
 
 @pytest.fixture
 def noting(server_binary: Path) -> Iterator[Server]:
-    """A server whose worker does nothing, and whose files have every change that it has acknowledged."""
+    """A server with an idle worker, whose files have every acknowledged change."""
     with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as server:
         if server.field("text_notes") == "off":
             pytest.skip("Redis 7.0 cannot write in the transaction of a change")
@@ -34,7 +34,7 @@ def noting(server_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def noting_cluster(server_binary: Path) -> Iterator[Server]:
-    """A cluster of one such server."""
+    """A cluster with one such server."""
     settings = {**DURABLE, "cluster-enabled": "yes"}
     with Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server:
         if server.field("text_notes") == "off":
@@ -106,7 +106,7 @@ def test_an_expired_text_is_noted(client: redis.Redis) -> None:
     put(client, "d", "Text.")
     client.delete(HASH)
     client.pexpire(KEY, 30)
-    eventually(lambda: notes(client).get("d", 0) >= 2)  # to set the time is a change, too
+    eventually(lambda: notes(client).get("d", 0) >= 2)  # setting the time is a change too
 
 
 def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earlier_one_only(
@@ -151,8 +151,8 @@ def test_other_keys_are_not_noted(noting: Server, client: redis.Redis) -> None:
     assert client.keys("pending:*") == []
 
 
-def test_the_rule_is_that_of_the_keys(client: redis.Redis) -> None:
-    """Random keys, of pieces that matter: the module notes those that the keys' rule takes for a document's."""
+def test_module_and_keys_have_the_same_rule(client: redis.Redis) -> None:
+    """Random keys of relevant pieces: the module notes exactly the keys that belong to a document by the rule."""
     chance = random.Random(11)
     pieces = ["{", "}", "{}", ":", ":{", "a", "06S", "%", "%25", "%7B", "%7b", "ü", " ", "b%/", "default%/", "\0"]
     seen = 0
@@ -180,7 +180,7 @@ def test_a_collection_has_a_name_of_so_many_characters(client: redis.Redis, leng
 
 
 def test_keys_that_are_not_utf8_are_not_noted(client: redis.Redis) -> None:
-    """Nobody could settle such a note. Random bytes, around those where a rule begins or ends."""
+    """No worker could remove such a note. Random bytes, near the limits of the rules."""
     chance = random.Random(12)
     edges = bytes.fromhex("00417f80818f909fa0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
     seen = {True: 0, False: 0}

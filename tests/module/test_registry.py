@@ -1,4 +1,4 @@
-"""Registrations: what QA.REGISTER accepts, events, counters, persistence, replication, removal."""
+"""Registrations: QA.REGISTER, events, counters, persistence, replication, removal."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_registrations_survive_a_rewrite_as_commands(server_binary: Path) -> Non
         eventually(lambda: server.info("persistence")["aof_rewrite_in_progress"] == 0)
         client.set("x", "1")
         assert client.wait(1, 25_000) == 1
-        assert replica.field("worker_restarts") == 1  # it already knew what came
+        assert replica.field("worker_restarts") == 1  # it already knew the sessions
         assert replica.field("worker_state") == "ready"
         server.restart()
         assert sorted(dump(server)) == ["a", "b"]
@@ -212,7 +212,7 @@ def test_replica_of_an_empty_primary_forgets_its_own(server_binary: Path) -> Non
         other.execute_command("REPLICAOF", "127.0.0.1", primary.port)
         eventually(lambda: other.info("replication")["master_link_status"] == "up")
         assert dump(replica) == {}
-        eventually(lambda: replica.field("worker_number") == 2)  # the first would go on working for the session
+        eventually(lambda: replica.field("worker_number") == 2)  # the first worker would continue with the session
 
 
 def test_replica_has_the_registrations_and_no_events(server_binary: Path) -> None:
@@ -255,7 +255,7 @@ def test_cluster_unregisters_everywhere_and_carries_messages(server_binary: Path
             replies = json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": words})))
             assert replies == ["OK", "-ERR unknown node: " + "0" * 40]
             assert sender != target
-            # a node that is there, and has no link at this moment, is not unknown: the bus loses messages
+            # a known node without a link at this moment is not unknown: the bus loses messages
             eventually(lambda: target in linked(first))
             pipeline = client.pipeline(transaction=False)
             pipeline.execute_command("DEBUG", "CLUSTERLINK", "KILL", "TO", target)
@@ -290,5 +290,5 @@ def test_messages_that_no_worker_takes_are_bounded(server_binary: Path) -> None:
                 assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"] * 10
                 return "bytes dropped" in second.output()
 
-            eventually(dropped)  # the bus may lose some: a node that is late for a ping gets a new connection
+            eventually(dropped)  # the bus may lose messages: a node that answers a ping late gets a new connection
             assert second.field("queued_notices") <= 64 + 16

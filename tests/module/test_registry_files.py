@@ -12,7 +12,7 @@ from tests.module.registrations import NO_ARGS, dump, run
 
 FUNCTIONS = fake_worker("functions", "--bare")
 MODULE_AUX, MODULE_END, FILE_END, BEFORE_KEYS = 247, 0, 255, 1
-UNSIGNED, STRING = 2, 5  # the kinds of a module's values
+UNSIGNED, STRING = 2, 5  # the types of a module's values
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 PAUSED = 1
 SESSION = ["s", "description", "source", "payload"]
@@ -36,7 +36,7 @@ def values(*parts: int | str) -> bytes:
 
 
 def file_of(encoding: int, *parts: int | str) -> bytes:
-    """An RDB file without keys, with this as the module's own data; servers do not check a checksum of 0."""
+    """An RDB file without keys, with these values as the module's data. Servers do not check a checksum of 0."""
     number = 0
     for letter in "qa-regstr":
         number = number << 6 | NAMES.index(letter)
@@ -51,7 +51,7 @@ def registrations(*status: int, of: str = "user") -> list[int | str]:
 
 
 def with_file(binary: Path, content: bytes) -> Server:
-    """A server with such a file, before its start."""
+    """A server with such a file. It has not started yet."""
     server = Server(binary, worker=FUNCTIONS)
     (server.directory / "dump.rdb").write_bytes(content)
     return server

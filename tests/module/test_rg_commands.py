@@ -1,4 +1,4 @@
-"""The RG.* commands that the module itself answers or checks, triggers on keys and in order, ABORTPENDING."""
+"""The RG.* commands that the module answers or checks itself, triggers on keys and in order, ABORTPENDING."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_triggers_do_not_block_transactions_and_scripts(shared: Server) -> None:
 
 
 def test_info_has_the_fields_of_the_originals(shared: Server) -> None:
-    eventually(lambda: shared.field("rg_CurrAllocated"))  # from the worker's first beat
+    eventually(lambda: shared.field("rg_CurrAllocated"))  # from the first beat of the worker
     before = shared.info()
     with shared.client() as client:
         client.execute_command("RG.TRIGGER", "echo")
@@ -105,7 +105,7 @@ def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
         shared.client() as client,
     ):
         eventually(lambda: shared.field("queued_clients") == 2)
-        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]  # others do not wait for them
+        assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]  # other jobs do not wait for them
         assert shared.field("in_flight") == 1
         shared.let_go("order")
         assert first.reply().startswith(b"*3\r\n$4\r\nheld")
@@ -147,9 +147,9 @@ def test_order_survives_the_worker(server: Server) -> None:
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_clients_that_are_killed_free_their_places(server: Server, everybody: bool) -> None:
-    """`everybody` includes the worker's links, whose loss ends the worker; the module starts it again."""
+    """`everybody` includes the worker's links. Their loss ends the worker, and the module restarts it."""
     assert register(server, "killed", trigger("killed", "killed", in_order=True)) == "OK"
-    execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test lets the cancelled one go
+    execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test releases the cancelled job
     with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:
         for client in (waiter, other):
             client.connection_pool.get_connection().send_command("RG.TRIGGERONKEY", "killed", "held", "killed")
@@ -170,7 +170,7 @@ def test_clients_that_are_killed_free_their_places(server: Server, everybody: bo
 
 def test_abort_pending_drops_queued_jobs_and_cancels_running_ones(server: Server) -> None:
     assert register(server, "s", trigger("slow", "slow", in_order=True), trigger("other", "other")) == "OK"
-    execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test lets the cancelled one go
+    execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test releases the cancelled job
     aborted = b"-ERR execution was aborted: its registration was removed with ABORTPENDING\r\n"
     with (
         Pending(server, "RG.TRIGGER", "other", "held", "all") as other,
@@ -252,7 +252,7 @@ def test_one_shard_changes_all(server_binary: Path) -> None:
 
 
 def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> None:
-    """Such a server listens on a unix socket only, by a path that is relative to a folder that may change."""
+    """Such a server listens only on a unix socket with a relative path."""
     server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker("functions"))
     server.socket = server.directory / "relative.sock"
     with server, server.client() as client:
@@ -261,5 +261,5 @@ def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> Non
         assert (server.field("worker_number"), server.field("worker_state")) == (0, "stopped")
         assert server.output().count("no worker is started") == 1
         client.config_set("port", server.port)
-        server.wait_ready()  # it looks every 5 s
+        server.wait_ready()  # the module checks every 5 s
         assert client.execute_command("RG.TRIGGER", "echo", "x") == ["x"]

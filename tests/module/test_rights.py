@@ -1,4 +1,4 @@
-"""QA.AS: a function's command runs with the rights of the user that called the function; and which user that is."""
+"""QA.AS: the command of a function runs with the rights of the user that called the function."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_command_runs_with_the_rights_of_the_user(shared: Server) -> None:
         ["QA.AS", "nobody", "GET", "t:a"],
     )
     assert all(reply.startswith("-NOPERM") for reply in refused if "script mode" not in reply)
-    assert sum("script mode" in reply for reply in refused) <= 1  # Redis 7.0 has no categories for modules' commands
+    assert sum("script mode" in reply for reply in refused) <= 1  # Redis 7.0 has no categories of modules
     assert refused[-1] == "-NOPERM no such user: nobody"
     with shared.client() as client:
         assert client.get("t:a") == "2"
@@ -67,12 +67,12 @@ def test_what_scripts_may_not_run_is_refused(shared: Server) -> None:
     ]
     replies = run(shared, *[["QA.AS", "default", *words] for words in commands])
     assert all(str(reply).startswith("-") for reply in replies)
-    reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]  # sent by a client it would wait for ever
+    reply = run(shared, ["QA.AS", "default", "BLPOP", "nolist", "0"])[0]  # from a client it would block forever
     assert reply is None or "not allowed on script mode" in reply
 
 
 def test_malformed_commands_are_errors(shared: Server) -> None:
-    """The server ends itself when a module asks for the keys of a built-in command that lacks arguments."""
+    """The server crashes if a module asks for the keys of a built-in command with too few arguments."""
     commands = [
         ["GET"],
         ["SET", "a"],

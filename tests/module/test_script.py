@@ -35,8 +35,8 @@ def info(client: redis.Redis, key: str = "s") -> dict[bytes, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def test_what_could_not_be_loaded_again_is_not_stored(ai: redis.Redis) -> None:
-    """The server would not start with such a file."""
+def test_a_script_that_loading_would_refuse_is_not_stored(ai: redis.Redis) -> None:
+    """The server would not start with such an RDB file."""
     long, limit = "x" * ((1 << 20) + 1), "tag or name of 1048577 bytes is longer than the limit of 1048576 bytes"
     for words in (
         ["AI.SCRIPTSTORE", "s", "CPU", "TAG", long, "ENTRY_POINTS", 1, "f", "SOURCE", "x"],

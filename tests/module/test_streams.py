@@ -1,4 +1,4 @@
-"""StreamReader registrations: notices of additions, their bounds, statistics, pauses, and promotions."""
+"""StreamReader registrations: notices of additions, their limits, statistics, pauses, and promotions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_additions_are_announced_whoever_adds(shared: Server) -> None:
 
 
 def stopped_while_it_waits(server: Server) -> int:
-    """Stops the worker in a QA.NEXT that has just begun and so takes what comes next; 0 if that had returned."""
+    """Stops the worker in a new QA.NEXT, which takes the next job. Returns 0 if QA.NEXT had returned before."""
     assert execute(server, "RG.TRIGGER", "echo", "x") == ["x"]
     eventually(lambda: server.info()["blocked_clients"])
     pid = server.signal_worker(signal.SIGSTOP)
@@ -59,7 +59,7 @@ def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -
     execute(server, "CONFIG", "SET", "qa.worker-silence-ms", 60_000)
     pid = eventually(lambda: stopped_while_it_waits(server))
     with server.client() as client:
-        client.xadd("st:a", {"f": "v"})  # the waiting link takes it
+        client.xadd("st:a", {"f": "v"})  # the blocked link takes it
         eventually(lambda: server.field("queued_events") == 0)
         for _ in range(20):
             client.xadd("st:a", {"f": "v"})
@@ -202,7 +202,7 @@ def test_replica_is_silent_until_it_is_promoted(server_binary: Path) -> None:
         eventually(lambda: other.exists("st:a"))
         eventually(lambda: status(replica, "s") == "PAUSED")
         assert replica.field("queued_events") == 0
-        eventually(lambda: replica.field("worker_number") == 2)  # the first does not know the loaded sessions
+        eventually(lambda: replica.field("worker_number") == 2)  # the first worker does not know the loaded sessions
         replica.wait_ready()
         other.execute_command("REPLICAOF", "NO", "ONE")
         eventually(lambda: notices(replica, "promoted") == ["promoted"])
@@ -225,14 +225,14 @@ def test_failover_in_a_cluster_tells_the_new_primary(server_binary: Path) -> Non
         meet(replica, cluster.nodes[0])
         eventually(lambda: other.execute_command("CLUSTER", "REPLICATE", primary_id), ignore=redis.ResponseError)
         eventually(lambda: other.info("replication").get("master_link_status") == "up")
-        eventually(lambda: replica.field("worker_number") == 2)  # the first does not know the loaded sessions
+        eventually(lambda: replica.field("worker_number") == 2)  # the first worker does not know the loaded sessions
         replica.wait_ready()
-        # both must know of the replica: a failover that its primary does not know of times out
+        # both servers must have the replica in their tables, or the failover times out
         eventually(lambda: client.execute_command("CLUSTER REPLICAS", primary_id))
         for one in (client, other):
             eventually(lambda one=one: one.execute_command("CLUSTER INFO")["cluster_state"] == "ok")  # type: ignore[misc]
 
-        def fails_over() -> bool:  # one that takes longer than 5 s is given up
+        def fails_over() -> bool:  # a failover of more than 5 s is abandoned
             if other.role()[0] == "master":
                 return True
             other.execute_command("CLUSTER", "FAILOVER")

@@ -27,7 +27,7 @@ def ended(pid: int) -> bool:
 
 def test_killed_worker_is_restarted_and_its_jobs_retried(server: Server) -> None:
     with Pending(server, "RG.TRIGGER", "do", "hang-once") as pending, server.client() as client:
-        client.config_set("qa.worker-silence-ms", 600_000)  # so that the module notices its end, not its silence
+        client.config_set("qa.worker-silence-ms", 600_000)  # so that the module detects its end, not its silence
         eventually(lambda: server.field("in_flight") == 1)
         first = server.signal_worker(signal.SIGKILL)
         assert pending.reply() == b"*3\r\n$9\r\nhang-once\r\n$0\r\n\r\n$1\r\n2\r\n"
@@ -47,7 +47,7 @@ def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
 
 
 def begin(stack: ExitStack, server: Server, *words: str, room: bool = True) -> list[Pending]:
-    """Calls whose jobs the worker has all begun, the first one first; it dies then, and the next may have no room."""
+    """Calls whose jobs the worker has started in this order. Then it dies; the next worker may have no capacity."""
     calls = []
     for number, word in enumerate(words, start=1):
         calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", "do", *word.split())))
@@ -81,7 +81,7 @@ def test_long_job_whose_worker_has_died_does_not_keep_the_others_waiting(server:
 
 def test_client_that_leaves_while_its_job_waits_to_be_tried_again(server: Server) -> None:
     with ExitStack() as stack:
-        # with room, the second would wait for a fifth of a second only
+        # with capacity the second would wait for only 0.2 s
         first, second = begin(stack, server, "held first", "held second", room=False)
         eventually(lambda: server.fields("in_flight", "queued_clients") == (0, 2))
         server.wait_ready()
@@ -155,7 +155,7 @@ def test_restarts_leak_nothing(server_binary: Path) -> None:
             kill(server)
         eventually(lambda: settled() <= before, 20)
         children = Path(f"/proc/{server.pid}/task/{server.pid}/children")
-        eventually(lambda: len(children.read_text().split()) == 1)  # the last one may not be reaped yet
+        eventually(lambda: len(children.read_text().split()) == 1)  # the last worker may not be reaped yet
 
 
 def test_module_cannot_be_unloaded(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""Unregistered ids stay away: tombstones and numbered pauses, on the wire, in files and on replicas."""
+"""Unregistered ids do not return: tombstones and numbered pauses, on the wire, in files and on replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUNCTIONS = fake_worker("functions", "--bare")
 
 
 def buried(server: Server, *ids: str) -> list[str]:
-    """Those of the ids that have a tombstone."""
+    """The ids that have a tombstone."""
     (found,) = run(server, ["QA.UNREGISTERED", *ids])
     return list(found)
 
@@ -96,7 +96,7 @@ def test_the_later_order_holds(bare: Server) -> None:
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     paused = orders(bare)["a"]
     assert (paused > resumed, paused % 2) == (True, 1)
-    # from a shard whose clock is far ahead: new orders here still count as later
+    # from a shard whose clock is far ahead: new orders of this shard must still count as later
     assert run(bare, ["QA.PAUSE", "a", 2**59]) == ["OK"]
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     assert (orders(bare)["a"], status(bare, "a")) == (2**59 + 3, "PAUSED")
@@ -128,7 +128,7 @@ def reload(server: Server) -> None:
 
 
 def rewrite(server: Server) -> None:
-    """Rewrites the AOF, and continues with the data in it."""
+    """Rewrites the AOF and loads the data from it."""
     with server.client() as client:
         client.bgrewriteaof()
         eventually(lambda: "Background AOF rewrite finished successfully" in server.output())
@@ -188,7 +188,7 @@ def test_a_replica_has_them_when_it_is_promoted(server_binary: Path) -> None:
         replica.wait_ready()
         assert register(primary, "s", trigger("a", "ta"), trigger("b", "tb"), stream_reader("c", "c*")) == "OK"
         assert execute(primary, "RG.UNREGISTER", "a") == "OK"
-        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # it gets the first in a file
+        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # it gets the first change in a file
         eventually(lambda: sorted(dump(replica)) == ["b", "c"])
         assert execute(primary, "RG.UNREGISTER", "b") == "OK"
         assert run(primary, ["QA.UNREGISTER", "later"]) == ["OK"]

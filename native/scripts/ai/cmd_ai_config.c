@@ -1,4 +1,5 @@
-/* AI.CONFIG. A change holds for every client of this shard until the server ends; only administrators may make one. */
+/* AI.CONFIG. A change applies to all clients of this shard until the server ends. Only administrators may change
+ * settings. */
 #include "scripts/ai/cmd_ai_config.h"
 
 #include <stdio.h>
@@ -14,7 +15,8 @@ static int config_get(RedisModuleCtx *ctx, RedisModuleString *name) {
     return RedisModule_ReplyWithNull(ctx);
 }
 
-/* The backends are part of the worker, which loads each of them for its first model: there is no file to load here. */
+/* The backends are part of the worker, which loads each of them for its first model. So there is no file to load
+ * here. */
 static int load_backend(RedisModuleCtx *ctx, RedisModuleString *name) {
     if (arg_is(name, "ONNX") || arg_is(name, "TORCH")) return RedisModule_ReplyWithSimpleString(ctx, "OK");
     if (arg_is(name, "TF") || arg_is(name, "TFLITE"))

@@ -1,5 +1,5 @@
-/* AI.DAGEXECUTE, AI.DAGEXECUTE_RO; AI.DAGRUN and AI.DAGRUN_RO reply which of these to use instead. Parsing resolves
- * everything; a DAG without a step gets its reply at once, any other becomes a job. */
+/* AI.DAGEXECUTE and AI.DAGEXECUTE_RO. AI.DAGRUN and AI.DAGRUN_RO reply which of them to use instead. Parsing resolves
+ * all names. A DAG without a step gets its reply at once; any other DAG becomes a job. */
 #include "scripts/ai/cmd_dag.h"
 
 #include "scripts/ai/dag_parse.h"
@@ -52,7 +52,7 @@ static int report_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
 
 /* ---- The commands ---- */
 
-/* Replies to a DAG without a step, for which there is nothing to wait. */
+/* Replies to a DAG without a step, which needs no worker. */
 static int reply_now(RedisModuleCtx *ctx, Dag *dag) {
     const char *error = dag_persist(ctx, dag);
     if (error) RedisModule_ReplyWithError(ctx, error);

@@ -1,4 +1,4 @@
-/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors at the time of the call. When it ends,
+/* AI.MODELEXECUTE, AI.MODELRUN: a model run is a job. Its inputs are the tensors at the time of the call. At its end
  * the main thread writes its outputs and replicates each as a tensor. */
 #include "scripts/ai/cmd_modelrun.h"
 
@@ -19,7 +19,7 @@ typedef struct RunJob {
     RedisModuleString **outputs; /* keys */
     int n_outputs;
     int db;
-    uint64_t wait_until_us; /* with TIMEOUT; else 0 */
+    uint64_t wait_until_us; /* 0: no TIMEOUT */
 } RunJob;
 
 static int emit_run(RedisModuleCtx *ctx, void *data) {
@@ -39,7 +39,8 @@ static int emit_run(RedisModuleCtx *ctx, void *data) {
     return n;
 }
 
-/* Rows. A run that waits for others must not keep them from coming. */
+/* The number of rows. A run with a minimum batch size waits for other runs, so it must not delay them: its cost is
+ * 0. */
 static uint32_t run_cost(void *data) {
     RunJob *job = data;
     if (job->model->min_batch_size > 1) return 0;
@@ -59,7 +60,7 @@ static void free_run(void *data) {
 
 /* ---- The end of a run ---- */
 
-/* Reads n tensor.. ; n must be the number of the job's outputs. On an error it frees what it has read. */
+/* Reads n tensor.. ; n must be the number of the job's outputs. On an error it frees the tensors that it has read. */
 static int read_outputs(const JobResult *result, Tensor **tensors, int n) {
     long long count;
     if (result->argc < 1 || RedisModule_StringToLongLong(result->argv[0], &count) != REDISMODULE_OK || count != n)
@@ -130,7 +131,7 @@ static const JobClass RUN = {.kind = "model.run",
                              .cost = run_cost,
                              .statuses = RUN_STATUSES};
 
-/* For a run with TIMEOUT, which counts waiting only. */
+/* For a run with TIMEOUT, which counts only the waiting. */
 static const JobClass TIMED_RUN = {.kind = "model.run",
                                    .emit = emit_run,
                                    .finish = finish_run,

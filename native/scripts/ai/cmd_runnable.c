@@ -1,4 +1,4 @@
-/* AI.INFO, AI._MODELSCAN, AI._SCRIPTSCAN: what this shard knows of its models and scripts. */
+/* AI.INFO, AI._MODELSCAN, AI._SCRIPTSCAN: the models and scripts of this shard. */
 #include "scripts/ai/cmd_runnable.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct Scan {
     long found;
 } Scan;
 
-/* Skips values that are not at their key: those that only a job still holds, and those of other databases. */
+/* Skips values that are not at their key: values that only a job still uses, and values of other databases. */
 static void visit_scanned(Runnable *runnable, void *data) {
     Scan *scan = data;
     RedisModuleString *name = RedisModule_CreateString(scan->ctx, runnable->key.data, runnable->key.length);

@@ -1,7 +1,7 @@
 /* AI.SCRIPTSTORE, AI.SCRIPTSET, AI.SCRIPTGET, AI.SCRIPTDEL, and for the worker QA.SCRIPTREF, QA.SCRIPT.
  *
- * Storing is a job: the worker compiles the source before the module writes the key. The job owns the script until the
- * key has it. */
+ * Storing a script is a job: the worker compiles the source before the module writes the key. The job owns the script
+ * until the key has it. */
 #include "scripts/ai/cmd_script.h"
 
 #include "jobs/jobs.h"
@@ -13,7 +13,7 @@
 #include "server/keyspace.h"
 #include "server/links.h"
 
-/* ---- AI.SCRIPTSTORE, AI.SCRIPTSET: the worker compiles the source before the module writes the key ---- */
+/* ---- AI.SCRIPTSTORE, AI.SCRIPTSET ---- */
 
 typedef struct LoadJob {
     Script *script; /* NULL once the key has it */
@@ -72,7 +72,7 @@ static Script *script_from_spec(const ScriptSpec *spec) {
 }
 
 static int store_script(RedisModuleCtx *ctx, RedisModuleString **argv, const ScriptSpec *spec) {
-    if (caller_is_log(ctx)) { /* a worker has compiled the source before, and now there may be none */
+    if (caller_is_log(ctx)) { /* a worker has compiled the source before, and there may be no worker now */
         Script *script = script_from_spec(spec);
         script_replicate(ctx, argv[1], script);
         script_store(ctx, argv[1], script);

@@ -1,4 +1,4 @@
-/* The AI_SCRIPT type and the commands that store, show and remove scripts. */
+/* The data type AI_SCRIPT, and the commands that store, show and remove scripts. */
 #ifndef QA_CMD_SCRIPT_H
 #define QA_CMD_SCRIPT_H
 

@@ -1,4 +1,4 @@
-/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step, whose inputs and outputs are keys. */
+/* AI.SCRIPTEXECUTE, AI.SCRIPTRUN: DAGs of one step. Their inputs and outputs are keys. */
 #include "scripts/ai/cmd_scriptrun.h"
 
 #include "scripts/ai/dag.h"
@@ -15,7 +15,7 @@ static void reply_step(RedisModuleCtx *ctx, const Dag *dag) {
 
 static int is_variadic_mark(const ScriptCall *call, int at) { return call->variadic && at == call->variadic; }
 
-/* Fills the DAG's given slots with the tensors at the keys; `$` is no key. */
+/* Fills the given slots of the DAG with the tensors of the keys. `$` is not a key. */
 static const char *take_inputs(RedisModuleCtx *ctx, Dag *dag, RedisModuleString **argv, const ScriptCall *call) {
     int taken = 0;
     for (int i = call->inputs.first; i < call->inputs.first + call->inputs.n; i++) {

@@ -1,4 +1,4 @@
-/* AI.TENSORSET and AI.TENSORGET: the commands themselves build the value or reply with it, without the worker. */
+/* AI.TENSORSET and AI.TENSORGET, without the worker. */
 #include "scripts/ai/cmd_tensor.h"
 
 #include "scripts/ai/tensor_args.h"
@@ -6,8 +6,8 @@
 #include "server/commands.h"
 #include "server/keyspace.h"
 
-/* AI.TENSORSET key dtype dim.. [BLOB data | VALUES value..]. Without dims it is a scalar: models put out scalars, and
- * replicas must take them. */
+/* AI.TENSORSET key dtype dim.. [BLOB data | VALUES value..]. Without dims it is a scalar: models output scalars, and
+ * replicas must accept them. */
 static int AI_TENSORSET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     Tensor *tensor;

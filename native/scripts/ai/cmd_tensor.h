@@ -1,4 +1,4 @@
-/* The AI_TENSOR type, AI.TENSORSET, AI.TENSORGET. */
+/* The data type AI_TENSOR, and the commands AI.TENSORSET and AI.TENSORGET. */
 #ifndef QA_CMD_TENSOR_H
 #define QA_CMD_TENSOR_H
 

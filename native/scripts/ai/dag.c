@@ -1,6 +1,6 @@
-/* A DAG as a job: what the worker gets, what it answers, what the module stores in the end. The DagJob owns the Dag,
- * which holds references to its tensors, models and scripts. The module checks every word of the worker's answer; one
- * that does not fit fails the whole DAG. */
+/* A DAG as a job: its arguments for the worker, the worker's answer, and the tensors that the module writes at the end.
+ * The DagJob owns the Dag, which has references to its tensors, models and scripts. The module checks every argument of
+ * the answer. If one of them is invalid, the whole DAG fails. */
 #include "scripts/ai/dag.h"
 
 #include <string.h>
@@ -158,7 +158,7 @@ static int emit_dag(RedisModuleCtx *ctx, void *data) {
     return n + emit_slots(ctx, dag->results, dag->n_results);
 }
 
-/* ---- From the worker, which may lie ---- */
+/* ---- From the worker, which may send wrong data ---- */
 
 typedef struct StepReport {
     StepState state;
@@ -224,7 +224,7 @@ static int read_results(Dag *dag, Cursor *cursor) {
 
 /* ---- The end ---- */
 
-/* Without reports the whole run was lost, and nothing tells which step was to blame. */
+/* Without reports the whole run was lost, and the failed step is unknown. */
 static void count_steps(Dag *dag, const StepReport *reports) {
     for (int i = 0, step = 0; i < dag->n_ops; i++) {
         if (dag->ops[i].kind != DAG_STEP) continue;
@@ -274,7 +274,8 @@ static void free_dag_job(void *data) {
     RedisModule_Free(data);
 }
 
-/* Its steps: the rows of what they make are not known yet. One with a model that waits for others waits, too. */
+/* The cost is the number of steps, because the rows of their outputs are not known yet. If the model of a step waits
+ * for other runs, the DAG waits too. */
 static uint32_t dag_cost(void *data) {
     const Dag *dag = ((DagJob *)data)->dag;
     for (int i = 0; i < dag->n_ops; i++) {
@@ -293,7 +294,7 @@ static const JobClass DAG = {.kind = "dag.run",
                              .cost = dag_cost,
                              .statuses = JOB_STATUS(JOB_DAG) | JOB_STATUS(JOB_TIMEDOUT)};
 
-/* For a DAG with TIMEOUT, which counts waiting only. */
+/* For a DAG with TIMEOUT, which counts only the waiting. */
 static const JobClass TIMED_DAG = {.kind = "dag.run",
                                    .emit = emit_dag,
                                    .finish = finish_dag,

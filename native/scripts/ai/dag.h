@@ -1,7 +1,7 @@
-/* DAGs: tensors and the steps that make further tensors of them. The worker runs a DAG as one job.
+/* DAGs: tensors, and steps that make further tensors from them. The worker runs a DAG as one job.
  *
- * A slot holds one tensor and never changes it; the given tensors have the first slots. dag_parse.c resolves names and
- * keys before it queues the job, so a DEL or an overwrite during the run disturbs nothing. The module persists tensors
+ * A slot has one tensor and never changes it. The given tensors have the first slots. dag_parse.c resolves names and
+ * keys before it queues the job, so a DEL or an overwrite does not affect the run. The module writes tensors to keys
  * only if every step has succeeded. AI.SCRIPTEXECUTE is a DAG of one step (cmd_scriptrun.c). */
 #ifndef QA_DAG_H
 #define QA_DAG_H
@@ -27,43 +27,44 @@ typedef struct DagOp {
     int *inputs, *outputs; /* slots */
     int n_inputs, n_outputs;
     StepState state;
-    char *error; /* one line, when it failed; else NULL */
+    char *error; /* one line if the step failed; else NULL */
 } DagOp;
 
 typedef struct Dag {
     DagOp *ops;
     int n_ops, n_steps;
-    Tensor **slots; /* NULL: not filled (yet, or not sent back) */
+    Tensor **slots; /* NULL: not filled yet, or not requested from the worker */
     int n_given, n_slots;
-    int *results; /* slots that the worker is to send back */
+    int *results; /* slots whose tensors the worker must send back */
     int n_results;
-    char *wanted; /* of each slot: is it in results? */
+    char *wanted; /* for each slot: 1 if it is in `results` */
     RedisModuleString **persist;
     int *persist_slots;
     int n_persist;
-    RedisModuleString *user; /* the caller; NULL: one without a name */
-    uint64_t wait_until_us;  /* with TIMEOUT; else 0 */
+    RedisModuleString *user; /* the caller; NULL: the caller has no name */
+    uint64_t wait_until_us;  /* 0: no TIMEOUT */
     int db;
     int failed; /* a step has failed */
 } Dag;
 
-/* A DAG with room for that many operations, slots and keys to persist. The caller fills the first n_given slots. */
+/* A DAG for at most that many operations, slots and keys to persist. The caller fills the first n_given slots. */
 Dag *dag_new(RedisModuleCtx *ctx, int max_ops, int n_given, int max_slots, int max_persist);
 void dag_free(void *dag);
 DagOp *dag_add_op(Dag *dag, DagOpKind kind);
-/* Adds a step with room for its inputs; its outputs get fresh slots. */
+/* Adds a step with space for its inputs. Its outputs get new slots. */
 DagOp *dag_add_step(Dag *dag, Runnable *target, int n_inputs, int n_outputs);
 /* Sets the keys and arguments of a script's step. */
 void dag_set_call(DagOp *op, RedisModuleString **argv, const ScriptCall *call, RedisModuleString *function);
-/* Makes the worker send back the tensor of the slot. */
+/* Requests the tensor of the slot from the worker. */
 void dag_want(Dag *dag, int slot);
 void dag_add_persist(Dag *dag, RedisModuleString *key, int slot);
 
-/* Writes the tensors to persist. NULL, or an error line when it wrote nothing. */
+/* Writes the tensors to their keys. NULL, or an error line if it wrote nothing. */
 const char *dag_persist(RedisModuleCtx *ctx, Dag *dag);
 
-/* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave none. Once the steps have run, `reply` writes
- * the reply, also when some have failed. dag_submit itself replies with TIMEDOUT and errors of the whole. */
+/* Queues a job that takes over the DAG. `timeout_ms` 0: the client gave no timeout. When the steps have run, `reply`
+ * writes the reply, even if some steps failed. dag_submit itself replies with TIMEDOUT and with errors of the whole
+ * DAG. */
 typedef void (*DagReply)(RedisModuleCtx *ctx, const Dag *dag);
 void dag_submit(RedisModuleCtx *ctx, Dag *dag, DagReply reply, long long timeout_ms);
 

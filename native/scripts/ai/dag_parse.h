@@ -1,4 +1,4 @@
-/* From the words of AI.DAGEXECUTE to a Dag. */
+/* Parses AI.DAGEXECUTE into a Dag. */
 #ifndef QA_DAG_PARSE_H
 #define QA_DAG_PARSE_H
 
@@ -6,24 +6,24 @@
 #include "scripts/ai/run_args.h"
 #include "scripts/ai/script_args.h"
 
-/* What comes before the operations of AI.DAGEXECUTE. Positions in argv. */
+/* The arguments of AI.DAGEXECUTE before the operations. Positions in argv. */
 typedef struct DagSpec {
     ArgRange load, persist;
-    int routing; /* 0: not given */
+    int routing; /* 0: missing */
     long long timeout_ms;
     int has_timeout;
-    int first_op; /* position of the first `|>`; argc when there is none */
-    RunSpec run;  /* of the current operation; has room for its error */
+    int first_op; /* position of the first `|>`, or argc */
+    RunSpec run;  /* of the current operation; also has its error */
     ScriptCall call;
     char error[200];
 } DagSpec;
 
-/* Returns NULL or an error line. `spec` keeps what it parsed before an error, because the key positions come from
- * it. */
+/* Returns NULL or an error line. After an error `spec` has everything that was parsed before, because the key positions
+ * come from it. */
 const char *dag_parse_head(DagSpec *spec, RedisModuleString **argv, int argc, int read_only);
-/* The words of the operation after the `|>` at *at; moves *at to the next one. 0: there is none. */
+/* The arguments of the operation after the `|>` at *at. Moves *at to the next operation. 0: there is no operation. */
 int dag_next_op(RedisModuleString **argv, int argc, int *at, ArgRange *op);
-/* Resolves everything. NULL or an error line. */
+/* Resolves all names. NULL or an error line. */
 const char *dag_parse(RedisModuleCtx *ctx, DagSpec *spec, RedisModuleString **argv, int argc, int read_only, Dag **dag);
 
 #endif

@@ -6,13 +6,14 @@
 
 /* The arguments of AI.MODELEXECUTE and AI.MODELRUN: positions in argv. */
 typedef struct RunSpec {
-    int inputs, n_inputs; /* position of the first, how many */
+    int inputs, n_inputs; /* position of the first, and their number */
     int outputs, n_outputs;
-    long long timeout_ms; /* 0: not given */
+    long long timeout_ms; /* 0: missing */
     char error[200];
 } RunSpec;
 
-/* argv: the whole command. `spec` keeps what they parsed before an error, because the key positions come from it. */
+/* argv: the whole command. After an error `spec` has everything that was parsed before, because the key positions come
+ * from it. */
 const char *run_args_execute(RunSpec *spec, RedisModuleString **argv, int argc);
 const char *run_args_run(RunSpec *spec, RedisModuleString **argv, int argc);
 

@@ -64,8 +64,8 @@ static int on_keyspace_event(RedisModuleCtx *ctx, int type, const char *event, R
 
 /* ---- As a command ---- */
 
-/* The arguments of AI.SCRIPTSTORE after the key. Clients must name at least one entry point; a primary or the AOF may
- * name none, so this command also serves scripts of AI.SCRIPTSET. */
+/* The arguments of AI.SCRIPTSTORE after the key. Clients must name at least one entry point. A primary or the AOF may
+ * name none, so that scripts of AI.SCRIPTSET also have this form. */
 static ArgList script_args(const Script *script) {
     ArgList args = arg_list_new(FIXED_ARGS + script->entry_points.n);
     arg_list_word(&args, script->run.device);
@@ -132,7 +132,7 @@ static void script_digest(RedisModuleDigest *digest, void *value) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* A copy has a ref and statistics of its own. */
+/* A copy has its own ref and statistics. */
 static void *script_copy(RedisModuleString *from, RedisModuleString *to, const void *value) {
     (void)from;
     const Script *script = value;

@@ -1,5 +1,5 @@
-/* Only parses: it stores nothing and sends no reply. Errors are those of RedisAI, word for word where clients know
- * them. */
+/* Parses arguments; it stores nothing and sends no reply. The errors are those of RedisAI, word for word where clients
+ * know them. */
 #include "scripts/ai/script_args.h"
 
 #include <limits.h>
@@ -128,12 +128,13 @@ const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int 
         else break;
         if (error) return error;
     }
-    if (cursor.at >= argc) return NULL; /* beyond it: a request for key positions may have no function */
+    if (cursor.at >= argc)
+        return NULL; /* the scopes start after the function; a request for key positions may have no function */
     return arg_error(call->error, sizeof call->error,
                      "ERR Invalid AI.SCRIPTEXECUTE command. Unexpected argument: ", argv[cursor.at]);
 }
 
-/* INPUTS key.. [$ key..]: the keys from the dollar on form the function's last, variadic argument. */
+/* INPUTS key.. [$ key..]: the keys after the dollar are the last, variadic argument of the function. */
 static const char *parse_old_inputs(ScriptCall *call, Cursor *cursor) {
     call->inputs.first = cursor->at;
     for (; cursor->at < cursor->argc && !arg_is(cursor->argv[cursor->at], "OUTPUTS"); cursor->at++) {
@@ -156,6 +157,7 @@ const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc
         call->outputs = (ArgRange){cursor.at, argc - cursor.at};
         cursor.at = argc;
     }
-    if (!error && cursor.at < argc) error = "ERR Unrecongnized parameter to SCRIPTRUN"; /* [sic]: clients know it so */
+    if (!error && cursor.at < argc)
+        error = "ERR Unrecongnized parameter to SCRIPTRUN"; /* [sic]: clients know this text */
     return error;
 }

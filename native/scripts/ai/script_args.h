@@ -12,15 +12,15 @@ typedef struct ScriptSpec {
     RedisModuleString **entry_points;
     int n_entry_points;
     RedisModuleString *source;
-    char error[160]; /* room for errors that name a value */
+    char error[160]; /* for errors that name a value */
 } ScriptSpec;
 
-/* argv: what follows the key. `trusted`: the command comes from a primary or the AOF, where a script may have no entry
- * points. Both return NULL or an error line. */
+/* argv: the arguments after the key. `trusted`: the command comes from a primary or the AOF, and a script may have no
+ * entry points. Both functions return NULL or an error line. */
 const char *script_args_store(ScriptSpec *spec, RedisModuleString **argv, int argc, int trusted);
 const char *script_args_set(ScriptSpec *spec, RedisModuleString **argv, int argc);
 
-/* A stretch of argv: position of the first, how many. */
+/* A range of argv: position of the first argument, and their number. */
 typedef struct ArgRange {
     int first, n;
 } ArgRange;
@@ -28,14 +28,14 @@ typedef struct ArgRange {
 /* The arguments of AI.SCRIPTEXECUTE and AI.SCRIPTRUN. */
 typedef struct ScriptCall {
     ArgRange keys, inputs, args, outputs;
-    int variadic;         /* AI.SCRIPTRUN: position of the `$` among the inputs; 0: none */
-    long long timeout_ms; /* 0: not given */
+    int variadic;         /* AI.SCRIPTRUN: position of the `$` among the inputs; 0: there is no `$` */
+    long long timeout_ms; /* 0: missing */
     int has_timeout;
     char error[200];
 } ScriptCall;
 
-/* argv: the whole command. `in_dag`: any scope may come first. `call` keeps what they parsed before an error, because
- * the key positions come from it. */
+/* argv: the whole command. `in_dag`: the scopes may come in any order. After an error `call` has everything that was
+ * parsed before, because the key positions come from it. */
 const char *script_args_execute(ScriptCall *call, RedisModuleString **argv, int argc, int in_dag);
 const char *script_args_run(ScriptCall *call, RedisModuleString **argv, int argc);
 

@@ -1,5 +1,5 @@
-/* Tensor values: shapes, blobs, the parsing and printing of elements. This part checks all input before it makes a
- * tensor, so the rest of the module may trust one. */
+/* Tensor values: shapes, blobs, and the parsing and printing of elements. This part checks all input before it makes a
+ * tensor, so other parts can trust tensors. */
 #include "scripts/ai/tensor.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ _Static_assert(TENSOR_MAX_BYTES == 1073741824LL, "ERR_SIZE names the limit");
 
 typedef struct TypeInfo {
     const char *name;
-    size_t size; /* of an element; STRING: the least that an element takes, its NUL */
+    size_t size; /* of an element; STRING: its minimum, the NUL */
     long long min, max;
 } TypeInfo;
 
@@ -141,7 +141,7 @@ static const char *parse_real(RedisModuleString *text, double *value) {
     size_t length;
     const char *start = RedisModule_StringPtrLen(text, &length);
     char *end;
-    /* strtod alone would take leading blanks and hexadecimal */
+    /* strtod alone would accept leading blanks and hexadecimal numbers */
     if (length == 0 || strlen(start) != length || strcspn(start, " \t\n\v\f\rxX") != length) return ERR_VALUE;
     errno = 0;
     *value = strtod(start, &end);
@@ -157,7 +157,7 @@ static const char *parse_float(char *to, TensorType type, RedisModuleString *tex
         memcpy(to, &value, sizeof value);
         return NULL;
     }
-    /* strtof rounds once, a cast of the double would round twice; what rounds to infinity is out of range. */
+    /* strtof rounds once; a cast of the double would round twice. A number that rounds to infinity is out of range. */
     float narrow = strtof(RedisModule_StringPtrLen(text, NULL), NULL);
     if (isinf(narrow) && !isinf(value)) return ERR_VALUE;
     memcpy(to, &narrow, sizeof narrow);
@@ -168,11 +168,11 @@ static const char *parse_integer(char *to, TensorType type, RedisModuleString *t
     long long value;
     if (RedisModule_StringToLongLong(text, &value) != REDISMODULE_OK) return ERR_VALUE;
     if (value < TYPES[type].min || value > TYPES[type].max) return ERR_VALUE;
-    memcpy(to, &value, TYPES[type].size); /* little-endian: the low bytes are the narrow value */
+    memcpy(to, &value, TYPES[type].size); /* little-endian: the low bytes have the narrow value */
     return NULL;
 }
 
-/* A string's length; -1: it has a NUL before its end. One NUL at the end is the string's own. */
+/* The length of a string; -1: it has a NUL before its end. One NUL at the end belongs to the string. */
 static long long string_length(const char *text, size_t length) {
     if (length && text[length - 1] == '\0') length--;
     return memchr(text, '\0', length) ? -1 : (long long)length;
@@ -184,7 +184,7 @@ static const char *tensor_from_strings(const TensorShape *shape, RedisModuleStri
         const char *text = RedisModule_StringPtrLen(values[i], &length);
         long long own = string_length(text, length);
         if (own < 0) return ERR_NUL;
-        size += (size_t)own + 1; /* cannot overflow: all of it is in memory */
+        size += (size_t)own + 1; /* no overflow: all bytes are in memory */
     }
     if (size > (size_t)TENSOR_MAX_BYTES) return ERR_SIZE;
     *tensor = tensor_new(shape, size);
@@ -231,7 +231,7 @@ void tensor_release(Tensor *tensor) {
 
 /* ---- Replies ---- */
 
-/* The shortest text that reads back as the same number. */
+/* The shortest text that parses to the same number. */
 static void shortest(char *text, size_t size, double value) {
     for (int digits = DBL_DIG; digits <= DBL_DECIMAL_DIG; digits++) {
         snprintf(text, size, "%.*g", digits, value);
@@ -239,11 +239,11 @@ static void shortest(char *text, size_t size, double value) {
     }
 }
 
-/* A FLOAT is shown as RedisAI showed it: as the double that has its value. */
+/* A FLOAT is shown as in RedisAI: as the double of the same value. */
 static void reply_real(RedisModuleCtx *ctx, double value, int resp3) {
     char text[40];
     shortest(text, sizeof text, value);
-    /* In RESP2 the server prints all doubles with 17 digits; RESP3 clients want the type. */
+    /* In RESP2 the server prints all doubles with 17 digits. RESP3 clients need the type. */
     if (resp3) RedisModule_ReplyWithDouble(ctx, value);
     else RedisModule_ReplyWithCString(ctx, text);
 }
@@ -263,7 +263,7 @@ static long long integer_at(const char *at, TensorType type) {
     }
 }
 
-/* Replies with the element at `at`; returns its size. */
+/* Replies with the element at `at` and returns its size. */
 static size_t reply_element(RedisModuleCtx *ctx, TensorType type, const char *at, int resp3) {
     float narrow;
     double wide;

@@ -1,7 +1,7 @@
-/* Tensors: the value behind AI_TENSOR keys, the inputs and outputs of models.
+/* Tensors: the values of the AI_TENSOR data type, and the inputs and outputs of models.
  *
- * A tensor never changes once it is made, so a key, its copies and the jobs that read it share the buffer and count
- * references. The count is atomic because the server may free values on a background thread. */
+ * A tensor never changes. So a key, its copies and the jobs that read it share the buffer and count references. The
+ * count is atomic, because the server may free values on a background thread. */
 #ifndef QA_TENSOR_H
 #define QA_TENSOR_H
 
@@ -11,7 +11,7 @@
 #include "server/module_api.h"
 
 #define TENSOR_MAX_NDIM 32
-#define TENSOR_MAX_BYTES (1LL << 30) /* also bounds the number of elements */
+#define TENSOR_MAX_BYTES (1LL << 30) /* also limits the number of elements */
 
 /* The numbers are stored in RDB files: never renumber. */
 typedef enum {
@@ -34,7 +34,7 @@ typedef struct TensorShape {
     long long count; /* elements: the product of dims */
 } TensorShape;
 
-/* One allocation, because a data set may hold a tensor per sentence: every byte counts. */
+/* One allocation, because a data set may have a tensor for each sentence, and every byte counts. */
 typedef struct Tensor {
     atomic_uint refs;
     unsigned char type; /* TensorType */
@@ -51,7 +51,7 @@ const char *tensor_from_blob(const TensorShape *shape, const char *data, size_t 
 const char *tensor_from_values(const TensorShape *shape, RedisModuleString **values, int n, Tensor **tensor);
 Tensor *tensor_retain(Tensor *tensor);
 void tensor_release(Tensor *tensor);
-/* The least memory that a tensor of this shape takes; exact except for strings. */
+/* The minimum memory of a tensor of this shape; exact except for strings. */
 long long tensor_shape_bytes(const TensorShape *shape);
 
 /* Packed, little-endian; STRING: each element ends with a NUL. */
@@ -59,12 +59,13 @@ char *tensor_data(const Tensor *tensor);
 const char *tensor_type_name(TensorType type);
 /* Replies with the elements as one array. */
 void tensor_reply_values(RedisModuleCtx *ctx, const Tensor *tensor);
-/* Replies with dtype, ndim, dims and blob as separate elements; returns how many. */
+/* Replies with dtype, ndim, dims and blob as separate elements, and returns their number. */
 int tensor_emit(RedisModuleCtx *ctx, const Tensor *tensor);
 
-/* Reads dtype ndim dim.. blob, as the worker writes them. Returns how many arguments it read, or 0. */
+/* Reads dtype ndim dim.. blob in the worker's format. Returns the number of arguments that it read; 0: they are
+ * invalid. */
 int tensor_read(RedisModuleString **argv, int argc, Tensor **tensor);
-/* What AI.INFO counts as samples. */
+/* The number of samples, as AI.INFO counts them. */
 long long tensor_samples(const Tensor *tensor);
 
 #endif

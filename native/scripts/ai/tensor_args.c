@@ -1,4 +1,4 @@
-/* Parses AI.TENSORSET and AI.TENSORGET, alone or inside a DAG, and replies to the latter. */
+/* Parses AI.TENSORSET and AI.TENSORGET, alone or in a DAG, and replies to AI.TENSORGET. */
 #include "scripts/ai/tensor_args.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 /* ---- AI.TENSORSET ---- */
 
-#define MIN_CHECKED_ZEROS (1LL << 20) /* smaller ones are within the error of the server's own check */
+#define MIN_CHECKED_ZEROS (1LL << 20) /* smaller tensors are within the tolerance of the server's own check */
 
 static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit, int *evicts) {
     RedisModuleServerInfoData *info = RedisModule_GetServerInfo(ctx, "memory");
@@ -29,7 +29,7 @@ static int server_limits(RedisModuleCtx *ctx, long long *used, long long *limit,
     return found && *limit > 0;
 }
 
-/* The server checks maxmemory before a command, which is too early for a short command that makes a large tensor. */
+/* The server checks maxmemory before a command. That is too early for a short command that makes a large tensor. */
 static const char *check_room(RedisModuleCtx *ctx, long long bytes) {
     long long used, limit;
     int evicts;
@@ -48,7 +48,7 @@ static const char *check_size(long long bytes) {
 }
 
 const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor) {
-    int data = 1; /* where BLOB or VALUES stands */
+    int data = 1; /* the position of BLOB or VALUES */
     while (data < argc && !arg_is(argv[data], "BLOB") && !arg_is(argv[data], "VALUES")) data++;
     TensorShape shape;
     int trusted = caller_is_log(ctx);

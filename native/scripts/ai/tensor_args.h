@@ -1,4 +1,4 @@
-/* What AI.TENSORSET and AI.TENSORGET share with the operations of the same names in a DAG. */
+/* The arguments of AI.TENSORSET and AI.TENSORGET, alone or as operations of a DAG. */
 #ifndef QA_TENSOR_ARGS_H
 #define QA_TENSOR_ARGS_H
 
@@ -8,11 +8,11 @@ typedef struct TensorFormat {
     int meta, blob, values;
 } TensorFormat;
 
-/* argv: what follows the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may be of any size.
- * Returns NULL or an error line. */
+/* argv: the arguments after the key of AI.TENSORSET, at least the type. A command of a primary or the AOF may have any
+ * size. Returns NULL or an error line. */
 const char *tensor_parse(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, Tensor **tensor);
 
-/* argv: what follows the key of AI.TENSORGET. Returns NULL or an error line. */
+/* argv: the arguments after the key of AI.TENSORGET. Returns NULL or an error line. */
 const char *tensor_format_parse(RedisModuleString **argv, int argc, TensorFormat *format);
 void tensor_reply(RedisModuleCtx *ctx, const Tensor *tensor, const TensorFormat *format);
 

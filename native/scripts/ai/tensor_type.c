@@ -1,12 +1,13 @@
-/* The AI_TENSOR data type: keys, RDB, AOF, replication. The server may call `free` on a thread of its own, where
- * releasing a tensor works as everywhere. */
+/* The data type AI_TENSOR: keys, RDB, AOF and replication. The server may call `free` on its own thread, where a tensor
+ * can be released too. */
 #include "scripts/ai/tensor_type.h"
 
 #include <string.h>
 
 #include "server/keyspace.h"
 
-/* Version 5 is dtype, ndim, dims.., blob. Loading refuses RedisAI's versions 0 to 4, which have other fields. */
+/* Encoding version 5 has dtype, ndim, dims.., blob. Loading refuses RedisAI's versions 0 to 4, which have other
+ * fields. */
 #define TENSOR_ENCVER 5
 
 static RedisModuleType *tensor_module_type;
@@ -19,7 +20,7 @@ void tensor_store(RedisModuleCtx *ctx, RedisModuleString *name, Tensor *tensor) 
     keyspace_store(ctx, name, tensor_module_type, tensor, "ai.tensorset");
 }
 
-/* dtype, dims.., "BLOB", data. Returns how many; the caller frees them with free_args. */
+/* dtype, dims.., "BLOB", data. Returns their number; the caller frees them with free_args. */
 static size_t tensor_args(const Tensor *tensor, RedisModuleString **args) {
     size_t n = 0;
     const char *type = tensor_type_name((TensorType)tensor->type);
@@ -90,7 +91,7 @@ static size_t tensor_mem_usage(const void *value) { return RedisModule_MallocSiz
 
 static size_t tensor_free_effort(RedisModuleString *key, const void *value) {
     (void)key;
-    return 1 + ((const Tensor *)value)->size / 4096; /* pages to give back */
+    return 1 + ((const Tensor *)value)->size / 4096; /* the number of pages to free */
 }
 
 static void tensor_digest(RedisModuleDigest *digest, void *value) {

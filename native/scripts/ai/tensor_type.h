@@ -1,10 +1,10 @@
-/* The AI_TENSOR data type: tensors behind keys. */
+/* The data type AI_TENSOR: tensors behind keys. */
 #ifndef QA_TENSOR_TYPE_H
 #define QA_TENSOR_TYPE_H
 
 #include "scripts/ai/tensor.h"
 
-/* Stores the tensor: the key takes over the caller's reference. */
+/* Stores the tensor in the key, which takes over the caller's reference. */
 void tensor_store(RedisModuleCtx *ctx, RedisModuleString *key, Tensor *tensor);
 /* Replicates the tensor as AI.TENSORSET. */
 void tensor_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const Tensor *tensor);

@@ -22,8 +22,8 @@ static const char ERR_NO_GEARS_HERE[] = "Can not run gears inside a multi exec, 
 enum { MAX_SESSION_ID = 256 };
 
 typedef struct Script {
-    RedisModuleString *source, *id, *description, *replace_with; /* NULL: not given */
-    int run, upgrade;                                            /* as the job has them */
+    RedisModuleString *source, *id, *description, *replace_with; /* NULL: missing */
+    int run, upgrade;                                            /* as in the job */
     RedisModuleString **requirements;
     int requirement_count;
 } Script;
@@ -57,7 +57,7 @@ static int emit_script(RedisModuleCtx *ctx, void *data) {
 
 static const JobClass SCRIPT = {.kind = "script", .emit = emit_script, .free = free_script, .of_user = 1};
 
-/* Session ids stand in error texts, in file names of logs and on command lines. */
+/* Session ids are part of error texts, file names of logs and command lines. */
 static int is_session_id(RedisModuleString *id) {
     static const char ALLOWED[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:";
     size_t length;
@@ -65,7 +65,8 @@ static int is_session_id(RedisModuleString *id) {
     return length && length <= MAX_SESSION_ID && strspn(text, ALLOWED) == length;
 }
 
-/* An option with a value: 1 taken, 0 not this option, -1 its value is missing (an error was sent). */
+/* Reads an option with a value. 1: done, 0: it is another option, -1: its value is missing, and the function has
+ * replied with an error. */
 static int take_option(RedisModuleCtx *ctx, const char *name, RedisModuleString **argv, int argc, int *at,
                        RedisModuleString **value) {
     if (strcasecmp(RedisModule_StringPtrLen(argv[*at], NULL), name)) return 0;
@@ -92,7 +93,7 @@ static int unknown_argument(RedisModuleCtx *ctx, const char *word) {
     return 0;
 }
 
-/* 0: an error was sent. */
+/* 0: the function has replied with an error. */
 static int check_script(RedisModuleCtx *ctx, const Script *script) {
     RedisModuleString *const ids[] = {script->id, script->replace_with};
     for (int i = 0; i < 2; i++) {
@@ -167,7 +168,8 @@ static int ask_worker(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return REDISMODULE_OK;
 }
 
-/* Scripts may name what only those who may run them should know; their requirements and registrations do not. */
+/* Scripts may contain confidential data, so only administrators see sources. Requirements and registrations are not
+ * confidential. */
 static int RG_PYDUMPSESSIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     for (int i = 1; i < argc && !arg_is(argv[i], "sessions"); i++)
         if (arg_is(argv[i], "sources") && !caller_is_admin(ctx, "rg.pydumpsessions|sources")) return REDISMODULE_OK;
@@ -178,7 +180,7 @@ static int RG_DUMPEXECUTIONS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
 
-/* The requirements of the sessions; nothing is ever installed for them. */
+/* The requirements of the sessions. The worker never installs them. */
 static int RG_PYDUMPREQS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     return argc == 1 ? ask_worker(ctx, argv, argc) : RedisModule_WrongArity(ctx);
 }
@@ -195,7 +197,7 @@ static int RG_GETEXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString *
     return ask_worker(ctx, argv, argc);
 }
 
-/* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION, RG.ABORTEXECUTION: results show what the function has read,
+/* RG.GETRESULTS, RG.GETRESULTSBLOCKING, RG.DROPEXECUTION, RG.ABORTEXECUTION. Results show what the function has read,
  * so only users that may run scripts get them. */
 static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
@@ -203,9 +205,9 @@ static int RG_EXECUTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return ask_worker(ctx, argv, argc);
 }
 
-/* ---- What the module knows ---- */
+/* ---- The commands that the module answers ---- */
 
-/* The worker's resident memory stands for what RedisGears' allocator counted. */
+/* The worker's resident memory replaces the numbers of RedisGears' allocator. */
 static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -216,7 +218,7 @@ static int RG_PYSTATS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
     return REDISMODULE_OK;
 }
 
-/* The topology is the server's own and always fresh: there is nothing to refresh. */
+/* The topology is the server's own and always current, so this command does nothing. */
 static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -224,7 +226,7 @@ static int RG_REFRESHCLUSTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* The lowest and highest slot of a primary in the reply to CLUSTER SLOTS; -1, -1 when it has none. */
+/* The lowest and highest slot of a primary in the reply to CLUSTER SLOTS; -1, -1: it has no slot. */
 static void slot_range(RedisModuleCallReply *slots, const char *id, long long *low, long long *high) {
     *low = *high = -1;
     size_t count = RedisModule_CallReplyType(slots) == REDISMODULE_REPLY_ARRAY ? RedisModule_CallReplyLength(slots) : 0;
@@ -305,7 +307,7 @@ static int RG_DUMPPLUGINS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return RedisModule_ReplyWithLongLong(ctx, QA_MODULE_VERSION);
 }
 
-/* Replies with what the server itself has found out about its neighbours. */
+/* Replies with the server's own knowledge of the other nodes. */
 static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     if (argc != 1) return RedisModule_WrongArity(ctx);
@@ -324,7 +326,7 @@ static int RG_NETWORKTEST_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return *error ? RedisModule_ReplyWithError(ctx, error) : RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* ---- What is left out ---- */
+/* ---- Commands that are not supported ---- */
 
 static int RG_LEFTOUT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     static const struct {

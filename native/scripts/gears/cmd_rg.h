@@ -1,4 +1,4 @@
-/* The RG.* commands: the whole table of them, and the handlers of all but the registrations. */
+/* The RG.* commands that run scripts, ask about executions and describe the cluster. */
 #ifndef QA_CMD_RG_H
 #define QA_CMD_RG_H
 

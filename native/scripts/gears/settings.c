@@ -10,7 +10,7 @@
 #include "server/commands.h"
 #include "server/config.h"
 
-/* RedisAI's and RedisGears' load arguments that take effect. LEGACY stores their values as given. */
+/* Load arguments of RedisAI and RedisGears that take effect. LEGACY stores their values. */
 typedef struct LoadArgument {
     const char *name;
     long long *value;
@@ -28,8 +28,8 @@ static const LoadArgument LOAD_ARGUMENTS[] = {
 };
 enum { LOAD_ARGUMENT_COUNT = sizeof LOAD_ARGUMENTS / sizeof *LOAD_ARGUMENTS };
 
-/* RedisGears' and RedisAI's own settings. The module stores and shows them, so that their set-up scripts run unchanged;
- * storing changes nothing. Any other name is the user's own setting: functions read it with configGet(). */
+/* Settings of RedisGears and RedisAI. The module stores and shows them, so that their set-up scripts run unchanged, but
+ * they have no effect. Any other name is the user's own setting, which functions read with configGet(). */
 typedef struct Legacy {
     const char *name;
     const char *preset;
@@ -63,7 +63,7 @@ static const Legacy LEGACY[] = {
 };
 enum { LEGACY_COUNT = sizeof LEGACY / sizeof *LEGACY, MAX_EXTRA = 1024, MAX_EXTRA_BYTES = 64 * 1024 };
 
-static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset */
+static char *legacy_values[LEGACY_COUNT]; /* NULL: the preset is valid */
 static RedisModuleDict *extra;            /* name -> RedisModuleString */
 
 static int find_legacy(const char *name) {
@@ -72,7 +72,7 @@ static int find_legacy(const char *name) {
     return -1;
 }
 
-/* What became of a setting. */
+/* The result of storing a setting. */
 typedef enum { STORED_LEGACY, STORED_EXTRA, REFUSED } Stored;
 
 static Stored store(RedisModuleString *name, RedisModuleString *value) {
@@ -93,7 +93,7 @@ static Stored store(RedisModuleString *name, RedisModuleString *value) {
     return STORED_EXTRA;
 }
 
-/* 0: the module knows the argument, but its value is not valid; this function has logged that. */
+/* 0: the module knows the argument, but its value is invalid; the function has logged this. */
 static int apply_load_argument(RedisModuleCtx *ctx, const char *name, RedisModuleString *value) {
     if (!strcasecmp(name, "BACKENDSPATH")) {
         RedisModule_Free(config.backends_path);
@@ -166,7 +166,7 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
-/* A parameter whose preset is a number takes numbers only. */
+/* A parameter with a numeric preset accepts only numbers. */
 static int fits_preset(int legacy, RedisModuleString *value) {
     long long number;
     if (legacy < 0 || !LEGACY[legacy].preset[0]) return 1;

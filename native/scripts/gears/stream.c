@@ -16,7 +16,7 @@
 
 static const char *const STATUS_NAMES[] = {"OK", "WAITING_FOR_RETRY_ON_FAILURE", "ABORTED", "PAUSED"};
 enum { STATUS_COUNT = sizeof STATUS_NAMES / sizeof *STATUS_NAMES };
-#define MAX_DURATION (1LL << 50) /* of a worker's numbers, so that their sums do not overflow */
+#define MAX_DURATION (1LL << 50) /* a limit for the worker's numbers, so that their sums do not overflow */
 
 static unsigned long long batches;
 

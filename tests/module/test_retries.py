@@ -1,4 +1,4 @@
-"""Jobs whose worker has died, and that are tried again: each counts in its own lane, and needs room in no other."""
+"""Retried jobs after a worker's death: each needs capacity only in its own queue."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.harness.workers import fake_worker
 
 from .registrations import register, trigger
 
-READ = "read"  # one of qa-cluster's own functions
-CALL = "call"  # a user's
+READ = "read"  # an own function
+CALL = "call"  # a user function
 FULL = "no-room-for-functions"
 AGAIN = b"*3\r\n$9\r\nhang-once\r\n$0\r\n\r\n$1\r\n2\r\n"
 
@@ -33,7 +33,7 @@ def server(server_binary: Path) -> Iterator[Server]:
 
 
 def begun(stack: ExitStack, server: Server, *names: str) -> list[Pending]:
-    """Calls of these triggers that the worker has all begun; it dies then, and the next has no room for functions."""
+    """Calls of these triggers that the worker has started. Then it dies; the next one has no capacity for functions."""
     calls = []
     for number, name in enumerate(names, start=1):
         calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", name, "hang-once")))
