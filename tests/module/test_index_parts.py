@@ -265,8 +265,8 @@ def rewritten(client: redis.Redis, server: Server) -> None:
 )
 def test_in_the_middle_it_survives_what_the_server_does(ai: redis.Redis, ai_server: Server, survive: Survive) -> None:
     """Its writer can continue. An abandoned document is never found, and is discarded when its id is written again."""
-    # Set also for the restart: with `everysec` a server delays writes during a sync, and a kill loses writes that it has
-    # acknowledged meanwhile.
+    # Also set for the restart: with `everysec` a server delays writes during a sync, and a kill loses writes that it
+    # has acknowledged meanwhile.
     ai.config_set("appendfsync", "always")
     ai.config_rewrite()
     twins, chance = Twins(ai), random.Random(3)
