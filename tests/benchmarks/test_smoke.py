@@ -11,7 +11,7 @@ import pytest
 
 from qa_cluster.reading.manifest import PRECISIONS
 from tests.harness.certificates import without_tls
-from tests.harness.programs import MODULE, chosen_servers, find_binary
+from tests.harness.programs import MODULE, binary_or_skip, chosen_servers, find_binary
 from tests.harness.system import UNHURRIED, System
 
 from . import (
@@ -47,14 +47,19 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(System, "usual", UNHURRIED)
 
 
+@pytest.fixture
+def binary() -> Path:
+    """The program of the first server."""
+    return binary_or_skip(chosen_servers()[0])
+
+
 @pytest.mark.parametrize(("measure", "sizes"), SMALL.items(), ids=["engine", "functions", "events", "pauses"])
-def test_benchmark_runs(measure: Callable[..., None], sizes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
-    if binary is None:
-        pytest.skip("no server on this machine")
+def test_benchmark_runs(
+    measure: Callable[..., None], sizes: dict[str, Any], binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("QA_MODULE_PATH", str(MODULE))
     report = Report(server_version(binary), "none", "none")
-    measure(report, Path(binary), 1, **sizes)
+    measure(report, binary, 1, **sizes)
     assert report.tables
     for table in report.tables:
         assert table["rows"]
@@ -118,10 +123,7 @@ def test_limit_is_the_best_rate_seen() -> None:
     assert peak.limit_ms("float32", int(first["float32"])) <= 1000
 
 
-def test_reading_cost_runs() -> None:
-    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
-    if binary is None:
-        pytest.skip("no server on this machine")
+def test_reading_cost_runs(binary: Path) -> None:
     report = Report(server_version(binary), "none", "none")
     reading_cost.run(report, binary, from_pydoc(count=5), 1, candidates=(3,), questions=2, documents=3)
     (table,) = report.tables
@@ -132,10 +134,7 @@ def test_reading_cost_runs() -> None:
     assert all(float(row[3]) > 0 and float(row[5]) > 0 and float(row[7]) >= 1 for row in table["rows"])
 
 
-def test_blocking_runs() -> None:
-    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
-    if binary is None:
-        pytest.skip("no server on this machine")
+def test_blocking_runs(binary: Path) -> None:
     report = Report(server_version(binary), "none", "none")
     blocking.run(report, binary, from_pydoc(count=3), 1, questions=2)
     (table,) = report.tables
@@ -143,10 +142,7 @@ def test_blocking_runs() -> None:
     assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[2:])
 
 
-def test_fairness_runs() -> None:
-    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
-    if binary is None:
-        pytest.skip("no server on this machine")
+def test_fairness_runs(binary: Path) -> None:
     report = Report(server_version(binary), "none", "none")
     fairness.run(report, binary, from_pydoc(count=3), 1, questions=5, connections=20, bulk=20, sentences=(3,))
     assert [len(table["rows"]) for table in report.tables] == [6]
@@ -174,10 +170,7 @@ def test_tls_runs() -> None:
         assert all(float(cell.split()[0]) > 0 for cell in figures)
 
 
-def test_living_runs(tmp_path: Path) -> None:
-    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
-    if binary is None:
-        pytest.skip("no server on this machine")
+def test_living_runs(binary: Path, tmp_path: Path) -> None:
     for number in range(30):
         paragraphs = [
             f"Document {number} says that thing {number * 7 + part} is kept in box {part}. " * 3 for part in range(4)
@@ -194,10 +187,7 @@ def test_living_runs(tmp_path: Path) -> None:
     assert float(written[1]) > 0
 
 
-def test_corpus_runs(tmp_path: Path) -> None:
-    binary = next((found for name in chosen_servers() if (found := find_binary(name))), None)
-    if binary is None:
-        pytest.skip("no server on this machine")
+def test_corpus_runs(binary: Path, tmp_path: Path) -> None:
     folder = tmp_path / "documents"
     folder.mkdir()
     for number in range(10):

@@ -58,7 +58,9 @@ class Source:
 
 
 def module_source() -> Source:
-    return Source(path.read_text() for path in sorted(NATIVE.rglob("*.c")) if "tests" not in path.parts)
+    return Source(
+        path.read_text() for path in sorted(NATIVE.rglob("*.c")) if "tests" not in path.relative_to(NATIVE).parts
+    )
 
 
 def test_what_waits_for_the_worker_is_what_the_module_says() -> None:

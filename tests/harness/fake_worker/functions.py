@@ -62,60 +62,16 @@ class Behaviour(Worker):
         """Registers the triggers and the events, unless this is a replica."""
         if self.options.bare:
             return
+        rows = [
+            *(("CommandReader", name, "", name, "", "", ARGS_TRIGGER) for name in ("echo", "do")),
+            ("KeysReader", "hook", "", "hook:*", "keymiss", "get,mget", ARGS_KEYS),
+            ("KeysReader", "ev", "the events", "ev:*", "", "", ARGS_KEYS),
+            ("KeysReader", "miss", "", "miss:*", "keymiss", "", ARGS_KEYS),
+        ]
         registrations: list[Word] = []
-        for name in ("echo", "do"):
-            registrations += [
-                f"id-{name}",
-                "CommandReader",
-                "async_local",
-                "",
-                name,
-                "",
-                "",
-                ARGS_TRIGGER,
-                "pd",
-                "user",
-                0,
-            ]
-        registrations += [
-            "id-hook",
-            "KeysReader",
-            "async_local",
-            "",
-            "hook:*",
-            "keymiss",
-            "get,mget",
-            ARGS_KEYS,
-            "pd",
-            "user",
-            0,
-        ]
-        registrations += [
-            "id-ev",
-            "KeysReader",
-            "async_local",
-            "the events",
-            "ev:*",
-            "",
-            "",
-            ARGS_KEYS,
-            "pd",
-            "user",
-            0,
-        ]
-        registrations += [
-            "id-miss",
-            "KeysReader",
-            "async_local",
-            "",
-            "miss:*",
-            "keymiss",
-            "",
-            ARGS_KEYS,
-            "pd",
-            "user",
-            0,
-        ]
+        for reader, name, description, pattern, events, commands, arguments in rows:
+            registrations += [f"id-{name}", reader, "async_local", description, pattern, events, commands, arguments]
+            registrations += ["pd", "user", 0]
         try:
             self.run_link.call("QA.REGISTER", "fake", "", "source", b"\x00payload", 5, *registrations)
         except ReplyError as error:
