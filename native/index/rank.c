@@ -239,8 +239,9 @@ static inline Row *row_at(const Ranker *ranker, unsigned slot) {
     return (Row *)(ranker->rows + slot * (sizeof(Row) + ranker->stride));
 }
 
-/* Adds the postings of a term in the window to the rows. */
-static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
+/* Adds the postings of a term in the window to the rows: to all rows, or only to promising ones. */
+static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, Cursor *cursor, uint64_t first,
+                                                               uint64_t end, bool promising_only) {
     const unsigned column = cursor->column;
     for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
         if (from >= end) return;
@@ -251,38 +252,13 @@ static void fill(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
         for (; at < cursor->at.count; at++) {
             uint32_t slot = cursor->at.offsets[at] + shift; /* modulo 2^32, because the base may be before the window */
             if (slot >= end - first) break;
+            if (promising_only && !(ranker->promising[slot / 64] >> slot % 64 & 1)) continue;
             Row *row = row_at(ranker, slot);
             uint8_t code = cursor->at.codes[at];
             row->sum += cursor->sums[code];
             row->roots += cursor->roots[code];
             row->codes[column] = code;
-            ranker->touched[slot / 64] |= UINT64_C(1) << slot % 64;
-        }
-        if (at < cursor->at.count) {
-            cursor->position = at;
-            return;
-        }
-    }
-}
-
-/* Adds the postings of a term that is not essential to the promising rows. */
-static void join(Ranker *ranker, Cursor *cursor, uint64_t first, uint64_t end) {
-    const unsigned column = cursor->column;
-    for (uint64_t from = first; skip_blocks(cursor, from); from = view_last(&cursor->view, cursor->block) + 1) {
-        if (from >= end) return;
-        decode(cursor);
-        skip_postings(cursor, from);
-        if (cursor->at.base >= end) return;
-        uint32_t at = cursor->position, shift = (uint32_t)(cursor->at.base - first);
-        for (; at < cursor->at.count; at++) {
-            uint32_t slot = cursor->at.offsets[at] + shift;
-            if (slot >= end - first) break;
-            if (!(ranker->promising[slot / 64] >> slot % 64 & 1)) continue;
-            Row *row = row_at(ranker, slot);
-            uint8_t code = cursor->at.codes[at];
-            row->sum += cursor->sums[code];
-            row->roots += cursor->roots[code];
-            row->codes[column] = code;
+            if (!promising_only) ranker->touched[slot / 64] |= UINT64_C(1) << slot % 64;
         }
         if (at < cursor->at.count) {
             cursor->position = at;
@@ -326,14 +302,14 @@ static void consider_row(Ranker *ranker, uint64_t id, Row *row) {
 static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
     size_t row_bytes = sizeof(Row) + ranker->stride;
     for (unsigned i = ranker->essential; i < ranker->count; i++)
-        if (ranker->cursors[i]->window_max) fill(ranker, ranker->cursors[i], first, end);
+        if (ranker->cursors[i]->window_max) add_postings(ranker, ranker->cursors[i], first, end, false);
     /* With many rows it is cheaper to read the postings of another term than to look up each row in them. */
     memcpy(ranker->promising, ranker->touched, sizeof ranker->touched);
     unsigned left = sift_rows(ranker);
     while (left && ranker->essential) {
         Cursor *cursor = ranker->cursors[ranker->essential - 1];
         if (left * LOOKUP_POSTINGS < cursor->window_blocks * BLOCK_POSTINGS) break;
-        if (cursor->window_max) join(ranker, cursor, first, end);
+        if (cursor->window_max) add_postings(ranker, cursor, first, end, true);
         ranker->essential--;
         left = sift_rows(ranker);
     }

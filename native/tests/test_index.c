@@ -6,26 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "tests/check.h"
 
-static size_t held;
-static void *count_alloc(size_t bytes) {
-    size_t *piece = malloc(bytes + 16);
-    *piece = bytes;
-    held += bytes;
-    return (char *)piece + 16;
-}
-static void count_free(void *pointer) {
-    size_t *piece = (size_t *)((char *)pointer - 16);
-    held -= *piece;
-    free(piece);
-}
 static const IndexAllocator ALLOCATOR = {count_alloc, count_free};
 static const uint64_t KEY[2] = {7, 8};
 

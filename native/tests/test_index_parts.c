@@ -11,13 +11,7 @@
 #include "index/runs.h"
 #include "index/table.h"
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
+#include "tests/check.h"
 
 static const uint64_t KEY[2] = {1, 2};
 static uint64_t state = 1;

@@ -5,23 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/check.h"
+
 #define EXPORT __attribute__((visibility("default")))
-
-static size_t held;
-
-/* Stores the size before each allocation, so that the test can check the memory that the index reports. */
-static void *count_alloc(size_t bytes) {
-    size_t *piece = malloc(bytes + 16);
-    *piece = bytes;
-    held += bytes;
-    return (char *)piece + 16;
-}
-
-static void count_free(void *pointer) {
-    size_t *piece = (size_t *)((char *)pointer - 16);
-    held -= *piece;
-    free(piece);
-}
 
 static const IndexAllocator ALLOCATOR = {count_alloc, count_free};
 

@@ -178,8 +178,8 @@ def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
         ([], "filters must be an object"),
         ({}, "filters/operator must be one of"),
         ({"operator": "XOR", "conditions": []}, "got 'XOR'"),
-        ({"operator": "AND"}, "filters/conditions must be a list"),
-        ({"operator": "OR", "conditions": []}, "that is not empty"),
+        ({"operator": "AND"}, "filters/conditions must be a non-empty list for AND"),
+        ({"operator": "OR", "conditions": []}, "non-empty list for OR"),
         (
             {"operator": "AND", "conditions": [{"operator": "AND", "conditions": [7]}]},
             "filters/conditions/0/conditions/0 must",
@@ -197,9 +197,9 @@ def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
         ({"field": "x", "operator": ">", "value": True}, "must be a number or a date"),
         ({"field": "id", "operator": ">", "value": "a"}, "must be a number or a date"),
         ({"field": "id", "operator": "==", "value": 5}, "must be a document's id"),
-        ({"field": "x", "operator": "==", "value": "a" * 1025}, "more than 1024 bytes"),
-        ({"field": "x", "operator": "==", "value": float("nan")}, "no finite number"),
-        ({"field": "x", "operator": "==", "value": 10**400}, "no finite number"),
+        ({"field": "x", "operator": "==", "value": "a" * 1025}, "a text of at most 1024 bytes"),
+        ({"field": "x", "operator": "==", "value": float("nan")}, "must be a finite number"),
+        ({"field": "x", "operator": "==", "value": 10**400}, "must be a finite number"),
         ({"field": "x", "operator": "==", "value": "\ud800"}, "lone surrogate"),
     ],
 )

@@ -1,0 +1,33 @@
+/* A check that ends the test, and an allocator that counts the allocated bytes. */
+#ifndef QA_TEST_CHECK_H
+#define QA_TEST_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static size_t held, most_held;
+
+/* Stores the size before each allocation. */
+static inline void *count_alloc(size_t bytes) {
+    size_t *piece = malloc(bytes + 16);
+    *piece = bytes;
+    held += bytes;
+    if (held > most_held) most_held = held;
+    return (char *)piece + 16;
+}
+
+static inline void count_free(void *pointer) {
+    size_t *piece = (size_t *)((char *)pointer - 16);
+    held -= *piece;
+    free(piece);
+}
+
+#endif
