@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.tokenization import ReaderTokenizer
 from qa_cluster.reading.windows import PairEncoder, TextPairEncoder
+from tests.harness import figures as measured
 from tests.harness.distribution import rank_of
 from tests.harness.processes import descendants
 from tests.harness.programs import ROOT, binary_or_skip, chosen_servers
@@ -76,15 +77,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says in one line what was skipped, and what brings it."""
+    """Says in one line what was skipped, and what brings it; then shows the figures of attacks."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
     if line := summary(found[2] if isinstance(found, tuple) else str(found) for found in skipped):
+        terminalreporter.write_line(line)
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
+    calls = [report for report in reports if getattr(report, "when", "") == "call"]
+    for line in measured.table(figure for report in calls for figure in report.user_properties):
         terminalreporter.write_line(line)
 
 
 def pytest_collection_finish() -> None:
     """Excludes the collected tests from garbage collections: they live until the end."""
     gc.freeze()
+
+
+@pytest.fixture
+def figures(record_property: Any) -> measured.Figures:
+    """Records the figures of an attack for the table at the end of the run."""
+    return measured.Figures(record_property)
 
 
 @pytest.fixture(autouse=True)

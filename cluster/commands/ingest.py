@@ -10,6 +10,7 @@ import typer
 
 from qa_cluster.config import Settings
 from qa_cluster.documents.corpus import RepeatedId, read_from
+from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.sources.formats import FORMATS
@@ -76,6 +77,14 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
             metavar="FILE",
         ),
     ] = None,
+    follow_links: Annotated[
+        bool,
+        typer.Option(
+            "--follow-links",
+            help="In a folder, also read links to folders and links that lead out of the folder. Without it, they are"
+            " left out, and the command says how many.",
+        ),
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the documents are indexed and can answer questions.")
     ] = True,
@@ -118,7 +127,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     settings = with_cluster(load_settings(context).settings)
     check_storable(settings)
     extractor = None if raw else Extractor(forced=format)
-    source = _Source(settings, paths, prefix, collection, extractor, stop=on_error == "stop")
+    source = _Source(settings, paths, prefix, collection, extractor, follow_links, stop=on_error == "stop")
     try:
         stored = source.store(wait=wait)
     except KeyboardInterrupt as interrupt:
@@ -133,6 +142,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
             extractor.close()
     audit.note("documents.ingest", collection=collection, new=stored.new, changed=stored.changed)
     _report(stored, source.skipped, extractor)
+    _report_links(source.left_out)
     if sync:
         _remove(source, stored, audit)
     if source.skipped and (sync or on_error == "report"):
@@ -148,8 +158,10 @@ class _Source:
     prefix: str
     collection: str
     extractor: Extractor | None
+    follow_links: bool
     stop: bool
     skipped: list[RequestError] = field(default_factory=list)
+    left_out: dict[str, list[Path]] = field(default_factory=dict)
 
     def store(self, *, wait: bool) -> Stored:
         documents = read_from(
@@ -159,6 +171,8 @@ class _Source:
             max_bytes=self.settings.body_max_bytes,
             id_prefix=self.prefix,
             extractor=self.extractor,
+            follow_links=self.follow_links,
+            on_left_out=self._left_out,
         )
         return store(
             self.settings,
@@ -171,6 +185,9 @@ class _Source:
     def _skip(self, error: RequestError) -> None:
         self.skipped.append(error)
         console.notice(f"skipped: {error}")
+
+    def _left_out(self, path: Path, reason: str) -> None:
+        self.left_out.setdefault(reason, []).append(path)
 
     def _refused(self, document: Document, error: RequestError) -> None:
         self._skip(type(error)(f"document {document.id!r}: {error}"))
@@ -237,6 +254,20 @@ def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | 
         )
     if skipped:
         console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
+
+
+def _report_links(left_out: dict[str, list[Path]]) -> None:
+    for reason, what in (
+        (LINK, "left out that lead out of the folder, to a folder or to a hidden file (--follow-links reads them)"),
+        (FOLLOWED, "followed"),
+    ):
+        if paths := left_out.get(reason):
+            console.notice(f"{console.counted(len(paths), 'link')} {what}: {_some(list(map(str, paths)), ', ')}")
+    if paths := left_out.get(SPECIAL):
+        console.notice(
+            f"{console.counted(len(paths), 'pipe, device or socket', 'pipes, devices and sockets')} left out:"
+            f" {_some(list(map(str, paths)), ', ')}"
+        )
 
 
 def _remove(source: _Source, stored: Stored, audit: Audit) -> None:

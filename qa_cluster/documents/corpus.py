@@ -15,7 +15,7 @@ reported and reading continues.
 from __future__ import annotations
 
 import json
-import os
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -27,20 +27,26 @@ from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted
 from qa_cluster.sources.formats import may_be_document
 from qa_cluster.types import Document
 
+from .files import FolderListing, SourceFile
 from .source_map import FIELD, write_map
-from .stored import check_document
+from .stored import MAX_METADATA_BYTES, check_document
 
 ON_ERROR = ("stop", "skip")
 MAX_JSON_BYTES = 512 * 1024 * 1024
 MAX_TITLE = 300
+_PART = 1 << 20
 _JSON = (".json", ".jsonl")
 _FIELDS = {"id", "title", "text", "metadata"}
 
 
 class FileExtractor(Protocol):
-    """Extracts clean text from a file; `forced` is the format of all files, or empty."""
+    """Extracts clean text from a file; `forced` is the format of all files, or empty.
+
+    A file has at most `max_bytes`.
+    """
 
     forced: str
+    max_bytes: int
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
         """Return the format of a file and its text."""
@@ -91,8 +97,13 @@ def read_from(
     max_bytes: int = 8 * 1024 * 1024,
     id_prefix: str = "",
     extractor: FileExtractor | None = None,
+    follow_links: bool = False,
+    on_left_out: Callable[[Path, str], None] = lambda path, reason: None,
 ) -> Iterator[tuple[Path, Document]]:
-    """Yield the same documents, each with the element of `paths` that it comes from."""
+    """Yield the same documents, each with the element of `paths` that it comes from.
+
+    `follow_links` and `on_left_out` are explained in `files`.
+    """
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
 
@@ -101,11 +112,20 @@ def read_from(
             raise error
         on_skip(error)
 
+    def wanted(name: str) -> bool:
+        return Path(name).suffix.lower() in _READERS or (extractor is not None and may_be_document(name))
+
     places: dict[str, str] = {}
     for path in paths:
-        for name, file in _files(path, refuse, extractor):
+        if path.is_dir():
+            files = FolderListing(path, wanted, follow_links, on_left_out, refuse).files()
+            if not files:
+                refuse(_no_documents(path, extractor))
+        else:
+            files = _named_file(path, refuse, extractor)
+        for file in files:
             try:
-                for where, attempt in _attempts(file, name, extractor):
+                for where, attempt in _attempts(file, max_bytes, extractor):
                     try:
                         document = attempt()
                         named = replace(document, id=id_prefix + document.id) if id_prefix else document
@@ -116,26 +136,24 @@ def read_from(
                 refuse(error)
 
 
-def _attempts(file: Path, name: str, extractor: FileExtractor | None) -> Iterator[_Attempt]:
-    ending = file.suffix.lower()
+def _attempts(file: SourceFile, max_bytes: int, extractor: FileExtractor | None) -> Iterator[_Attempt]:
+    ending = file.path.suffix.lower()
     if extractor is None or (ending in _JSON and not extractor.forced):
-        yield from _READERS[ending](file, name)
+        yield from _READERS[ending](file, max_bytes)
     else:
-        yield str(file), lambda: _extracted(file, name, extractor)
+        yield str(file.path), lambda: _extracted(file, extractor)
 
 
-def _files(
+def _no_documents(folder: Path, extractor: FileExtractor | None) -> InvalidInput:
+    if extractor is None:
+        return InvalidInput(f"{folder}: no file in this folder ends in {', '.join(_READERS)}")
+    return InvalidInput(f"{folder}: no file in this folder looks like a document by its name")
+
+
+def _named_file(
     path: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None
-) -> Iterator[tuple[str, Path]]:
-    """Yield the readable files at `path`, each with a name for its document (in a folder, the path within it)."""
-    if path.is_dir():
-        found = _files_below(path, refuse, extractor)
-        if not found and extractor is None:
-            refuse(InvalidInput(f"{path}: no file in this folder ends in {', '.join(_READERS)}"))
-        elif not found:
-            refuse(InvalidInput(f"{path}: no file in this folder looks like a document by its name"))
-        yield from ((file.relative_to(path).as_posix(), file) for file in found)
-    elif not path.exists():
+) -> list[SourceFile]:
+    if not path.exists():
         refuse(InvalidInput(f"{path}: no such file or folder"))
     elif path.suffix.lower() not in _READERS and extractor is None:
         refuse(
@@ -144,53 +162,15 @@ def _files(
             )
         )
     else:
-        yield path.name, path
+        return [SourceFile(path, path.name)]
+    return []
 
 
-def _files_below(folder: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None) -> list[Path]:
-    """Return the readable files of a folder and its subfolders, in order.
-
-    A folder that cannot be listed is always refused. The result includes files that cannot be examined, such as a
-    broken link: the attempt to read them reports the error.
-    """
-
-    def unlisted(error: OSError) -> None:
-        refuse(InvalidInput(f"{error.filename}: cannot list this folder: {error.strerror}"))
-
-    below = (Path(at) / name for at, _, names in os.walk(folder, onerror=unlisted) for name in names)
-    return sorted(file for file in below if _is_document(file, folder, extractor) and _may_be_read(file))
-
-
-def _is_document(file: Path, folder: Path, extractor: FileExtractor | None) -> bool:
-    if file.suffix.lower() in _READERS:
-        return True
-    # Hidden files belong to programs. For example, `.git` contains many files without an ending.
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
-    return extractor is not None and not hidden and may_be_document(file.name)
-
-
-def _may_be_read(file: Path) -> bool:
+def _read_text(file: SourceFile, limit: int) -> str:
     try:
-        return file.is_file() or not file.exists()
-    except OSError:
-        return True
-
-
-def _read_text(file: Path) -> str:
-    try:
-        size = file.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise InputTooLong(f"{file}: {size} bytes, the limit for one file is {MAX_JSON_BYTES}")
-        return file.read_bytes().decode("utf-8-sig")
+        return file.read(limit, spare=len(BOM_UTF8)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file}: not UTF-8 at byte {error.start}") from error
-    except OSError as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: Path, error: OSError) -> InvalidInput:
-    link = f", it is a link to {str(file.readlink())!r}" if file.is_symlink() else ""
-    return InvalidInput(f"{file}: cannot be read: {error.strerror}{link}")
+        raise InvalidInput(f"{file.path}: not UTF-8 at byte {error.start}") from error
 
 
 def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
@@ -232,20 +212,18 @@ def _shown(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _plain(file: Path, name: str) -> Iterator[_Attempt]:
-    yield str(file), lambda: _document(str(file), name, _read_text(file), file.stem)
+def _plain(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
+    where = str(file.path)
+    yield where, lambda: _document(where, file.name, _read_text(file, max_bytes), file.path.stem)
 
 
-def _extracted(file: Path, name: str, extractor: FileExtractor) -> Document:
+def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
     """Return the clean text of a file with its source map."""
+    data = file.read(extractor.max_bytes)
     try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise _unreadable(file, error) from error
-    try:
-        format, found = extractor.extract(data, file.name)
+        format, found = extractor.extract(data, file.path.name)
     except RequestError as error:
-        raise type(error)(f"{file}: {error}") from error
+        raise type(error)(f"{file.path}: {error}") from error
     sections: list[tuple[int, tuple[str, ...]]] = []
     end = 0
     for section in found.sections:
@@ -254,33 +232,42 @@ def _extracted(file: Path, name: str, extractor: FileExtractor) -> Document:
         sections.append((section.start, section.path))
         end = section.end
     places = [(place.start, place.number) for place in found.places]
-    source = write_map(name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
-    return _document(str(file), name, found.text, _shortened(found.title), {FIELD: source})
+    source = write_map(file.name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
+    return _document(str(file.path), file.name, found.text, _shortened(found.title), {FIELD: source})
 
 
 def _shortened(title: str) -> str:
     return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 2] + ".."
 
 
-def _markdown(file: Path, name: str) -> Iterator[_Attempt]:
+def _markdown(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     def read() -> Document:
-        text = _read_text(file)
+        text = _read_text(file, max_bytes)
         headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
-        return _document(str(file), name, text, next(headings, "") or file.stem)
+        return _document(str(file.path), file.name, text, next(headings, "") or file.path.stem)
 
-    yield str(file), read
+    yield str(file.path), read
 
 
-def _json_lines(file: Path, name: str) -> Iterator[_Attempt]:
-    del name  # every line has its own id
-    try:
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if line.strip():
-                    where = f"{file}:{number}"
-                    yield where, partial(_json_line, where, line)
-    except OSError as error:
-        raise _unreadable(file, error) from error
+def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
+    """Yield the documents of the lines: every line has its own id."""
+    limit = _line_limit(max_bytes)
+    with file.opened() as lines:
+        number = 0
+        while line := lines.readline(limit + 1):
+            number += 1
+            where = f"{file.path}:{number}"
+            if len(line) > limit:
+                while line and not line.endswith(b"\n"):
+                    line = lines.readline(_PART)
+                yield where, partial(_raise, f"{where}: the line has more than {limit} bytes", InputTooLong)
+            elif line.strip():
+                yield where, partial(_json_line, where, line)
+
+
+def _line_limit(max_bytes: int) -> int:
+    """Return the most bytes of a line: its text in the longest form of JSON (``\\u0041``), and the other fields."""
+    return 6 * (max_bytes + MAX_METADATA_BYTES) + _PART
 
 
 def _json_line(where: str, line: bytes) -> Document:
@@ -297,22 +284,22 @@ def _json_line(where: str, line: bytes) -> Document:
     return _document(where, value.get("id"), value.get("text"), value.get("title") or "", value.get("metadata"))
 
 
-def _json_file(file: Path, name: str) -> Iterator[_Attempt]:
+def _json_file(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     """Yield the documents of a SQuAD or CORD-19 file; the fields show which of the two it is."""
+    del max_bytes  # it limits each document, and the file contains many
     try:
-        value = json.loads(_read_text(file))
+        value = json.loads(_read_text(file, MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file}: not JSON: {error}") from error
+        raise InvalidInput(f"{file.path}: not JSON: {error}") from error
     if isinstance(value, dict) and isinstance(value.get("data"), list):
-        yield from _squad(file, value["data"])
+        yield from _squad(file.path, value["data"])
     elif isinstance(value, dict) and "paper_id" in value:
-        yield str(file), lambda: _cord19(file, value)
+        yield str(file.path), lambda: _cord19(file.path, value)
     else:
         raise InvalidInput(
-            f"{file}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text'); put your"
+            f"{file.path}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text'); put your"
             " own documents into a .jsonl file"
         )
-    del name  # every entry has its own id
 
 
 def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
@@ -351,11 +338,11 @@ def _cord19(file: Path, article: dict[str, Any]) -> Document:
     return _document(str(file), article["paper_id"], "\n\n".join(parts), title)
 
 
-def _raise(message: str) -> Document:
-    raise InvalidInput(message)
+def _raise(message: str, kind: type[RequestError] = InvalidInput) -> Document:
+    raise kind(message)
 
 
-_READERS: dict[str, Callable[[Path, str], Iterator[_Attempt]]] = {
+_READERS: dict[str, Callable[[SourceFile, int], Iterator[_Attempt]]] = {
     ".txt": _plain,
     ".md": _markdown,
     ".jsonl": _json_lines,

@@ -51,6 +51,7 @@ class Extractor:
     ) -> None:
         """`forced` is the format of all files, one of `formats.FORMATS`; empty: detect the format of each."""
         self.forced = forced
+        self.max_bytes = MAX_FILE_BYTES
         self.counts: Counter[str] = Counter()
         self._memory_mib = memory_mib
         self._cpu_seconds = cpu_seconds

@@ -199,6 +199,20 @@ def test_sync_removes_what_is_gone_and_nothing_else(up: Qa) -> None:
     assert listed(up, "sync") == ["sync-other/o.txt", "sync/a.txt", "sync/d.txt"]
 
 
+@pytest.mark.hostile
+def test_links_out_of_the_folder_are_left_out_and_counted(up: Qa) -> None:
+    write(up, "secrets/key.txt", "The key is 4711.")
+    write(up, "linked/a.txt", TEXT)
+    (up.folder / "linked/b.txt").symlink_to("../secrets/key.txt")
+    (up.folder / "linked/c").symlink_to("../secrets")
+    done = up("ingest", "linked", "--prefix", "linked/", "--sync")
+    assert "note: 2 links left out that lead out of the folder" in done.stderr and "--follow-links" in done.stderr
+    assert listed(up, "linked/") == ["linked/a.txt"]
+    done = up("ingest", "linked", "--prefix", "linked/", "--follow-links")
+    assert "note: 2 links followed: linked/b.txt, linked/c" in done.stderr
+    assert listed(up, "linked/") == ["linked/a.txt", "linked/b.txt", "linked/c/key.txt"]
+
+
 @pytest.mark.parametrize(
     ("mode", "fault"),
     [

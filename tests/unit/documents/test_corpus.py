@@ -244,6 +244,7 @@ class Upper:
     """An extractor that returns upper case."""
 
     forced = ""
+    max_bytes = 1_000_000
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
         if name.startswith("bad"):

@@ -1,0 +1,204 @@
+"""Finds and opens users' files safely: inside the folder that the user names, regular files only, with a known size.
+
+A folder may come from somebody else, and may change while it is read. So each file in a folder is opened one path
+component at a time, starting at the folder, and no component may be a symbolic link. Links are resolved before that.
+Without `follow_links`:
+
+- A link to a file in the same folder is read.
+- A link that leads out of the folder, to a hidden file, or to a folder is left out.
+
+With `follow_links`, links are read wherever they lead. Each folder is read once, so loops end.
+
+Paths that the user names are opened even if they are links.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+
+# Why a file is left out. The command line counts these.
+LINK = "a link that leads out of the folder, to a hidden file, or to a folder"
+FOLLOWED = "a link that was followed"
+SPECIAL = "not a regular file but a pipe, a device or a socket"
+
+# Opening a pipe must not wait for its other end, and opening a terminal must not attach it.
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+_READ = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to read.
+
+    Attributes:
+        path: its path, for messages and for its ending.
+        name: the name of its document: in a folder, the path within the folder.
+        folder: the folder that it must be in; None for a file that the user named.
+        within: its path in that folder, without links.
+    """
+
+    path: Path
+    name: str
+    folder: Path | None = None
+    within: str = ""
+
+    def read(self, limit: int, spare: int = 0) -> bytes:
+        """Return the contents; InputTooLong if the file is larger than `limit`, before a byte of it is read.
+
+        `spare` more bytes are allowed for what is not part of a text.
+        """
+        with self.opened() as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit + spare:
+                raise InputTooLong(f"{self.path}: has {size} bytes, the limit is {limit}")
+            parts, left = [], limit + spare + 1
+            # The file may grow, and files of /proc claim to be empty.
+            while left > 0 and (part := file.read(min(left, _READ))):
+                parts.append(part)
+                left -= len(part)
+            if left <= 0:
+                raise InputTooLong(f"{self.path}: has more than {limit} bytes, the limit for one file")
+            return b"".join(parts)
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open the file; InvalidInput if it is not a regular file or cannot be read."""
+        try:
+            with os.fdopen(self._descriptor(), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise InvalidInput(f"{self.path}: is not a regular file")
+                yield file
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def _descriptor(self) -> int:
+        if self.folder is None:
+            # Opening a device can have an effect, so its kind is asked first.
+            if not stat.S_ISREG(os.stat(self.path).st_mode):
+                raise InvalidInput(f"{self.path}: is not a regular file")
+            return os.open(self.path, _FLAGS)
+        return _open_below(self.folder, self.within)
+
+
+def _open_below(folder: Path, within: str) -> int:
+    """Open a file in a folder without following any link."""
+    *parents, name = within.split("/")
+    at = os.open(folder, _FOLDER)
+    try:
+        for parent in parents:
+            below = os.open(parent, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=at)
+    finally:
+        os.close(at)
+
+
+def _unreadable(file: Path, error: OSError) -> InvalidInput:
+    try:
+        link = f", it is a link to {os.readlink(file)!r}"
+    except OSError:
+        link = ""
+    return InvalidInput(f"{file}: cannot be read: {error.strerror}{link}")
+
+
+def is_hidden(within: str) -> bool:
+    """Whether a path within a folder has a component that starts with a dot."""
+    return any(part.startswith(".") for part in within.split("/"))
+
+
+@dataclass
+class FolderListing:
+    """Lists the files of a folder and its subfolders, but no hidden ones: these belong to programs, as `.git` does.
+
+    Attributes:
+        folder: the folder.
+        wanted: whether a file with this name is wanted.
+        follow_links: whether links are read wherever they lead.
+        on_left_out: is called with the path and the reason for each link and each special file.
+        on_unlisted: is called with each folder that cannot be listed.
+    """
+
+    folder: Path
+    wanted: Callable[[str], bool]
+    follow_links: bool
+    on_left_out: Callable[[Path, str], None]
+    on_unlisted: Callable[[InvalidInput], None]
+    _real: str = field(init=False)
+    _seen: set[tuple[int, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._real = os.path.realpath(self.folder)
+
+    def files(self) -> list[SourceFile]:
+        """Return the files in order of their paths. A broken link is included: reading it reports the error."""
+        found: list[SourceFile] = []
+        # Links to folders come last, so a folder that is also in this one keeps its own path.
+        folders, linked = deque([""]), deque[str]()
+        while folders or linked:
+            within = folders.popleft() if folders else linked.popleft()
+            for entry in self._entries(within):
+                if is_hidden(entry.name):
+                    continue
+                path = f"{within}/{entry.name}" if within else entry.name
+                if entry.is_symlink():
+                    found += self._link(path, linked)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(path)
+                elif self.wanted(entry.name):
+                    if entry.is_file(follow_symlinks=False):
+                        found.append(self._found(path, path))
+                    else:
+                        self.on_left_out(self.folder / path, SPECIAL)
+        return sorted(found, key=lambda file: file.path)
+
+    def _entries(self, within: str) -> list[os.DirEntry[str]]:
+        path = self.folder / within
+        try:
+            about = path.stat()
+            if (about.st_dev, about.st_ino) in self._seen:
+                return []
+            self._seen.add((about.st_dev, about.st_ino))
+            with os.scandir(path) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self.on_unlisted(InvalidInput(f"{path}: cannot list this folder: {error.strerror}"))
+            return []
+
+    def _found(self, path: str, within: str) -> SourceFile:
+        # A followed link leads anywhere, so the files below it are opened by their paths.
+        folder = None if self.follow_links else self.folder
+        return SourceFile(self.folder / path, path, folder, within)
+
+    def _link(self, path: str, linked: deque[str]) -> list[SourceFile]:
+        """Return the file that a link leads to, if it is to be read."""
+        file = self.folder / path
+        target = os.path.realpath(file)
+        if os.path.isdir(target):
+            if self.follow_links:
+                linked.append(path)
+            self.on_left_out(file, FOLLOWED if self.follow_links else LINK)
+            return []
+        if not self.wanted(file.name):
+            return []
+        if os.path.exists(target) and not os.path.isfile(target):
+            self.on_left_out(file, SPECIAL)
+            return []
+        if self.follow_links:
+            self.on_left_out(file, FOLLOWED)
+            return [self._found(path, path)]
+        within = os.path.relpath(target, self._real)
+        if within == ".." or within.startswith("../") or is_hidden(within):
+            self.on_left_out(file, LINK)
+            return []
+        return [self._found(path, within)]

@@ -1,0 +1,61 @@
+"""Figures of attacks: tests of the mark `hostile` record them, and the run prints them as a table at its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PROPERTY = "figure"
+
+
+def _resident_mib(field: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition(f"{field}:")[2].split()[0]) / 1024
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of one test."""
+
+    record_property: Callable[[str, object], None]
+
+    def record(self, attack: str, figure: float, unit: str, limit: float) -> None:
+        """Record the figure of an attack, and check it against its limit."""
+        self.record_property(_PROPERTY, (attack, f"{figure:.3g} {unit}", f"{limit:g} {unit}"))
+        assert figure <= limit, f"{attack}: {figure:.3g} {unit}, the limit is {limit:g} {unit}"
+
+    @contextmanager
+    def measured(self, attack: str, *, limit_seconds: float, limit_mib: float | None = None) -> Iterator[None]:
+        """Record the processor time of this process and its ended children; with `limit_mib`, also its memory."""
+        before = 0.0
+        if limit_mib is not None:
+            Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+            before = _resident_mib("VmRSS")
+        begun = _processor_seconds()
+        yield
+        self.record(attack, _processor_seconds() - begun, "s", limit_seconds)
+        if limit_mib is not None:
+            self.record(attack, _resident_mib("VmHWM") - before, "MiB", limit_mib)
+
+
+def _processor_seconds() -> float:
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+def table(properties: Iterable[tuple[str, Any]]) -> list[str]:
+    """The lines of the table, from the properties of all reports.
+
+    >>> table([("figure", ("line of 1 GiB", "2 s", "20 s"))])
+    ['attack         measured  limit', 'line of 1 GiB  2 s       20 s']
+    """
+    rows = [tuple(value) for name, value in properties if name == _PROPERTY]
+    if not rows:
+        return []
+    rows.insert(0, ("attack", "measured", "limit"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
