@@ -248,6 +248,14 @@ class Settings:
     body_max_bytes: int = _of(
         8 * _MEGABYTE, "size limit of a request body and of a document", unit="bytes", minimum=1024
     )
+    answer_max_bytes: int = _of(
+        8 * _MEGABYTE,
+        "size limit of a response to a question, a search or a list of documents; beyond it, the service responds with"
+        " 413",
+        unit="bytes",
+        minimum=65_536,
+        maximum=1024 * _MEGABYTE,
+    )
     body_timeout_ms: int = _of(
         10_000,
         "timeout for the body of a request, and for a client that does not read its response",

@@ -177,7 +177,7 @@ class ClusterError(QAError):
     resp_code = "CLUSTER"
     http_status = 503
     retryable = True
-    retry_after_seconds = 1.0
+    retry_after_seconds: float | None = 1.0
 
 
 class CannotWrite(ClusterError):

@@ -25,8 +25,8 @@ class _Json:
         cls._what = what or cls._what
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values."""
-        return asdict(self)  # type: ignore[call-overload,no-any-return]
+        """Return JSON-ready values; the metadata are not copied."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def to_json(self) -> bytes:
         """Return the JSON text."""
@@ -334,9 +334,18 @@ class Hit:
     section: tuple[str, ...] = ()
     source: Source | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The hit as JSON-ready values; the metadata are not copied."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return values | {
+            "highlights": tuple(asdict(span) for span in self.highlights),
+            "passage": None if self.passage is None else asdict(self.passage),
+            "source": None if self.source is None else asdict(self.source),
+        }
+
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `asdict` returns."""
+        """Read what `to_dict` returns."""
         passage = value.get("passage")
         spans = tuple(_pick(Span, span) for span in value.get("highlights", ()))
         read = None if passage is None else _pick(Passage, passage)
@@ -373,8 +382,20 @@ class SearchResult(_Json):
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready values, as the REST service sends it."""
-        values = asdict(self)
-        return {"id": values.pop("id"), "object": "qa.search", **values}
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {
+            "id": values.pop("id"),
+            "object": "qa.search",
+            **values,
+            "hits": [hit.to_dict() for hit in self.hits],
+            "index": asdict(self.index),
+            "timings_ms": asdict(self.timings_ms),
+        }
+
+    def to_json(self) -> bytes:
+        """Return the JSON text. The encoder reads the hits as they are, so their metadata are not copied."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return orjson.dumps({"id": values.pop("id"), "object": "qa.search", **values})
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Self:

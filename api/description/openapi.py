@@ -36,7 +36,7 @@ _STATUS_TEXT = {
     "408": "the request did not arrive in time",
     "409": "the collection is being deleted",
     "412": "the document has another version",
-    "413": "the question, a name or the body is too long",
+    "413": "the question, a name or the body is too long, or the answer exceeds answer_max_bytes",
     "415": "the body is not JSON",
     "421": "the request is for another host",
     "422": "a field is not valid",

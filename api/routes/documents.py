@@ -10,8 +10,9 @@ import orjson
 
 from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
-from qa_cluster.errors import InvalidInput, QAError, RequestError
+from qa_cluster.errors import InputTooLong, InvalidInput, QAError, RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.off_loop import off_loop
 from qa_cluster.types import WriteResult
 
 from ..description.schemas import (
@@ -45,6 +46,8 @@ PREFIX = b"/documents/"
 LIST_PATH = PREFIX.removesuffix(b"/")
 # A document with the id `count` has the path `/documents/%63ount`.
 _COUNT_PATH = PREFIX + b"count"
+# Bytes of the JSON of an entry in addition to its title.
+_ENTRY_BYTES = 256
 _ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
 
 
@@ -59,10 +62,10 @@ class DocumentListRoute:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """List, count or delete documents."""
         if scope["method"] == "DELETE":
-            found = await self._delete_matching(scope)
+            body = orjson.dumps(await self._delete_matching(scope))
         elif scope["method"] in ("GET", "HEAD"):
             async with asyncio.timeout(self._timeout_ms / 1000):
-                found = await (self._count(scope) if counts(scope) else self._list(scope))
+                body = await (self._count(scope) if counts(scope) else self._list(scope))
         else:
             raise HttpProblem(
                 "method-not-allowed",
@@ -70,17 +73,22 @@ class DocumentListRoute:
                 headers=[(b"allow", b"GET, HEAD, DELETE")],
             )
         headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
-        await send_response(send, 200, headers, orjson.dumps(found))
+        await send_response(send, 200, headers, body)
 
-    async def _list(self, scope: Scope) -> dict[str, Any]:
+    async def _list(self, scope: Scope) -> bytes:
         values = parse_query(scope["query_string"], list_parameters())
         choice = _choice(scope, values)
-        return (await self._state.engine.listing.page(**values, choice=choice)).to_dict()
+        page = await self._state.engine.listing.page(**values, choice=choice)
+        limit = self._state.options.limits.answer_max_bytes
+        body = await off_loop(sum(_ENTRY_BYTES + len(entry.title) for entry in page.documents), page.to_json)
+        if len(body) > limit:
+            raise InputTooLong(f"the page has {len(body)} bytes, the limit is {limit} (answer_max_bytes): lower limit")
+        return body
 
-    async def _count(self, scope: Scope) -> dict[str, Any]:
+    async def _count(self, scope: Scope) -> bytes:
         values = parse_query(scope["query_string"], count_parameters())
         choice = _choice(scope, values)
-        return (await self._state.engine.listing.count(**values, choice=choice)).to_dict()
+        return (await self._state.engine.listing.count(**values, choice=choice)).to_json()
 
     async def _delete_matching(self, scope: Scope) -> dict[str, Any]:
         values = parse_query(scope["query_string"], self._removal)
@@ -143,7 +151,7 @@ class DocumentRoute:
         require_json(scope)
         timeout_ms = parameters.get("timeout_ms", self._timeout_ms)
         body = await read_body(scope, receive, self._state.options)
-        values = parse_body(body, self._fields)
+        values = await off_loop(len(body), parse_body, body, self._fields)
         engine = self._state.engine
         reserved = await reserve_sentences(scope, engine.key_use, values["text"])
         try:
@@ -190,7 +198,8 @@ class DocumentRoute:
             await send_response(send, 304, headers, b"")
             return
         headers.append((b"content-type", JSON))
-        await send_response(send, 200, headers, document.to_json())
+        body = await off_loop(len(document.text), document.to_json)
+        await send_response(send, 200, headers, body)
 
     async def _delete(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
         await self._state.engine.documents.delete(

@@ -14,6 +14,7 @@ import orjson
 from qa_cluster.asking.questions import MAX_MODEL_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.huggingface.request import InvalidRequest, PipelineRequest, parse_request
+from qa_cluster.off_loop import off_loop
 
 from ..description.schemas import load_json, parse_query, pipeline_parameters
 from ..http.error_map import HttpProblem
@@ -42,7 +43,7 @@ class ModelRoute:
             )
         timeout_ms = parse_query(scope["query_string"], self._parameters).get("timeout_ms") or self._timeout_ms
         require_json(scope)
-        request = self._request(await read_body(scope, receive, self._state.options))
+        request = await self._request(await read_body(scope, receive, self._state.options))
         pipeline = self._state.engine.pipeline
         reading = pipeline.read("" if model == DEFAULT else model, request, timeout_seconds=timeout_ms / 1000)
         name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)
@@ -56,9 +57,9 @@ class ModelRoute:
         ]
         await send_response(send, 200, headers, orjson.dumps(results[0] if request.single else results))
 
-    def _request(self, body: bytes) -> PipelineRequest:
+    async def _request(self, body: bytes) -> PipelineRequest:
         try:
-            return parse_request(load_json(body), self._state.options.pipeline)
+            return await off_loop(len(body), lambda: parse_request(load_json(body), self._state.options.pipeline))
         except InvalidRequest as error:
             found = [{"pointer": pointer, "detail": fault} for pointer, fault in error.errors]
             raise HttpProblem("validation", str(error), errors=found) from error

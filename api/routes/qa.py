@@ -12,6 +12,7 @@ from qa_cluster.access.records import ApiKey
 from qa_cluster.asking.answers.answering import milliseconds
 from qa_cluster.asking.answers.caching import CacheMiss
 from qa_cluster.asking.asker import Outcome
+from qa_cluster.off_loop import off_loop
 from qa_cluster.tracing import current
 from qa_cluster.types import CacheUse, Timings, answer_json
 
@@ -85,7 +86,7 @@ class QuestionRoute:
                 raise HttpProblem("validation", "POST /qa takes its fields in the body, not in the query string")
             require_json(scope)
             body = await read_body(scope, receive, self._state.options)
-            values = parse_body(body, self._fields)
+            values = await off_loop(len(body), parse_body, body, self._fields)
         else:
             raise HttpProblem(
                 "method-not-allowed", f"/qa has GET and POST, not {method}", headers=[(b"allow", b"GET, HEAD, POST")]

@@ -5,6 +5,8 @@ Nothing is cached: a search runs no model, and it shows the documents as they ar
 
 from __future__ import annotations
 
+from qa_cluster.off_loop import off_loop
+
 from ..description.schemas import parse_body, parse_query, search_fields, search_options
 from ..http.error_map import HttpProblem, RawHeaders
 from ..http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response, while_connected
@@ -30,7 +32,7 @@ class SearchRoute:
                 raise HttpProblem("validation", "POST /search takes its fields in the body, not in the query string")
             require_json(scope)
             body = await read_body(scope, receive, self._state.options)
-            values = parse_body(body, self._fields)
+            values = await off_loop(len(body), parse_body, body, self._fields)
             query = values["query"]
         else:
             raise HttpProblem(
@@ -52,4 +54,4 @@ class SearchRoute:
             (b"cache-control", b"no-store"),
             (b"server-timing", timing.encode()),
         ]
-        await send_response(send, 200, headers, found.result(scope["state"]["request_id"]).to_json())
+        await send_response(send, 200, headers, await found.encode(scope["state"]["request_id"]))

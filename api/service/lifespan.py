@@ -18,6 +18,7 @@ from qa_cluster.config import PARTIAL
 from qa_cluster.errors import ClusterError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
 
+from .loop_lag import LoopLag
 from .telemetry import Telemetry
 
 FIRST_RETRY_SECONDS = 0.1
@@ -61,6 +62,7 @@ class ServiceState:
         self.options = options
         self.metrics = Telemetry()
         self.audit = AuditLog(options.audit_log)
+        self._loop_lag = LoopLag(self.metrics.loop_lag.observe)
         self.engine_or_none: Engine | None = None
         self._problem: QAError = ClusterError("the service is connecting to the cluster")
         self._opening: asyncio.Task[None] | None = None
@@ -77,6 +79,7 @@ class ServiceState:
 
         A missing cluster is retried; any other error of the first try is raised.
         """
+        self._loop_lag.start()
         tried = asyncio.Event()
         self._opening = asyncio.create_task(self._open(tried), name="engine")
         await tried.wait()
@@ -86,6 +89,7 @@ class ServiceState:
 
     async def stop(self) -> None:
         """Close the engine and the audit log."""
+        self._loop_lag.stop()
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])

@@ -54,6 +54,9 @@ class Telemetry:
         self.pipeline_pairs = self.registry.counter(
             "qa_pipeline_pairs_total", "Pairs of question and context read by POST /models/{id}"
         )
+        self.loop_lag = self.registry.histogram(
+            "qa_event_loop_lag_seconds", "Delay of a timer of the event loop, measured every 0.1 s"
+        )
         self.active = 0
         self.registry.gauge("qa_http_requests_active", "Requests in progress", lambda: self.active)
 

@@ -45,6 +45,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         pipeline_max_requests=settings.pipeline_max_requests,
         limits=AskLimits(
             question_max_chars=settings.question_max_chars,
+            answer_max_bytes=settings.answer_max_bytes,
             top_k_max=settings.top_k_max,
             retriever_k=settings.retriever_k,
             timeout_ms=settings.request_timeout_ms,

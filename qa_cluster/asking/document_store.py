@@ -26,6 +26,7 @@ from qa_cluster.keys import (
     partition_of,
     pending_key,
 )
+from qa_cluster.off_loop import off_loop
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts.calls import ScriptCall
@@ -167,7 +168,7 @@ class DocumentStore:
             if record is None and after is None:
                 return Document(document_id, text.decode("utf-8", "replace"))
             if record is not None and isinstance(after, bytes) and after.decode() == record.version:
-                return _document(document_id, text, record)
+                return await off_loop(len(text), _document, document_id, text, record)
         raise DeadlineExceeded(f"document {document_id[:100]!r} changed during each of {READ_ATTEMPTS} reads")
 
     async def caught_up(self, document_id: str, timeout: float) -> None:

@@ -100,7 +100,9 @@ class Engine:
         self._ranker = Ranker(shards, partitions)
         self.collections = Collections(shards, freshness, partitions)
         self.admission = Admission(options.questions_at_once, options.max_waiting_questions)
-        answering = Answering(shards, self._ranker, watches, self.admission)
+        answering = Answering(
+            shards, self._ranker, watches, self.admission, answer_max_bytes=options.limits.answer_max_bytes
+        )
         self.asker = Asker(
             shards,
             freshness,

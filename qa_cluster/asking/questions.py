@@ -34,6 +34,7 @@ class AskLimits:
     """The limits of a question and its options, and the defaults of options that are not given."""
 
     question_max_chars: int = Settings.question_max_chars
+    answer_max_bytes: int = Settings.answer_max_bytes
     top_k_max: int = Settings.top_k_max
     retriever_k: int = Settings.retriever_k
     retriever_k_max: int = 64

@@ -11,14 +11,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
+from typing import Any
 
-from qa_cluster.documents.sentence_offsets import LocatedSentence
-from qa_cluster.documents.stored import FoundDocument, parse_hits, read_hits
+from qa_cluster.documents.stored import read_hits
 from qa_cluster.errors import DeadlineExceeded
 from qa_cluster.keys import SentenceRef, parse_sentence
-from qa_cluster.ranking.bm25 import Candidate
+from qa_cluster.off_loop import off_loop
+from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.ranking.filters import Filter
-from qa_cluster.ranking.hits import hit_of
+from qa_cluster.ranking.hits import HitMaker
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
@@ -30,17 +31,15 @@ from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retryi
 from .collections import Collections
 from .questions import AskLimits, SearchOptions, check_search
 
-# A document, and what was fetched from it for one ranked sentence: the sentence and its neighbours.
-_Fetched = tuple[FoundDocument | None, Sequence[LocatedSentence]]
-NOTHING: _Fetched = (None, ())
-
 # One script reads at most so many sentences, neighbours included: it then blocks its shard for less than a millisecond.
 MAX_SCRIPT_SENTENCES = 100
+# The results of so many scripts are fetched at once: a few megabytes at most.
+FETCHED_SCRIPTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a search without the id of its request."""
+    """The result of a search without the id of its request; `size` is the approximate number of bytes of its JSON."""
 
     query: str
     terms: tuple[str, ...]
@@ -48,6 +47,11 @@ class Found:
     sentences: int
     index: Index
     timings: SearchTimings
+    size: int = 0
+
+    async def encode(self, request_id: str) -> bytes:
+        """The whole result as JSON."""
+        return await off_loop(self.size, self.result(request_id).to_json)
 
     def result(self, request_id: str) -> SearchResult:
         """The whole result."""
@@ -102,24 +106,14 @@ class Searcher:
             ranking = await self._ranker.rank(query, options.top_k, chosen, options.collection, without)
             fetching_begun = perf_counter()
             with step("fetch"):
-                documents = await self._documents(ranking.candidates, options.context)
-            hits = [
-                hit_of(
-                    item,
-                    *documents.get(item.sentence, NOTHING),
-                    terms,
-                    ranking.epochs,
-                    with_passage=options.context > 0,
-                )
-                for item in ranking.candidates
-            ]
-            if None not in hits:
+                made = await self._hits(ranking, terms, options.context)
+            if len(made.hits) == len(ranking.candidates):
                 break
         ended = perf_counter()
         return Found(
             query,
             terms,
-            tuple(replace(hit, rank=rank) for rank, hit in enumerate(filter(None, hits), 1)),
+            await off_loop(made.bytes, _numbered, ranking.candidates, made),
             ranking.sentences,
             index_of(ranking, self._shards, without),
             SearchTimings(
@@ -127,26 +121,50 @@ class Searcher:
                 fetch=milliseconds(ended - fetching_begun),
                 total=milliseconds(ended - begun),
             ),
+            made.bytes,
         )
 
-    async def _documents(self, candidates: Sequence[Candidate], around: int) -> dict[str, _Fetched]:
-        """Fetch the candidates from their documents, in one round trip; the result is by sentence key."""
+    async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int) -> HitMaker:
+        """Fetch the candidates from their documents and make hits of them, `FETCHED_SCRIPTS` scripts at a time.
+
+        InputTooLong as soon as the hits exceed the limit of an answer.
+        """
         by_document: dict[tuple[str, str], list[SentenceRef]] = {}
-        for candidate in candidates:
+        for candidate in ranking.candidates:
             sentence = parse_sentence(candidate.sentence)
             by_document.setdefault((sentence.document, sentence.tag), []).append(sentence)
         most = max(1, MAX_SCRIPT_SENTENCES // (2 * around + 1))
         parts = [
-            (name, sentences[first : first + most])
+            (name, sentences[first : first + most], first == 0)
             for name, sentences in by_document.items()
             for first in range(0, len(sentences), most)
         ]
-        calls = [read_hits(*name, [sentence.index for sentence in part], around) for name, part in parts]
-        replies = await self._shards.execute_many([(call.keys[0], call.command()) for call in calls])
-        found: dict[str, _Fetched] = {}
-        for (_, part), reply in zip(parts, replies, strict=True):
-            document = parse_hits(reply)
-            if document is not None:
-                for sentence, passage in zip(part, document.passages, strict=True):
-                    found[str(sentence)] = (document, passage)
-        return found
+        made = HitMaker(
+            {candidate.sentence: candidate for candidate in ranking.candidates},
+            terms,
+            ranking.epochs,
+            with_passage=around > 0,
+            most_bytes=self._limits.answer_max_bytes,
+        )
+        for begin in range(0, len(parts), FETCHED_SCRIPTS):
+            some = parts[begin : begin + FETCHED_SCRIPTS]
+            calls = [
+                read_hits(*name, [sentence.index for sentence in part], around, metadata=is_first)
+                for name, part, is_first in some
+            ]
+            replies = await self._shards.execute_many([(call.keys[0], call.command()) for call in calls])
+            await off_loop(sum(map(_fetched_bytes, replies)), made.add, [part for _, part, _ in some], replies)
+        return made
+
+
+def _fetched_bytes(reply: Any) -> int:
+    """The approximate size of a reply to `read_hits`."""
+    if reply is None:
+        return 0
+    return len(reply[3]) + sum(len(passage[1]) + len(passage[2]) for passage in reply[5] if passage)
+
+
+def _numbered(candidates: Sequence[Candidate], made: HitMaker) -> tuple[Hit, ...]:
+    """The hits in the order of their ranks."""
+    hits = filter(None, (made.hits.get(candidate.sentence) for candidate in candidates))
+    return tuple(replace(hit, rank=rank) for rank, hit in enumerate(hits, 1))

@@ -448,8 +448,11 @@ def _blob(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) -> ScriptCall:
-    """Fetch sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply."""
+def read_hits(document: str, tag: str, sentences: Sequence[int], around: int, *, metadata: bool = True) -> ScriptCall:
+    """Fetch sentences of a document, each with up to ``around`` neighbours on a side; `parse_hits` parses the reply.
+
+    Without `metadata`, the reply has none: a search fetches those of a document once.
+    """
     names = (
         keys.paragraphs_key(document, tag),
         keys.offsets_key(document, tag),
@@ -457,7 +460,7 @@ def read_hits(document: str, tag: str, sentences: Sequence[int], around: int) ->
         keys.epoch_key(tag, keys.document_name(document).collection),
         keys.flight_key(tag),
     )
-    return ScriptCall("read_hits", names, (around, *sentences))
+    return ScriptCall("read_hits", names, (around, int(metadata), *sentences))
 
 
 def parse_hits(reply: Sequence[Any] | None) -> FoundDocument | None:

@@ -1,16 +1,21 @@
-"""Makes the hits of a search from ranked sentences: offsets, neighbours, and the matching words. Pure."""
+"""Makes the hits of a search from ranked sentences: offsets, neighbours, and the matching words. Pure.
+
+The metadata of a document are parsed once, and all its hits share them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import orjson
 
 from qa_cluster.documents.sentence_offsets import LocatedSentence
-from qa_cluster.documents.source_map import read_map, shown_metadata
-from qa_cluster.documents.stored import FoundDocument
-from qa_cluster.errors import ClusterError
-from qa_cluster.keys import parse_sentence
+from qa_cluster.documents.source_map import SourceMap, read_map, shown_metadata
+from qa_cluster.documents.stored import FoundDocument, parse_hits
+from qa_cluster.errors import ClusterError, InputTooLong
+from qa_cluster.keys import SentenceRef, parse_sentence
 from qa_cluster.reading.passages import MAX_GAP
 from qa_cluster.types import Hit, Passage, Span
 
@@ -22,11 +27,113 @@ from .postings import weights_of
 # An index stores weights in 8 bits (``native/index/codes.c``): at most 0.94 % off, and at least `LIGHTEST_WEIGHT`.
 WEIGHT_ERROR = 0.01
 LIGHTEST_WEIGHT = 0.02
+# Bytes of the JSON of a hit in addition to its texts and metadata, and of one highlight.
+HIT_BYTES = 512
+HIGHLIGHT_BYTES = 48
+
+
+@dataclass(frozen=True, slots=True)
+class ShownDocument:
+    """A version of a document as its hits show it; `metadata_bytes` is the size of the metadata as JSON."""
+
+    epoch: int
+    version: str
+    title: str
+    metadata: Mapping[str, Any]
+    metadata_bytes: int
+    source: SourceMap
+
+    @classmethod
+    def of(cls, found: FoundDocument) -> ShownDocument:
+        """Parse the metadata of a document; ClusterError if that is impossible."""
+        try:
+            metadata = orjson.loads(found.metadata)
+        except orjson.JSONDecodeError as error:
+            raise ClusterError(f"metadata of a document cannot be read: {error}") from error
+        shown = shown_metadata(metadata)
+        size = len(found.metadata.encode()) if shown is metadata else len(orjson.dumps(shown))
+        return cls(found.epoch, found.version, found.title, shown, size, read_map(metadata))
+
+
+@dataclass(slots=True)
+class HitMaker:
+    """Makes the hits of one ranking from the replies to `read_hits`, in the order of documents.
+
+    Attributes:
+        candidates: the ranked sentences by their keys.
+        terms, epochs, with_passage: see `hit_of`.
+        most_bytes: the limit of the JSON of all hits.
+        hits: the hits by the keys of their sentences; a sentence that is no longer what was ranked is missing.
+        bytes: the approximate size of the hits as JSON.
+    """
+
+    candidates: Mapping[str, Candidate]
+    terms: Sequence[str]
+    epochs: Mapping[str, int]
+    with_passage: bool
+    most_bytes: int
+    hits: dict[str, Hit] = field(default_factory=dict)
+    bytes: int = 0
+    _last: tuple[tuple[str, str] | None, ShownDocument | None] = (None, None)
+
+    def add(self, asked: Sequence[Sequence[SentenceRef]], replies: Sequence[Any]) -> None:
+        """Make the hits of some replies; InputTooLong if all hits together exceed the limit.
+
+        `asked` has the sentences of each reply. The replies of one document follow each other; the first has the
+        metadata.
+        """
+        for sentences, reply in zip(asked, replies, strict=True):
+            found = parse_hits(reply)
+            document = self._document(sentences[0], found)
+            if found is None or document is None:
+                continue
+            for sentence, passage in zip(sentences, found.passages, strict=True):
+                name = str(sentence)
+                hit = hit_of(
+                    self.candidates[name],
+                    document,
+                    passage,
+                    self.terms,
+                    self.epochs,
+                    with_passage=self.with_passage,
+                )
+                if hit is not None:
+                    self.hits[name] = hit
+                    self._count(hit, document)
+
+    def _document(self, sentence: SentenceRef, found: FoundDocument | None) -> ShownDocument | None:
+        """The document of a reply; None if it does not exist, or has changed since its first reply."""
+        name = (sentence.document, sentence.tag)
+        if name != self._last[0]:
+            self._last = (name, None if found is None else ShownDocument.of(found))
+            return self._last[1]
+        known = self._last[1]
+        if known is None or found is None or found.version != known.version:
+            return None
+        return replace(known, epoch=found.epoch)
+
+    def _count(self, hit: Hit, document: ShownDocument) -> None:
+        self.bytes += (
+            HIT_BYTES
+            + HIGHLIGHT_BYTES * len(hit.highlights)
+            + document.metadata_bytes
+            + sum(_utf8(text) for text in (hit.text, hit.title, hit.document_id, hit.document_id, *hit.section))
+            + (0 if hit.passage is None else _utf8(hit.passage.text))
+        )
+        if self.bytes > self.most_bytes:
+            raise InputTooLong(
+                f"{len(self.hits)} of {len(self.candidates)} hits take more than {self.most_bytes} bytes with their"
+                " metadata, the limit (answer_max_bytes): lower top_k or context"
+            )
+
+
+def _utf8(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def hit_of(
     candidate: Candidate,
-    document: FoundDocument | None,
+    document: ShownDocument | None,
     around: Sequence[LocatedSentence],
     terms: Sequence[str],
     epochs: Mapping[str, int],
@@ -43,11 +150,7 @@ def hit_of(
     own = next((each for each in around if each.index == sentence.index), None)
     if document is None or own is None:
         return None
-    try:
-        metadata = orjson.loads(document.metadata)
-    except orjson.JSONDecodeError as error:
-        raise ClusterError(f"metadata of a document cannot be read: {error}") from error
-    source = read_map(metadata)
+    source = document.source
     fields = field_terms(document.title, source.file, source.section_at(own.start))
     if document.epoch != epochs.get(sentence.tag) and not earns(own.text, terms, candidate.weights, fields):
         return None
@@ -63,7 +166,7 @@ def hit_of(
         end=own.start + len(own.text),
         highlights=tuple(Span(own.start + start, own.start + end) for start, end in highlights(own.text, terms)),
         passage=passage_around(own, around) if with_passage else None,
-        metadata=shown_metadata(metadata),
+        metadata=document.metadata,
         section=source.section_at(own.start),
         source=source.source_at(own.start),
     )

@@ -31,6 +31,7 @@ from qa_cluster.keys import (
     partition_tags,
     slot,
 )
+from qa_cluster.off_loop import off_loop
 from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.tracing import step
 
@@ -45,6 +46,8 @@ RIGHTS = "+mget +hget +qa.index.stats +qa.index.rank and %R~epoch:* %R~flight:* 
 # Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
 _COMMANDS_OF_STATISTICS = 3
+# Bytes of a ranked sentence in the reply of an index.
+HIT_BYTES = 64
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +113,8 @@ class Ranker:
                 asked = {address: list(islice(commands, len(found))) for address, found in on_shard.items()}
             replies = await self._ask(asked, admitted=True)
             with _readable():
-                ranking = ranking_of(statistics, replies, count)
+                found = sum(len(reply[3]) for reply in replies)
+                ranking = await off_loop(found * HIT_BYTES, ranking_of, statistics, replies, count)
             self._warn_if_reindexing(statistics)
             self.rankings += 1
             if ranked is not None:

@@ -1,16 +1,17 @@
 -- Returns sentences of one document with their neighbours, as a search shows them, of one version in one round trip.
--- KEYS: text, sentence offsets, document, epoch, flight. ARGV: neighbours on each side, number of each sentence.
+-- KEYS: text, sentence offsets, document, epoch, flight. ARGV: neighbours on each side, whether to return the metadata
+-- (1 or 0), number of each sentence.
 -- Reply: nil if the document does not exist. Else epoch, version, title, metadata, width of a record, and for each
 -- sentence a list of the number of the first sentence, the records and the text; the list is empty if the sentence does
 -- not exist.
 local AROUND = tonumber(ARGV[1])
-local record = redis.call('HMGET', KEYS[3], 'version', 'title', 'metadata')
+local record = redis.call('HMGET', KEYS[3], 'version', 'title', ARGV[2] == '1' and 'metadata' or 'none')
 if not record[1] then
   return false
 end
 local width, count = offsets()
 local passages = {}
-for a = 2, #ARGV do
+for a = 3, #ARGV do
   local index, passage = tonumber(ARGV[a]), {}
   if index < count then
     local first = math.max(index - AROUND, 0)

@@ -6,6 +6,7 @@ with the number of words that sentence and question share. A sentence with the w
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from dataclasses import replace
@@ -63,7 +64,9 @@ async def split(shard: Connection) -> None:
         spans = [match.span() for match in re.finditer(r"[^.]+\.?", text) if match.group().strip()]
         about = json.loads(metadata)
         sentences = [text[start:end] for start, end in spans]
-        packed = pack_sentences(sentences, fields_of(title.decode(), about, [start for start, _ in spans]))
+        fields = fields_of(title.decode(), about, [start for start, _ in spans])
+        # in a thread, because the proxies of all shards serve meanwhile
+        packed = await asyncio.to_thread(pack_sentences, sentences, fields)
         made = stored.IndexedText("", "", len(spans), pack_offsets(text, spans), packed)
         call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))
         await shard.execute(*call.command())

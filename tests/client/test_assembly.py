@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import orjson
 import pytest
 
 from qa_cluster.asking.answers.assembly import (
@@ -15,6 +16,7 @@ from qa_cluster.asking.answers.assembly import (
     choose,
     cited,
     orders,
+    parse_cited_document,
 )
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.documents.source_map import FIELD, write_map
@@ -37,7 +39,9 @@ def assembled(found: Chosen, **options: object) -> Assembled:
 
 def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> None:
     source = write_map("a.rst", "rst", 1, [(0, ["A"]), (101, ["A", "B"])], unit="page", places=[(0, 1), (101, 2)])
-    records = {"a": CitedDocument("v", "T", {FIELD: source, "of": "a"})}
+    record = parse_cited_document([b"v", b"T", orjson.dumps({FIELD: source, "of": "a"})])
+    assert record is not None
+    records = {"a": record}
     found = chosen(reading("a", (100, 103, 5.0), (104, 105, 4.0)))
     answers = assemble(found, records, STAGE, AskOptions(top_k=2))
     assert [(answer.section, answer.source) for answer in answers.answers] == [

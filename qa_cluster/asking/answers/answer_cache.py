@@ -27,6 +27,7 @@ from qa_cluster.keys import (
     whole_answer_key,
     whole_answer_list_key,
 )
+from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.ranker import Command
@@ -54,6 +55,22 @@ class StoredAnswer:
     ttl_seconds: float
     answerable: bool
     shards: frozenset[str]
+
+
+def _parse(raw: bytes, tokens: Mapping[str, int]) -> StoredAnswer | None:
+    """The stored answer; None if it has expired, cannot be read, or if the partitions have other tokens now."""
+    try:
+        stored = orjson.loads(raw)
+        made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
+        answerable = answer["answerable"]
+        shown = answer.get("answers", ())
+        shards = frozenset(place["shard"] for each in shown for place in (each, *each.get("also_in", ())))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    age = max(0.0, time.time() - made)
+    if of != tokens or age >= ttl:
+        return None
+    return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable), shards)
 
 
 class Watches:
@@ -132,18 +149,7 @@ class AnswerCache:
             return None
         if not isinstance(raw, bytes) or tokens is None:
             return None
-        try:
-            stored = orjson.loads(raw)
-            made, ttl, of, answer = stored["made"], stored["ttl"], stored["watched"], stored["answer"]
-            answerable = answer["answerable"]
-            shown = answer.get("answers", ())
-            shards = frozenset(place["shard"] for each in shown for place in (each, *each.get("also_in", ())))
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            return None
-        age = max(0.0, time.time() - made)
-        if of != tokens or age >= ttl:
-            return None
-        return StoredAnswer(orjson.dumps(answer), age, ttl - age, bool(answerable), shards)
+        return await off_loop(len(raw), _parse, raw, tokens)
 
     def put(self, digest: str, body: bytes, tokens: Mapping[str, int], collection: str = DEFAULT_COLLECTION) -> None:
         """Store an answer in the background; do not store it if `MAX_STORES` stores are in flight."""

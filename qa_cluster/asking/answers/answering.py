@@ -17,9 +17,10 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.config import PARTIAL
-from qa_cluster.errors import CannotWrite
+from qa_cluster.config import PARTIAL, Settings
+from qa_cluster.errors import CannotWrite, InputTooLong
 from qa_cluster.keys import document_key
+from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.plan import ReadingPlan, ReadingStage, certainty, is_sure, wave_ends
@@ -29,7 +30,7 @@ from qa_cluster.routing.shard_calls import read_sentences
 from qa_cluster.routing.shards import NotWhole, ShardDown, Shards
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step
-from qa_cluster.types import Index, Model, Timings, Usage, answer_body
+from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
 
 from ..questions import Question
 from .answer_cache import Watches
@@ -123,7 +124,16 @@ class StageReading:
 class Answering:
     """Answers questions from the shards of one cluster; `admission` bounds how many at the same time."""
 
-    def __init__(self, shards: Shards, ranker: Ranker, watches: Watches, admission: Admission) -> None:
+    def __init__(
+        self,
+        shards: Shards,
+        ranker: Ranker,
+        watches: Watches,
+        admission: Admission,
+        *,
+        answer_max_bytes: int = Settings.answer_max_bytes,
+    ) -> None:
+        self._answer_max_bytes = answer_max_bytes
         self._shards = shards
         self._ranker = ranker
         self._watches = watches
@@ -172,7 +182,15 @@ class Answering:
         assembled = assemble(chosen, records, decisive.stage, options)
         reader = decisive.stage.reader
         weights = sorted({revision.partition("+")[0] for revision in decisive.revisions})
-        body = answer_body(
+        size, limit = _shown_bytes(assembled.answers, records), self._answer_max_bytes
+        if size > limit:
+            raise InputTooLong(
+                f"the {len(assembled.answers)} answers take {size} bytes with their metadata, the limit is {limit}"
+                " (answer_max_bytes): lower top_k"
+            )
+        body = await off_loop(
+            size,
+            answer_body,
             model=Model(reader.model_id, "+".join(weights), reader.precision),
             answerable=assembled.answerable,
             no_answer_score=assembled.no_answer_score,
@@ -252,8 +270,18 @@ class Answering:
         replies = await self._shards.execute_many(
             [(key, ("HMGET", key, "version", "title", "metadata")) for key in keys.values()]
         )
-        records = zip(keys, map(parse_cited_document, replies), strict=True)
+        size = sum(len(metadata or b"") for _, _, metadata in replies)
+        records = zip(keys, await off_loop(size, _parsed, replies), strict=True)
         return {document_id: record for document_id, record in records if record is not None}
+
+
+def _parsed(replies: Sequence[Any]) -> list[CitedDocument | None]:
+    return list(map(parse_cited_document, replies))
+
+
+def _shown_bytes(answers: Sequence[Answer], records: Mapping[str, CitedDocument]) -> int:
+    """The approximate size of answers as JSON."""
+    return sum(len(answer.context) + records[answer.document_id].metadata_bytes for answer in answers)
 
 
 def _usage(ranking: Ranking, readings: Sequence[SentenceReading], waves: int) -> Usage:

@@ -18,7 +18,7 @@ from unicodedata import category, normalize
 
 import orjson
 
-from qa_cluster.documents.source_map import read_map, shown_metadata
+from qa_cluster.documents.source_map import NO_MAP, SourceMap, read_map, shown_metadata
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.plan import ReadingStage
@@ -168,11 +168,16 @@ def _bounded(utility: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CitedDocument:
-    """The current version, title and metadata of a document that an answer cites; read after its sentences."""
+    """A document that an answer cites, read after its sentences: its current version, title and source map.
+
+    The metadata are those that answers show, without the source map; all answers from the document share them.
+    """
 
     version: str
     title: str
     metadata: Mapping[str, Any]
+    source: SourceMap = NO_MAP
+    metadata_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +238,7 @@ def _answer(rank: int, choice: Choice, places: Sequence[Scored], records: Mappin
         context_start=reading.context_start,
         context_end=reading.context_start + len(reading.context),
         shard=own.shard,
-        metadata=shown_metadata(records[own.document_id].metadata),
+        metadata=records[own.document_id].metadata,
         section=own.section,
         source=own.source,
         also_in=tuple(others),
@@ -244,7 +249,7 @@ def _mention(place: Scored, records: Mapping[str, CitedDocument]) -> Mention:
     reading, span = place.reading, place.span
     document_id = reading.sentence.document_id
     record = records[document_id]
-    source = read_map(record.metadata)
+    source = record.source
     return Mention(
         document_id=document_id,
         document_version=reading.version,
@@ -267,4 +272,6 @@ def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:
         read = orjson.loads(metadata or b"{}")
     except orjson.JSONDecodeError as error:
         raise ClusterError(f"metadata of a document cannot be read: {error}") from error
-    return CitedDocument(version.decode(), (title or b"").decode(), read)
+    return CitedDocument(
+        version.decode(), (title or b"").decode(), shown_metadata(read), read_map(read), len(metadata or b"")
+    )

@@ -16,6 +16,7 @@ from time import perf_counter
 
 from qa_cluster.config import PARTIAL
 from qa_cluster.errors import ModelError, NotFound
+from qa_cluster.off_loop import off_loop
 from qa_cluster.reading.plan import ReadingPlan
 from qa_cluster.routing.shards import Shards
 from qa_cluster.tracing import step
@@ -93,7 +94,7 @@ class CachedAnswers:
                 clock.cache = perf_counter() - begun
                 if stored is not None:
                     use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
-                    etag = _etag(digest, stored.body)
+                    etag = await off_loop(len(stored.body), _etag, digest, stored.body)
                     if not pending.invalidated:
                         self._keep_near(digest, etag, stored, generation)
                     return SharedOutcome(stored.body, etag, stored.answerable, use, clock)
@@ -107,7 +108,8 @@ class CachedAnswers:
                 raise ModelError(computed.unplanned)
             # An answer of other readers than the plan's is not the answer that the digest names.
             tokens = None if computed.unplanned or pending.invalidated else computed.tokens
-            ttl, etag = self._answers.ttl_seconds, _etag(digest, computed.body)
+            ttl = self._answers.ttl_seconds
+            etag = await off_loop(len(computed.body), _etag, digest, computed.body)
             if tokens is not None:
                 self._answers.put(digest, computed.body, tokens, collection)
                 stored = StoredAnswer(computed.body, 0.0, ttl, computed.answerable, computed.shards)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.stored import FoundDocument
 from qa_cluster.ranking.bm25 import Candidate
-from qa_cluster.ranking.hits import earns, hit_of, passage_around
+from qa_cluster.ranking.hits import ShownDocument, earns, hit_of, passage_around
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.types import Passage
 
@@ -30,33 +32,35 @@ def test_a_sentence_earns_its_weights_as_an_index_keeps_them() -> None:
 
 CANDIDATE = Candidate("a:{06S}:1", 3.14159, WEIGHTS)
 OWN = LocatedSentence(1, TEXT, 10)
+SHOWN = ShownDocument.of(FoundDocument(7, "v", "T", "{}", ()))
+CHANGED = replace(SHOWN, epoch=8)
 
 
 @pytest.mark.parametrize(
     ("document", "around", "shown"),
     [
-        (FoundDocument(7, "v", "T", "{}", ()), (OWN,), True),
-        (FoundDocument(8, "v", "T", "{}", ()), (OWN,), True),  # another document of the partition has changed
+        (SHOWN, (OWN,), True),
+        (CHANGED, (OWN,), True),  # another document of the partition has changed
         (
-            FoundDocument(7, "v", "T", "{}", ()),
+            SHOWN,
             (LocatedSentence(1, "Bob sang.", 10),),
             True,
         ),  # the epoch vouches for it
-        (FoundDocument(8, "v", "T", "{}", ()), (LocatedSentence(1, "Bob sang.", 10),), False),
-        (FoundDocument(7, "v", "T", "{}", ()), (LocatedSentence(0, TEXT, 10),), False),
-        (FoundDocument(7, "v", "T", "{}", ()), (), False),
+        (CHANGED, (LocatedSentence(1, "Bob sang.", 10),), False),
+        (SHOWN, (LocatedSentence(0, TEXT, 10),), False),
+        (SHOWN, (), False),
         (None, (), False),
     ],
 )
 def test_only_what_was_ranked_is_shown(
-    document: FoundDocument | None, around: tuple[LocatedSentence, ...], shown: bool
+    document: ShownDocument | None, around: tuple[LocatedSentence, ...], shown: bool
 ) -> None:
     hit = hit_of(CANDIDATE, document, around, TERMS, {"06S": 7}, with_passage=False)
     assert (hit is not None) == shown
 
 
 def test_places_are_those_of_the_document() -> None:
-    document = FoundDocument(7, "v", "T", '{"year": 1843}', ())
+    document = ShownDocument.of(FoundDocument(7, "v", "T", '{"year": 1843}', ()))
     hit = hit_of(CANDIDATE, document, (OWN,), TERMS, {"06S": 7}, with_passage=True)
     assert hit is not None
     assert (hit.start, hit.end, hit.score, hit.passage_id) == (10, 10 + len(TEXT), 3.1416, "a:1")
