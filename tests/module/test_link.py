@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
@@ -12,6 +10,7 @@ import redis
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
 from tests.harness.workers import fake_worker
+from tests.module.registrations import run
 
 INTERNAL = [
     "READY",
@@ -26,13 +25,11 @@ INTERNAL = [
     "PAUSE r 1",
     "SEND n p",
     "ATOMIC 10",
+    "MODELREF m",
+    "MODEL 1",
+    "SCRIPTREF s",
+    "SCRIPT 1",
 ]
-
-
-def run(server: Server, *commands: list[object]) -> list[Any]:
-    """Runs commands on a link of the worker."""
-    with server.client() as client:
-        return list(json.loads(client.execute_command("RG.PYEXECUTE", json.dumps({"run": commands}))))
 
 
 @pytest.mark.parametrize("command", INTERNAL)
@@ -90,15 +87,15 @@ def test_bad_arguments(server: Server) -> None:
 
 
 def test_a_beat_has_named_values(server: Server) -> None:
-    beats = (
+    beats: list[list[object]] = [
         ["QA.BEAT", "functions_stuck", "3"],
         ["QA.BEAT", "inference_ready", "2"],  # a missing name keeps its value
         ["QA.BEAT", "inference_ready", "9", "no_such", "1"],
         ["QA.BEAT", "inference_ready", "9", "batches", "-1"],
         ["QA.BEAT", "inference_ready"],
         ["QA.BEAT"],
-    )
-    taken, other, unknown, negative, *halves = run(server, *map(list, beats))
+    ]
+    taken, other, unknown, negative, *halves = run(server, *beats)
     assert (taken, other) == ("OK", "OK")
     assert unknown == "-ERR QA.BEAT has no value of this name: no_such"
     assert negative == "-ERR batches of QA.BEAT must be a non-negative integer, got -1"

@@ -198,11 +198,3 @@ def test_replica_stores_without_a_worker(ai: redis.Redis, ai_server: Server, ser
             assert client.execute_command("AI.MODELGET", key) == [*META, b"blob", b"identity"]
         with pytest.raises(redis.ReadOnlyError):
             client.execute_command("AI.MODELSTORE", "x", "ONNX", "CPU", "BLOB", "b")
-
-
-def test_worker_commands_are_internal(ai: redis.Redis) -> None:
-    store(ai)
-    commands: list[list[Any]] = [["QA.MODELREF", "m"], ["QA.MODEL", 1]]
-    for command in commands:
-        with pytest.raises(redis.ResponseError, match=f"{command[0]} is internal to the worker"):
-            ai.execute_command(*command)
