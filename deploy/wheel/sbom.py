@@ -1,7 +1,7 @@
-"""Writes the bill of materials of a wheel beside it, as CycloneDX JSON.
+"""Writes the software bill of materials of a wheel next to it, as CycloneDX JSON.
 
-It holds what is in the wheel (the native module, the bundled reader) and, with their hashes, the versions of the lock
-file that serving needs. Run by `make wheel` in an environment with deploy/wheel/requirements.txt:
+It lists the components in the wheel (the native module, the bundled reader) and the packages of the lock file that the
+service needs, with hashes. `make wheel` runs it in an environment with deploy/wheel/requirements.txt:
 
     python deploy/wheel/sbom.py dist/qa_cluster-….whl deploy/service.lock
 """
@@ -22,7 +22,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).resolve().parents[2]
-# What the wheel brings that is no Python file: its path, the kind of component, its name.
+# The components of the wheel that are not Python: path, kind of component, name.
 PARTS = (
     ("qa_cluster/native/qa.so", "library", "qa-cluster native module"),
     ("qa_cluster/models/default/reader.onnx", "machine-learning-model", "qa-cluster bundled reader"),
@@ -35,23 +35,23 @@ def sha256(data: bytes) -> list[dict[str, str]]:
 
 
 def dependencies(lock: Path) -> dict[str, Any]:
-    """The document with the lock file's components, the project as its subject."""
+    """The document with the packages of the lock file as components and the project as subject."""
     command = [str(Path(sys.executable).with_name("cyclonedx-py")), "requirements", "--output-reproducible"]
     command += ["--pyproject", str(ROOT / "pyproject.toml"), "--mc-type", "application", "--short-PURLs", str(lock)]
     document: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     for component in document["components"]:
-        component.pop("description", None)  # the line of the lock file again
+        component.pop("description", None)  # only repeats the line of the lock file
     return document
 
 
 def needed_first() -> set[str]:
-    """The names of the project's own dependencies, normalised."""
+    """The normalised names of the direct dependencies of the project."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {normal(re.split(r"[^\w.-]", text)[0]) for text in project["dependencies"]}
 
 
 def normal(name: str) -> str:
-    """A package's name as indexes compare it."""
+    """Normalise a package name, as package indexes do."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -82,12 +82,12 @@ def bill(wheel: Path, lock: Path) -> dict[str, Any]:
 
 
 def main(wheel: Path, lock: Path) -> None:
-    """Write the document beside the wheel; end with an error if it does not fit the standard's schema."""
+    """Write the document next to the wheel; exit with an error if it does not match the CycloneDX schema."""
     text = json.dumps(bill(wheel, lock), indent=1, sort_keys=True) + "\n"
     version = SchemaVersion.from_version(json.loads(text)["specVersion"])
     problem = JsonStrictValidator(version).validate_str(text)
     if problem is not None:
-        raise SystemExit(f"the bill of materials does not fit CycloneDX {version.to_version()}: {problem}")
+        raise SystemExit(f"the bill of materials does not match CycloneDX {version.to_version()}: {problem}")
     wheel.with_suffix(".cdx.json").write_text(text)
 
 

@@ -486,7 +486,7 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     eventually(caught)
     (left,) = tmp_path.iterdir()
     said = source("restore", str(left), code=2).stderr.replace("│", "")
-    assert "never finished" in " ".join(said.split())  # lines end where the folder's name lets them
+    assert "never completed" in " ".join(said.split())  # lines end where the folder's name lets them
     source("backup", str(target))
     assert list(tmp_path.iterdir()) == [target]
 
@@ -520,7 +520,7 @@ def test_a_full_disk_leaves_no_backup(source: Site, tmp_path: Path) -> None:
     )
     _, told = limited.communicate(timeout=120)
     assert limited.returncode == 1, told
-    assert f"nothing was saved in {tmp_path / 'backup'}: {os.strerror(27)}; make room there" in told
+    assert f"nothing was saved in {tmp_path / 'backup'}: {os.strerror(27)}; free disk space there" in told
     assert list(tmp_path.iterdir()) == []
 
 
@@ -550,7 +550,7 @@ def test_without_a_shard_there_is_no_backup_and_no_restore(backup: Path, valkey_
     for _, client in shards:
         client.close()
     for words in (["backup", str(tmp_path / "backup")], ["restore", str(backup), "--on-conflict", "replace"]):
-        assert f"shard {shards[1][0].address}: does not answer" in valkey_site(*words, code=3).stderr
+        assert f"shard {shards[1][0].address}: the server does not answer" in valkey_site(*words, code=3).stderr
     assert list(tmp_path.iterdir()) == []
     valkey_site.up()
     assert valkey_site.everything() == before

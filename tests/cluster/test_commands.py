@@ -126,7 +126,7 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
 
 
 def test_that_documents_of_an_earlier_version_are_indexed_anew_is_said(up: Qa) -> None:
-    said = "being indexed anew (1 of 12 partitions are left)"
+    said = "reindexing documents of an earlier version (1 of 12 partitions remain)"
     assert said not in up("status").stderr
     with redis.RedisCluster.from_url(f"redis://:{up.password}@{up.status()['shards'][0]['address']}") as client:
         name = next(key for node in client.get_primaries() for key in client.scan_iter("index:*", target_nodes=node))
@@ -242,7 +242,7 @@ def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
     [line] = [line for line in errors.splitlines() if not line.startswith("·")]  # progress, when the command is slow
-    assert re.fullmatch(r"note: interrupted: \d+ documents stored; .*", line)
+    assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
 
 
 def test_an_attached_cluster_is_set_up_by_its_address(qa: Qa) -> None:
@@ -294,5 +294,5 @@ def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signal
             eventually(lambda: len(processes_with(str(tmp_path))) == 1, SECONDS)
             process.send_signal(number)
             assert process.wait(SECONDS) == (0 if number != signal.SIGKILL else -signal.SIGKILL)
-    assert f"port {busy} is taken" in (tmp_path / "err").read_text()
+    assert f"another program uses port {busy}" in (tmp_path / "err").read_text()
     eventually(lambda: not processes_with(str(tmp_path)), SECONDS)

@@ -216,7 +216,7 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
     try:
         run(folder, "ingest", "texts/Ada.txt", "texts/Nile.txt", server=server)
         done = run(folder, "eval", "nine.jsonl", "--running", server=server)
-        assert "9 questions, 1 without answer, asked of 2 documents" in done.stdout
+        assert "9 questions, 1 without an answer, on 2 documents" in done.stdout
         assert "right in the first three" in done.stdout
         assert "the cluster lacks 1 document that questions name; the first is 'Rome.txt'" in done.stderr
     finally:
@@ -337,7 +337,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--out", "nowhere/figures.json"], 2, "cannot be written"),
         (["broken.json"], 1, "question 1"),
         (["elsewhere.json"], 1, "no question has its answer in its context"),
-        (["lines.jsonl", "--running"], 2, "cannot be ingested"),
+        (["lines.jsonl", "--running"], 2, "cannot hold the contexts"),
         (["facts.json", "--running", "--context-tokens", "64"], 2, "has no effect on a running cluster"),
         (["facts.json", "--context-tokens", "9999"], 2, "context tokens must be from 0"),
         (["facts.json", "--running"], 3, "qa-cluster up"),
@@ -346,11 +346,11 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (["facts.json", "--by", "kind"], 2, "only for files of plain questions"),
         (["plain.jsonl"], 2, "--documents"),
         (["plain.jsonl", "--documents", "empty", "--running"], 2, "not both"),
-        (["plain.jsonl", "--documents", "empty", "--fit"], 2, "needs --reader"),
+        (["plain.jsonl", "--documents", "empty", "--fit"], 2, "add --reader"),
         (["plain.jsonl", "--running", "--reader", "empty", "--fit"], 2, "leave out --running"),
         (["facts.json", "--fit"], 2, "only for files of plain questions"),
         (["plain.jsonl", "--documents", "empty", "--no-ranking"], 2, "leave out"),
-        (["plain.jsonl", "--documents", "empty", "--by", "colour"], 1, "no question of plain.jsonl has a text"),
+        (["plain.jsonl", "--documents", "empty", "--by", "colour"], 1, "no question in plain.jsonl has the field"),
         (["mixed.jsonl", "--documents", "empty"], 1, "line 2 must have either answers or pattern"),
     ],
 )
@@ -385,7 +385,7 @@ def test_a_question_whose_end_is_not_read_is_told_of(folder: Path) -> None:
     (folder / "long.json").write_text(one_question("Who " * 65 + "?", "Ada"), encoding="utf-8")
     done = run(folder, "eval", "long.json", "--no-ranking", "--no-system", "--json")
     assert json.loads(done.stdout)["questions_cut"] == 1
-    assert "1 question has more than 64 tokens" in done.stderr
+    assert "1 question cut to 64 tokens" in done.stderr
 
 
 def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str]) -> None:

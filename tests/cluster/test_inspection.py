@@ -38,7 +38,7 @@ def test_plain_servers_lack_the_module(make_cluster: MakeCluster, server: str) -
     for shard in report.shards:
         assert any(text.startswith(f"{shard.address}: the native module is not loaded") for text in problems)
     assert any("qa:partitions" in text for text in problems)
-    with pytest.raises(ClusterError, match="loadmodule"):
+    with pytest.raises(ClusterError, match="qa-cluster config --module"):
         provision(Settings(), url, None)
 
 

@@ -165,7 +165,7 @@ def test_a_port_that_is_taken_while_its_server_starts_is_replaced(
     assert [spec.directory.name for spec in launched] == ["node-0", "node-1", "node-0"]
     assert (report.created, report.started) == (True, 2)
     (notice,) = report.notices
-    assert str(launched[0].port) in notice and f"node-0 listens on {launched[2].port}" in notice
+    assert str(launched[0].port) in notice and f"node-0 now listens on port {launched[2].port}" in notice
     with client_of(cluster) as client:
         assert {node.port for node in client.get_primaries()} == {launched[1].port, launched[2].port}
 

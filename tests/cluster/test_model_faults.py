@@ -93,7 +93,7 @@ def test_outputs_that_are_no_logits_are_refused_before_any_shard_is_told(shards:
     (tmp_path / MODEL_FILE).write_bytes(reader.model)
     (tmp_path / TOKENIZER_FILE).write_bytes(reader.tokenizer)
     (tmp_path / MANIFEST_FILE).write_text(reader.manifest_text)
-    with pytest.raises(ModelError, match=r"output start_logits of shape \[any, any, 1\], it must be \[any, any\]"):
+    with pytest.raises(ModelError, match=r"output start_logits of shape \[any, any, 1\], but must have \[any, any\]"):
         read_reader(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_a_shard_that_goes_during_a_load_does_not_keep_the_others_from_taking_it
         store(node, client, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(shard_readers, "store_model", go)
-    monkeypatch.setattr(reader_loading, "_TAKE_BACK_SECONDS", 1.0)
+    monkeypatch.setattr(reader_loading, "_UNDO_SECONDS", 1.0)
     try:
         with pytest.raises(ClusterError, match=rf"last@\w+ could not be stored on every shard: .*:{gone.port}: Conn"):
             reader_loading.load(
@@ -224,7 +224,7 @@ def test_what_a_killed_load_left_is_listed_and_can_be_unloaded(shards: TinyShard
         model = keys.model_key(own, names[-1])
         shards.on(node, "AI.MODELSTORE", model, "ONNX", "CPU", "BLOB", span_model(last=True))
     operation = shards.operation()
-    assert reader_loading.parts(operation, reader_loading.listing(operation)) == {
+    assert reader_loading.incomplete_readers(operation, reader_loading.listing(operation)) == {
         name: [f"127.0.0.1:{node.port}"] for name in names
     }
     told = " ".join(listed().split())

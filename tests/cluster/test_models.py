@@ -109,7 +109,7 @@ def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, 
     shards.written("side")
     asked = ("ask", "Who discovered radium?", "--json", "--model")
     assert json.loads(qa(*asked, "mine"))["model"]["id"] == "mine"
-    assert f"'nope' is not loaded; loaded models: {shards.first.name}, {mine}" in qa(*asked, "nope", code=1)
+    assert f"'nope' is not loaded, loaded are: {shards.first.name}, {mine}" in qa(*asked, "nope", code=1)
     assert f"the default reader is {mine}" in qa("model", "use", "mine")
     assert default(shards) == {mine}
     assert names(shards) == {mine, shards.first.name}
