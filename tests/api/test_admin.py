@@ -1,4 +1,4 @@
-"""The listener of the administration: metrics and probes on a port of their own, as bounded as that of the service."""
+"""The admin listener: metrics and probes on a separate port, with the same connection limits as the service."""
 
 from __future__ import annotations
 

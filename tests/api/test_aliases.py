@@ -1,4 +1,4 @@
-"""What the service knows of query strings that it has answered is bounded, whatever is asked."""
+"""The aliases of answered query strings are limited in number and in bytes."""
 
 from __future__ import annotations
 

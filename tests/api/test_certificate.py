@@ -188,7 +188,7 @@ async def test_files_that_cannot_be_used_change_nothing(
     second, third = authority.sign("second"), authority.sign("third")
     async with serving(cluster, tmp_path, authority) as service:
         before = await service.shown()
-        shutil.copy(second.key, service.files.key)  # the key has come, its certificate not yet
+        shutil.copy(second.key, service.files.key)  # the new key without its certificate
         service.child.send_signal(signal.SIGHUP)
         await service.logged("does not belong to the certificate")
         assert await service.shown() == before

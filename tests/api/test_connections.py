@@ -1,4 +1,4 @@
-"""Clients that connect and send nothing, heads and bodies that never end, hosts that are not this one."""
+"""Clients that send nothing, heads and bodies that never end, and requests for other hosts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def said(port: int, *parts: bytes) -> bytes:
     found: list[bytes] = []
 
     async def read() -> None:
-        with suppress(ConnectionError):  # what has come before counts
+        with suppress(ConnectionError):  # bytes before the error count
             while piece := await reader.read(65536):
                 found.append(piece)
 

@@ -155,7 +155,7 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
 
 
 async def test_a_request_is_given_back_before_its_client_can_know(cluster: ScriptedCluster) -> None:
-    """Else a client that sends one request after the other would be refused now and then."""
+    """Otherwise, a client that sends one request after another would sometimes be refused."""
     async with service(cluster.target()) as (app, _):
         key, text = await made(app, "ask", limits=KeyLimits(concurrent=1))
         name = api_running_key(key.id)

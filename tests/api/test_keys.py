@@ -1,4 +1,4 @@
-"""API keys at every door: without one, with a wrong, a revoked, an expired one, one of another scope or collection."""
+"""API keys on every route: missing, wrong, revoked and expired keys, and keys of another scope or collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the service listens without API keys: on loopback, and elsewhere only if it is told so in so many words."""
+"""Without API keys, the service listens on loopback, and on other addresses only with --without-keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that come in masses, beside one that asks as usual: what that one waits, and what the service takes for it.
+"""Many hostile clients, and one normal client: how long the normal client waits, and what the load costs the service.
 
 The service is a process with its default limits. `make hostile ARGS='-s tests/api/test_masses.py'` prints the figures
 (`docs/measurements.md`).

@@ -1,4 +1,4 @@
-"""The page's part in API keys, run by Node with a document of its own: no key is sent before one is given."""
+"""API keys on the page, run by Node with a minimal document: the page sends no key before the user enters one."""
 
 from __future__ import annotations
 

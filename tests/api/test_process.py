@@ -1,4 +1,4 @@
-"""The service as a process of its own, on a real socket: start, wrong settings, shutdown, clients that hang up."""
+"""The service as a process with a real socket: start, wrong settings, shutdown, clients that disconnect."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ async def _lost_more_than(client: httpx.AsyncClient, before: int) -> bool:
 async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
     cluster: ScriptedCluster, collector: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first batch hangs at the receiver while the questions are answered; the queue is full, and later goes on."""
+    """The first batch hangs at the receiver while the questions are answered; the queue is full, and is sent later."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "120")
     monkeypatch.setattr(span_queue, "MAX_QUEUE", 20)
     monkeypatch.setattr(span_queue.SpanQueue.__init__, "__kwdefaults__", {"most": 20})

@@ -1,4 +1,4 @@
-"""Requests as bytes: bodies that would be requests, fields behind bodies, refusals like those of other errors."""
+"""Requests as bytes: bodies that look like requests, trailers, and refusals in the form of other errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANSWER = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n((?:[^\r]+\r\n)+)\r\n")
 
 
 class _Transport(asyncio.Transport):
-    """One that nobody reads; `unsent` bytes wait for the client."""
+    """A transport whose client does not read; `unsent` bytes are buffered."""
 
     paused = closed = False
     unsent = 0
@@ -95,14 +95,14 @@ async def test_a_body_is_no_request_whatever_protocol_is_asked_for(cluster: Scri
 
 @pytest.mark.parametrize("path", [b"/search", b"/nowhere"])
 async def test_fields_behind_a_body_do_not_pile_up(cluster: ScriptedCluster, path: bytes) -> None:
-    """Nobody needs a key to send them; the first path waits for its body, the second has been answered."""
+    """These requests need no key; the first path waits for its body, the second has been answered."""
     async with running(cluster) as (port, client):
         head = b"POST %b HTTP/1.1\r\n%b%btransfer-encoding: chunked\r\n\r\n0\r\n" % (path, HOST, JSON)
         for endless in (b"x: %b\r\n" % (b"y" * 9000), b"y" * 9000):
             raw = await said(port, head + b"x: ", *[endless] * 60)
             if path == b"/nowhere" and [each[0] for each in answers(raw)] == [404]:
                 continue
-            if raw:  # the rest of what was sent may have cut the answer off, or have come before it
+            if raw:  # the rest of what was sent may have cut off the answer, or arrived before it
                 assert_refused(raw, 431, "head-too-large")
         assert (await client.get("/livez")).is_success
 
@@ -156,7 +156,7 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
 async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
     closed: bool, unsent: int, tls: object, refused: bool
 ) -> None:
-    """Its client has left, and another has come, in one turn of the event loop."""
+    """Its client has disconnected and another has connected, in one turn of the event loop."""
 
     async def never(scope: object, receive: object, send: object) -> None: ...
 

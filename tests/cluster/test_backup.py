@@ -57,7 +57,7 @@ OTHER_SCRIPT = "GB('CommandReader').map(lambda r: 'other').register(trigger='hel
 
 
 class Site(Qa):
-    """A cluster in a folder, with the default reader of a folder beside it."""
+    """A cluster in a folder, whose default reader is in another folder."""
 
     def __init__(self, folder: Path, server: str, shards: int) -> None:
         super().__init__(folder, server)

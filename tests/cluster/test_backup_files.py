@@ -1,4 +1,4 @@
-"""The folder of a backup: it is there as a whole or not at all, and nothing that was damaged is restored."""
+"""The folder of a backup: it exists only when it is complete, and a damaged backup is not restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.harness.commands import run_here
 
 DOCUMENTS = "documents/abc.jsonl.gz"
 NAMES = ("ada", "bob", "cyd")
-# Nobody listens there: what is wrong with a backup is said before a cluster is asked.
+# No server listens there: the command reports a bad backup before it connects to a cluster.
 NOWHERE = ("--cluster-url", "redis://127.0.0.1:1")
 
 

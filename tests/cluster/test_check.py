@@ -1,4 +1,4 @@
-"""`qa-cluster check` says what a host lacks to run a server of the cluster, and leaves nothing behind."""
+"""`qa-cluster check` reports what a host lacks to run a server of the cluster, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
 
     def finished() -> bool:
         jobs = up.status()["jobs"]
-        if not jobs:  # on its way from the queue to the worker a job is in no list
+        if not jobs:  # between the queue and the worker, a job is in no list
             return False
         [job] = jobs
         assert job["state"] in ("queued", "started", "finished"), job

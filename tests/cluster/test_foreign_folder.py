@@ -1,4 +1,4 @@
-"""Programs that the current folder names do not run when another user may have put the names there."""
+"""Programs that files in the current folder name do not run if another user may have written these files."""
 
 from __future__ import annotations
 

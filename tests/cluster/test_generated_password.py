@@ -1,4 +1,4 @@
-"""A local cluster asks for a password of its own, which the user's commands and clients find and nobody else reads."""
+"""A local cluster requires its generated password, which only the commands and clients of its user can read."""
 
 from __future__ import annotations
 

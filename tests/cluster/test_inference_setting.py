@@ -1,4 +1,4 @@
-"""The setting `inference_workers`: it reaches the servers, and `status` shows what has become of it."""
+"""The setting `inference_workers`: it reaches the servers, and `status` shows its effect."""
 
 from __future__ import annotations
 

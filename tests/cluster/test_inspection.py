@@ -1,4 +1,4 @@
-"""The report on a cluster that cannot answer yet names each missing thing on each shard."""
+"""The report on a cluster that cannot answer yet names everything that each shard lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background jobs: their own server and worker, no pickles, nothing listening beyond this user."""
+"""Background jobs: their own server and worker, no pickles, and no access for other users."""
 
 from __future__ import annotations
 

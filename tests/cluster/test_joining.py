@@ -1,4 +1,4 @@
-"""`qa-cluster node` and `up --form`: servers that others supervise become one cluster, and stay it."""
+"""`qa-cluster node` and `up --form`: supervised servers form one cluster, and stay in it."""
 
 from __future__ import annotations
 

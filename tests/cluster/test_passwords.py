@@ -1,4 +1,4 @@
-"""Who lists the machine's processes, as every user may, sees no password among their arguments."""
+"""Other users, who can list the processes of the machine, see no password in their arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports for cluster nodes: the bus port, 10000 above, must exist and be free too."""
+"""Ports for cluster nodes: the bus port, 10000 higher, must also be valid and free."""
 
 from __future__ import annotations
 

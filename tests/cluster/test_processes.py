@@ -1,4 +1,4 @@
-"""Only our own processes get signals; they end in time, and not after the process that they are tied to."""
+"""Only our own processes receive signals; they end in time, and at the latest with their tethering process."""
 
 from __future__ import annotations
 

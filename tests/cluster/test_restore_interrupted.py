@@ -1,4 +1,4 @@
-"""Restores that are killed, run beside each other or find half of their work done end with what the backup has."""
+"""Killed, concurrent and repeated restores end with the contents of the backup."""
 
 from __future__ import annotations
 
@@ -116,7 +116,9 @@ def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> No
         with stock(target) as client:
             eventually(lambda: client.get(keys.RESTORING_KEY) or running.poll() is not None, pause=0.001)
             running.send_signal(signal.SIGSTOP)
-            if client.pexpire(keys.RESTORING_KEY, 600_000):  # nobody renews it, however long the other one takes
+            if client.pexpire(
+                keys.RESTORING_KEY, 600_000
+            ):  # the lease is not renewed, but must outlive the other restore
                 return running, json.loads(client.get(keys.RESTORING_KEY))
         running.send_signal(signal.SIGCONT)
         assert running.wait(300) == 0
@@ -165,7 +167,7 @@ def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
         finally:
             over.set()
             renewing.join()
-        client.set(keys.RESTORING_KEY, "something else")  # for ever
+        client.set(keys.RESTORING_KEY, "something else")  # without a TTL
         assert "another restore is running: nothing was restored" in target("restore", str(backup), code=1).stderr
         client.delete(keys.RESTORING_KEY)
 

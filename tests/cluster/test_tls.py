@@ -1,4 +1,4 @@
-"""A local cluster with TLS: its commands find the certificates, and nobody gets in without one."""
+"""A local cluster with TLS: its commands find the certificates, and clients without a certificate are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`worker_environment`, `answer_keys`, `model_cache_dir`: servers get them as the module takes them."""
+"""`worker_environment`, `answer_keys`, `model_cache_dir`: servers receive them in the syntax of the module."""
 
 from __future__ import annotations
 

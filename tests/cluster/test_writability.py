@@ -1,4 +1,4 @@
-"""A server that answers and takes no writes: why, found without writing anything, on real servers."""
+"""Why a running server refuses writes, found without writing, on real servers."""
 
 from __future__ import annotations
 

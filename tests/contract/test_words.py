@@ -65,13 +65,9 @@ EXCEPTIONS: dict[str, tuple[frozenset[str], str]] = {
 }
 # Folders and files that are not rewritten yet. Remove an entry with its last finding.
 PENDING = (
-    "deploy",
-    "docs/commands.md",
     "gears",
     "models",
     "setup.py",
-    "tests/api",
-    "tests/cluster",
     "tests/functions",
     "tests/gears",
     "tests/model",
