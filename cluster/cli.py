@@ -57,10 +57,10 @@ _COMMANDS = {
     "config": LazyCommand(f"{__package__}.commands.config", "config"),
     "backup": LazyCommand(f"{__package__}.commands.backups.backup", "backup"),
     "restore": LazyCommand(f"{__package__}.commands.backups.restore", "restore"),
-    "model": LazyCommand(f"{__package__}.commands.model.group", "model"),
-    "documents": LazyCommand(f"{__package__}.commands.documents.group", "documents"),
-    "keys": LazyCommand(f"{__package__}.commands.keys.group", "keys"),
-    "collections": LazyCommand(f"{__package__}.commands.collections.group", "collections"),
+    **{
+        name: LazyCommand(f"{__package__}.commands.groups", name)
+        for name in ("model", "documents", "keys", "collections")
+    },
 }
 
 app = typer.Typer(

@@ -17,9 +17,7 @@ from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, main, shared_first
 from qa_cluster.cluster.commands import bench
-from qa_cluster.cluster.commands.collections.group import collections
-from qa_cluster.cluster.commands.documents.group import documents
-from qa_cluster.cluster.commands.keys.group import keys
+from qa_cluster.cluster.commands.groups import collections, documents, keys
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
     CannotWrite,

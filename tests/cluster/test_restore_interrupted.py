@@ -116,9 +116,7 @@ def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> No
         with stock(target) as client:
             eventually(lambda: client.get(keys.RESTORING_KEY) or running.poll() is not None, pause=0.001)
             running.send_signal(signal.SIGSTOP)
-            if client.pexpire(
-                keys.RESTORING_KEY, 600_000
-            ):  # the lease is not renewed, but must outlive the other restore
+            if client.pexpire(keys.RESTORING_KEY, 600_000):  # not renewed while it is stopped
                 return running, json.loads(client.get(keys.RESTORING_KEY))
         running.send_signal(signal.SIGCONT)
         assert running.wait(300) == 0

@@ -1,1 +1,0 @@
-"""`qa-cluster collections ..`: lists, creates, counts and deletes collections of documents."""

@@ -1,0 +1,249 @@
+"""`qa-cluster documents ..`: lists, counts, shows and deletes stored documents."""
+
+from __future__ import annotations
+
+import json as json_module
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.documents.source_map import FIELD, NO_MAP, read_map, shown_metadata
+from qa_cluster.documents.stored import MAX_ID_BYTES
+from qa_cluster.errors import InvalidInput, NotFound
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.types import DocumentEntry, DocumentPage
+
+from ..terminal import console, tables
+from .shared_options import CollectionOption, FilterOption, Json, audit_of, client_of, refusals_as_usage
+
+Prefix = Annotated[
+    str, typer.Option(help=f"Only documents whose ids start with this prefix of at most {MAX_ID_BYTES} bytes.")
+]
+
+
+_MAX_SHOWN_CHARS = 60
+
+
+def list_documents(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    prefix: Prefix = "",
+    filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    limit: Annotated[int, typer.Option(help="Maximum number of documents.", min=1)] = 100,
+    cursor: Annotated[
+        str, typer.Option(help="Continue an earlier list at its cursor.", show_default="the first document")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Show the indexed documents. Pending documents, which are not indexed yet, are not listed.
+
+    The list is sorted by partition, then by time of writing. If there may be more documents, the command prints the
+    cursor for the rest of the list.
+
+    Examples:
+
+        qa-cluster documents list --prefix news/
+
+        qa-cluster documents list --filter lang=en --filter "year>=2020"
+
+        qa-cluster documents list --limit 1000 --json | jq -r '.data[].id'
+    """
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "--cursor or --filter"):
+        page = _pages(client, cursor, limit, {"prefix": prefix, "filter": filter, "collection": collection})
+    if json:
+        console.say_json(page.to_dict())
+        return
+    tables.table(
+        [
+            {
+                "id": _short(entry.id),
+                "title": _short(entry.title),
+                "sentences": entry.sentences,
+                "characters": entry.length,
+                "version": entry.version,
+                "answers": "yes" if entry.tokenized else "not yet",
+            }
+            for entry in page.documents
+        ],
+        right=("sentences", "characters"),
+        minor=("version", "title", "characters"),
+    )
+    console.say(f"{console.counted(len(page.documents), 'document')}")
+    if page.next_cursor is not None:
+        console.notice(f"there may be more documents: list them with --cursor {page.next_cursor}")
+
+
+def _pages(client: ClusterClient, cursor: str, limit: int, choice: ChoiceArguments) -> DocumentPage:
+    """Up to `limit` documents, from as many pages of the cluster as needed."""
+    found: list[DocumentEntry] = []
+    following: str | None = cursor
+    while following is not None and len(found) < limit:
+        page = client.document_page(following, limit=min(MAX_PAGE, limit - len(found)), **choice)
+        found += page.documents
+        following = page.next_cursor
+    return DocumentPage(tuple(found), following)
+
+
+def _short(text: str) -> str:
+    """The beginning of a text, in one line; the JSON has the whole text."""
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_SHOWN_CHARS else line[: _MAX_SHOWN_CHARS - 2] + ".."
+
+
+def count(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    prefix: Prefix = "",
+    filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    waiting: Annotated[
+        bool,
+        typer.Option(
+            "--waiting/--no-waiting",
+            help="Also count pending documents, which are stored but not indexed yet. This reads the record of every"
+            " document. With --prefix or --filter, pending documents are not counted.",
+        ),
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Count the indexed documents and sentences, and the pending documents, which are not indexed yet.
+
+    Examples:
+
+        qa-cluster documents count --json | jq .documents
+
+        qa-cluster documents count --filter lang=en
+    """
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "--filter"):
+        found = client.count_documents(
+            waiting=waiting and not (prefix or filter), prefix=prefix, filter=filter, collection=collection
+        )
+    if json:
+        console.say_json(found.to_dict())
+        return
+    text = f"{console.counted(found.documents, 'document')}, {console.counted(found.sentences, 'sentence')}"
+    console.say(text if found.waiting is None else f"{text}; {found.waiting} pending")
+
+
+def show(
+    context: typer.Context,
+    id: Annotated[
+        str, typer.Argument(help="Id of the document; `qa-cluster documents list` lists the ids.", metavar="ID")
+    ],
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    json: Json = False,
+) -> None:
+    """Show the record and the text of a document. The exit code is 1 if the document does not exist.
+
+    The record has only the sizes of the source map, which maps the text to its file. --json prints the whole map.
+
+    Example: qa-cluster documents show news/today.txt --json | jq -r .text
+    """
+    with client_of(context) as client:
+        found = client.get_document(id, collection=collection)
+    if json:
+        console.say_json(found.to_dict())
+        return
+    metadata = shown_metadata(found.metadata)
+    about = {
+        "id": found.id,
+        "title": found.title,
+        "version": found.version,
+        "sentences": found.sentences,
+        "answers": "yes" if found.tokenized else "not yet",
+        "file": _file(found.metadata),
+        "metadata": json_module.dumps(metadata, ensure_ascii=False) if metadata else "",
+    }
+    tables.table([{"": name, "value": value} for name, value in about.items() if value != ""])
+    console.say(found.text.rstrip())
+
+
+def _file(metadata: Mapping[str, Any]) -> str:
+    """The source file of a document and the sizes of its source map; empty without a source map."""
+    if FIELD not in metadata:
+        return ""
+    size = f"{len(json_module.dumps(metadata[FIELD], ensure_ascii=False).encode()):,} bytes in metadata.{FIELD}"
+    found = read_map(metadata)
+    if found is NO_MAP:
+        return f"unreadable source map, {size}"
+    about = [f"{found.file or 'no name'} ({found.format})" if found.format else found.file or "no name"]
+    for number, noun in ((len(found.starts), "section"), (len(found.place_starts), f"{found.unit} number")):
+        about += [console.counted(number, noun)] if number else []
+    return "; ".join([*about, size])
+
+
+_FAILED = 1
+
+
+def delete(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Ids of the documents; `qa-cluster documents list` lists them.", metavar="ID", show_default=False
+        ),
+    ] = None,
+    prefix: Prefix = "",
+    filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    json: Json = False,
+) -> None:
+    """Delete documents by id, or all documents that match a prefix or filter.
+
+    The exit code is 1 if a document does not exist, or if a matching document was written meanwhile. Such a document is
+    not deleted; all others are.
+
+    Examples:
+
+        qa-cluster documents delete news/old.txt news/older.txt
+
+        qa-cluster documents delete --prefix news/ --filter "year<2020"
+    """
+    if bool(ids) == bool(prefix or filter):
+        raise typer.BadParameter("give either the ids of documents, or --prefix or --filter")
+    if ids:
+        _delete_by_id(context, ids, collection, json)
+    else:
+        _delete_matching(context, {"prefix": prefix, "filter": filter, "collection": collection}, json)
+
+
+def _delete_matching(context: typer.Context, choice: ChoiceArguments, json: bool) -> None:
+    audit = audit_of(context)
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "--filter"):
+        removal = client.delete_documents(**choice)
+    audit.note("documents.delete", collection=choice.get("collection"), deleted=removal.deleted)
+    if json:
+        console.say_json(removal.to_dict())
+    else:
+        console.say(f"{console.counted(removal.deleted, 'document')} deleted")
+    if not removal.complete:
+        console.error(
+            "some matching documents were not deleted, because they were written meanwhile or the time was over: repeat"
+            " the command to delete them"
+        )
+        raise typer.Exit(_FAILED)
+
+
+def _delete_by_id(context: typer.Context, ids: list[str], collection: str, json: bool) -> None:
+    audit = audit_of(context)
+    deleted: list[str] = []
+    missing: list[str] = []
+    with client_of(context) as client:
+        client.collection(collection)
+        for document_id in dict.fromkeys(ids):
+            try:
+                client.delete_document(document_id, collection=collection)
+                deleted.append(document_id)
+                audit.note("document.delete", collection=collection, document=document_id)
+            except NotFound:
+                missing.append(document_id)
+    if json:
+        console.say_json({"deleted": deleted, "missing": missing})
+    else:
+        console.say(f"{console.counted(len(deleted), 'document')} deleted")
+    for document_id in missing:
+        console.error(f"no such document: {document_id!r}")
+    if missing:
+        raise typer.Exit(_FAILED)

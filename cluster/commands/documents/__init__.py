@@ -1,1 +1,0 @@
-"""`qa-cluster documents ..`: lists, counts, shows and deletes stored documents."""

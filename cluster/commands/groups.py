@@ -1,0 +1,43 @@
+"""The groups of subcommands: `qa-cluster model`, `documents`, `collections` and `keys`."""
+
+from __future__ import annotations
+
+from ..terminal.lazy_commands import PASSED_ON, LazyCommand, lazy_group
+
+model = lazy_group(
+    {
+        **{
+            name: LazyCommand(f"{__package__}.model.programs", name, PASSED_ON)
+            for name in ("mine", "train", "export", "evaluate")
+        },
+        **{
+            name: LazyCommand(f"{__package__}.model.{name}", name)
+            for name in ("card", "load", "use", "unload", "bench")
+        },
+        "list": LazyCommand(f"{__package__}.model.list", "list_readers"),
+    },
+    "Train, export and measure readers, load them on the shards, and set the default reader.",
+)
+documents = lazy_group(
+    {
+        "list": LazyCommand(f"{__package__}.documents", "list_documents"),
+        **{name: LazyCommand(f"{__package__}.documents", name) for name in ("show", "count", "delete")},
+    },
+    "List, count, show and delete the stored documents.",
+)
+collections = lazy_group(
+    {
+        "list": LazyCommand(f"{__package__}.collections", "list_collections"),
+        **{name: LazyCommand(f"{__package__}.collections", name) for name in ("create", "count", "delete")},
+    },
+    "List, create, count and delete collections of documents. A question searches one collection.",
+)
+keys = lazy_group(
+    {
+        "create": LazyCommand(f"{__package__}.keys", "create"),
+        "import": LazyCommand(f"{__package__}.keys", "import_keys"),
+        "list": LazyCommand(f"{__package__}.keys", "list_keys"),
+        **{name: LazyCommand(f"{__package__}.keys", name) for name in ("revoke", "clear")},
+    },
+    "Create, import, list and revoke the API keys of the REST service. Once a key exists, every request needs a key.",
+)
