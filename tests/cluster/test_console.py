@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from qa_cluster.cluster.commands import ask
-from qa_cluster.cluster.commands.documents import _file
+from qa_cluster.cluster.commands.groups.documents import _file
 from qa_cluster.cluster.terminal import console, tables
 from qa_cluster.cluster.terminal.help_text import help_of
 from qa_cluster.documents.source_map import write_map

@@ -16,8 +16,8 @@ from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import DocumentEntry, DocumentPage
 
-from ..terminal import console, tables
-from .shared_options import CollectionOption, FilterOption, Json, audit_of, client_of, refusals_as_usage
+from ...terminal import console, tables
+from ..shared_options import CollectionOption, FilterOption, Json, audit_of, client_of, refusals_as_usage
 
 Prefix = Annotated[
     str, typer.Option(help=f"Only documents whose ids start with this prefix of at most {MAX_ID_BYTES} bytes.")

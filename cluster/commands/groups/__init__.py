@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from ..terminal.lazy_commands import PASSED_ON, LazyCommand, lazy_group
+from ...terminal.lazy_commands import PASSED_ON, LazyCommand, lazy_group
+
+_MODEL = f"{__package__.rpartition('.')[0]}.model"
 
 model = lazy_group(
     {
         **{
-            name: LazyCommand(f"{__package__}.model.programs", name, PASSED_ON)
-            for name in ("mine", "train", "export", "evaluate")
+            name: LazyCommand(f"{_MODEL}.programs", name, PASSED_ON) for name in ("mine", "train", "export", "evaluate")
         },
-        **{
-            name: LazyCommand(f"{__package__}.model.{name}", name)
-            for name in ("card", "load", "use", "unload", "bench")
-        },
-        "list": LazyCommand(f"{__package__}.model.list", "list_readers"),
+        **{name: LazyCommand(f"{_MODEL}.{name}", name) for name in ("card", "load", "use", "unload", "bench")},
+        "list": LazyCommand(f"{_MODEL}.list", "list_readers"),
     },
     "Train, export and measure readers, load them on the shards, and set the default reader.",
 )

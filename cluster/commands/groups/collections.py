@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..terminal import console, tables
-from .shared_options import Json, audit_of, client_of, collection_name
+from ...terminal import console, tables
+from ..shared_options import Json, audit_of, client_of, collection_name
 
 Name = Annotated[
     str,

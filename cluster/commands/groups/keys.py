@@ -12,8 +12,8 @@ from qa_cluster.access.given_keys import MAX_BYTES, given_keys
 from qa_cluster.access.records import MAX_LIMIT, SCOPES, ApiKey, KeyLimits, check_id
 from qa_cluster.errors import InvalidInput
 
-from ..terminal import console, tables
-from .shared_options import Json, audit_of, client_of, collections_option, one_of, refusals_as_usage
+from ...terminal import console, tables
+from ..shared_options import Json, audit_of, client_of, collections_option, one_of, refusals_as_usage
 
 _DAY_SECONDS = 86_400
 
