@@ -58,7 +58,7 @@ _COMMANDS = {
     "backup": LazyCommand(f"{__package__}.commands.backups.backup", "backup"),
     "restore": LazyCommand(f"{__package__}.commands.backups.restore", "restore"),
     **{
-        name: LazyCommand(f"{__package__}.commands.groups", name)
+        name: LazyCommand(f"{__package__}.commands.groups", f"{name}_group")
         for name in ("model", "documents", "keys", "collections")
     },
 }

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, main, shared_first
 from qa_cluster.cluster.commands import bench
-from qa_cluster.cluster.commands.groups import collections, documents, keys
+from qa_cluster.cluster.commands.groups import collections_group, documents_group, keys_group
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
     CannotWrite,
@@ -79,9 +79,9 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("group", "name"),
     [
-        *(("documents", name) for name in get_group(documents).commands),
-        *(("collections", name) for name in get_group(collections).commands),
-        *(("keys", name) for name in get_group(keys).commands),
+        *(("documents", name) for name in get_group(documents_group).commands),
+        *(("collections", name) for name in get_group(collections_group).commands),
+        *(("keys", name) for name in get_group(keys_group).commands),
     ],
 )
 def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) -> None:

@@ -1,4 +1,7 @@
-"""The groups of subcommands: `qa-cluster model`, `documents`, `collections` and `keys`."""
+"""The groups of subcommands: `qa-cluster model`, `documents`, `collections` and `keys`.
+
+The names end in `_group`, because importing a module of this package sets an attribute with the module's name.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from ...terminal.lazy_commands import PASSED_ON, LazyCommand, lazy_group
 
 _MODEL = f"{__package__.rpartition('.')[0]}.model"
 
-model = lazy_group(
+model_group = lazy_group(
     {
         **{
             name: LazyCommand(f"{_MODEL}.programs", name, PASSED_ON) for name in ("mine", "train", "export", "evaluate")
@@ -16,21 +19,21 @@ model = lazy_group(
     },
     "Train, export and measure readers, load them on the shards, and set the default reader.",
 )
-documents = lazy_group(
+documents_group = lazy_group(
     {
         "list": LazyCommand(f"{__package__}.documents", "list_documents"),
         **{name: LazyCommand(f"{__package__}.documents", name) for name in ("show", "count", "delete")},
     },
     "List, count, show and delete the stored documents.",
 )
-collections = lazy_group(
+collections_group = lazy_group(
     {
         "list": LazyCommand(f"{__package__}.collections", "list_collections"),
         **{name: LazyCommand(f"{__package__}.collections", name) for name in ("create", "count", "delete")},
     },
     "List, create, count and delete collections of documents. A question searches one collection.",
 )
-keys = lazy_group(
+keys_group = lazy_group(
     {
         "create": LazyCommand(f"{__package__}.keys", "create"),
         "import": LazyCommand(f"{__package__}.keys", "import_keys"),
