@@ -1,7 +1,7 @@
-"""`python -m qa_cluster.models export|evaluate|reference|mine|train`, which `qa-cluster` runs in a process of its own.
+"""The program behind `qa-cluster model export|evaluate|reference|mine|train`: `python -m qa_cluster.models`.
 
-Results go to standard output as JSON, progress and errors to standard error. Exit codes: 0 done, 1 failed, 2 wrong
-usage.
+`qa-cluster` runs it in a separate process. Results go to standard output as JSON, progress and errors to standard
+error. Exit codes: 0 done, 1 failed, 2 wrong usage.
 """
 
 import argparse
@@ -76,42 +76,52 @@ _COMMANDS = {"export": run_export, "evaluate": _evaluate, "reference": _referenc
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="qa-cluster model", description="Export and measure readers.")
+    parser = argparse.ArgumentParser(prog="qa-cluster model", description="Train, export and measure readers.")
     commands = parser.add_subparsers(dest="command", required=True)
     to_export = add_export(commands)
     to_evaluate = commands.add_parser(
         "evaluate",
         help="measure exact match and F1 of an exported reader",
-        description="Measure exact match and F1 of an exported reader on a question set, the context given.",
+        description="Measure exact match and F1 of an exported reader on a question set. The reader gets the context "
+        "of each question.",
     )
-    to_evaluate.add_argument("model", nargs="?", type=Path, help="folder of the reader (default: the bundled one)")
-    to_evaluate.add_argument("dataset", type=Path, help="SQuAD-format .json, or .jsonl(.gz)")
-    to_evaluate.add_argument("--runtime", choices=RUNTIMES, default=RUNTIMES[0])
-    to_evaluate.add_argument("--window-tokens", type=int, help="longest input (default: the manifest's)")
-    to_evaluate.add_argument("--doc-stride", type=int, help="overlap of windows (default: the manifest's)")
-    to_evaluate.add_argument("--limit", type=int, help="only so many questions, spread over the file")
-    to_evaluate.add_argument("--seed", type=int, default=0, help="of the confidence intervals (default 0)")
-    to_evaluate.add_argument("--answers", action="store_true", help="print every question's answer too")
+    to_evaluate.add_argument("model", nargs="?", type=Path, help="folder of the reader (default: the bundled reader)")
+    to_evaluate.add_argument("dataset", type=Path, help="question set: .json in SQuAD format, or .jsonl(.gz)")
+    to_evaluate.add_argument(
+        "--runtime", choices=RUNTIMES, default=RUNTIMES[0], help=f"runtime that runs the reader (default {RUNTIMES[0]})"
+    )
+    to_evaluate.add_argument("--window-tokens", type=int, help="longest window in tokens (default: from the manifest)")
+    to_evaluate.add_argument(
+        "--doc-stride", type=int, help="tokens that neighbouring windows share (default: from the manifest)"
+    )
+    to_evaluate.add_argument("--limit", type=int, help="number of questions, spread over the file (default: all)")
+    to_evaluate.add_argument("--seed", type=int, default=0, help="seed of the confidence intervals (default 0)")
+    to_evaluate.add_argument("--answers", action="store_true", help="print the answer to every question, too")
     to_reference = _add_reference(commands)
     add_mine(commands)
     add_train(commands)
     for command in (to_export, to_evaluate, to_reference):
-        command.add_argument("--threads", type=int, default=2, help="threads of the runtime (default 2)")
+        command.add_argument("--threads", type=int, default=2, help="number of threads of the runtime (default 2)")
     return parser
 
 
 def _add_reference(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     parser = commands.add_parser(
         "reference",
-        help="read BM25's best sentences with plain PyTorch, what `qa-cluster eval --checkpoint` compares with",
-        description="Answer a question set from its contexts' sentences with bm25s and plain PyTorch float32. "
+        help="answer questions with BM25 and plain PyTorch, as a baseline for `qa-cluster eval --checkpoint`",
+        description="Rank the sentences of a question set with bm25s, and read the best ones with PyTorch in float32. "
         "Needs the extra: pip install 'qa-cluster[bench]' -c constraints.txt",
     )
     parser.add_argument("checkpoint", type=Path, help="folder of a Hugging Face checkpoint")
-    parser.add_argument("dataset", type=Path, help="SQuAD-format .json, or .jsonl(.gz)")
-    parser.add_argument("--k", type=int, default=8, help="sentences read of a question (default 8)")
-    parser.add_argument("--rank-weight", type=float, default=0.3, help="share of BM25's score (default 0.3)")
-    parser.add_argument("--limit", type=int, help="only so many questions, spread over the file")
+    parser.add_argument("dataset", type=Path, help="question set: .json in SQuAD format, or .jsonl(.gz)")
+    parser.add_argument("--k", type=int, default=8, help="number of sentences that are read for a question (default 8)")
+    parser.add_argument(
+        "--rank-weight",
+        type=float,
+        default=0.3,
+        help="weight of the BM25 score next to the reader's score (default 0.3)",
+    )
+    parser.add_argument("--limit", type=int, help="number of questions, spread over the file (default: all)")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The place of the reader that comes with the package."""
+"""The folder of the bundled reader."""
 
 from pathlib import Path
 
@@ -12,5 +12,5 @@ def default_reader() -> Path:
     """Return the folder of the bundled reader: `reader.onnx`, `tokenizer.json`, `manifest.json`, `MODEL_CARD.md`."""
     absent = [name for name in (MODEL_FILE, TOKENIZER_FILE, MANIFEST_FILE) if not (_FOLDER / name).is_file()]
     if absent:
-        raise ModelError(f"bundled reader lacks {absent[0]}: install the package again")
+        raise ModelError(f"the bundled reader lacks {absent[0]}: install the package again")
     return _FOLDER

@@ -1,8 +1,8 @@
-"""Loads a Hugging Face extractive question-answering checkpoint for export, and refuses anything else.
+"""Loads a Hugging Face checkpoint for extractive question answering for export. It refuses other checkpoints.
 
-torch and transformers belong to the `export` extra and are imported only when a checkpoint is loaded. Code that comes
-with a checkpoint is never run; pickled weights are read by torch's restricted unpickler (`weights_only`), and only if
-there are no safetensors.
+torch and transformers belong to the `export` extra and are imported only when a checkpoint is loaded. Code in a
+checkpoint is never run. torch's restricted unpickler (`weights_only`) reads pickled weights, and only if the checkpoint
+has no safetensors.
 """
 
 import inspect
@@ -33,16 +33,17 @@ _LICENCE = re.compile(r"\A---\n(?:(?!---).*\n)*?license:[ \t]*(?:\n[ \t]*-[ \t]*
 _TOKENIZER_FILE = "tokenizer.json"
 _VOCABULARIES = ("vocab.txt", "vocab.json")
 _PIECE_MODELS = ("spiece.model", "spm.model", "sentencepiece.bpe.model")
-_RELAID = ("deberta",)  # families whose pairs transformers 5 joins differently from earlier versions
+_RELAID = ("deberta",)  # families whose pairs transformers 5 joins differently from transformers 4
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint: the network, and the facts about it that the manifest needs.
+    """A loaded checkpoint: the network, and the facts that the manifest needs.
 
-    `max_tokens` is the longest input that the network has positions for, with special tokens. `origin` names what was
-    loaded, with the commit if it came from the hub. `passage_prefix`: it was trained on passages with title and section
-    before them, as its `training.json` says.
+    Attributes:
+        origin: the name of the folder, or the hub id with the commit.
+        max_tokens: the longest input that the network has positions for, with special tokens.
+        passage_prefix: whether it was trained on passages with title and section before them (`training.json`).
     """
 
     network: Any
@@ -69,7 +70,7 @@ def require_export_extra() -> None:
 
 
 def load_checkpoint(source: str) -> Checkpoint:
-    """Load a local folder, or else a hub id, `owner/name` or `owner/name@revision`; ModelError says why it fails."""
+    """Load a local folder or a hub id, `owner/name` or `owner/name@revision`; ModelError if it cannot be used."""
     require_export_extra()
     folder, name, origin = _located(source)
     config = _config(folder, source)
@@ -78,7 +79,7 @@ def load_checkpoint(source: str) -> Checkpoint:
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    _require_room(network, backend, source)
+    _require_embeddings(network, backend, source)
     pair = learn_pair_layout(tokenizer, source)
     return Checkpoint(
         network=network,
@@ -90,7 +91,7 @@ def load_checkpoint(source: str) -> Checkpoint:
         max_tokens=_max_tokens(network, config, tokenizer),
         pad_id=_pad_id(tokenizer, config, pair),
         pair=pair,
-        # its tokens would not show this: in a small vocabulary, both cases may be unknown
+        # tokens do not show this: a small vocabulary may have neither case
         lowercase=backend.normalizer is not None and backend.normalizer.normalize_str("QA").islower(),
         licence=_licence(folder),
         passage_prefix=knows_titles(folder),
@@ -111,7 +112,7 @@ def _located(source: str) -> tuple[Path, str, str]:
 
 
 def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
-    """The network's inputs, with token types only if they tell question and context apart: zeros are its default.
+    """The network's inputs. Token types are among them only if they distinguish question and context.
 
     The tokenizer's list of inputs is not used: for ALBERT and others it lacks the types that were used in training.
     """
@@ -121,13 +122,13 @@ def _inputs(network: Any, config: Any, pair: PairLayout) -> tuple[str, ...]:
 
 
 def _pad_id(tokenizer: Any, config: Any, pair: PairLayout) -> int:
-    """The token that pads batches; as it is masked, any token will do if neither tokenizer nor config names one."""
+    """The token that pads batches. If neither tokenizer nor config has one, any token works, because it is masked."""
     named = (tokenizer.pad_token_id, getattr(config, "pad_token_id", None))
     return next((int(found) for found in named if found is not None), pair.tail[-1])
 
 
 def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
-    """The longest input. RoBERTa and its like count positions from after their padding's: 514 rows are 512 tokens."""
+    """The longest input. RoBERTa and similar networks count positions from the pad id on: 514 rows are 512 tokens."""
     limits = [MAX_TOKENS, int(tokenizer.model_max_length)]
     positions = getattr(config, "max_position_embeddings", None)
     if positions is not None and positions > 0:
@@ -139,10 +140,10 @@ def _max_tokens(network: Any, config: Any, tokenizer: Any) -> int:
 
 
 def torch_runner(network: Any, threads: int | None = None) -> Runner:
-    """Return a runner of the checkpoint in plain PyTorch, float32: the reference for the exported file.
+    """Return a runner of the checkpoint in plain PyTorch and float32, the reference for the exported file.
 
     Args:
-        threads: PyTorch's number of threads in this process from now on; None leaves it unchanged.
+        threads: the number of PyTorch's threads in this process; None leaves it unchanged.
     """
     import torch
 
@@ -160,10 +161,10 @@ def torch_runner(network: Any, threads: int | None = None) -> Runner:
 def _loading(what: str, source: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
-    except UnpicklingError as error:  # torch's own text explains how to make it run the file's code
+    except UnpicklingError as error:  # the message of torch explains how to run the code in the file
         raise ModelError(
-            f"cannot load {what} of {source!r}: its pickled file is damaged or holds more than tensors and is not "
-            "read: use a checkpoint with model.safetensors"
+            f"cannot load {what} of {source!r}: its pickled file is damaged, or has other objects than tensors, which "
+            "are not read: use a checkpoint with model.safetensors"
         ) from error
     except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
         cause = " ".join(str(error).split())[:300]
@@ -178,8 +179,8 @@ def _config(folder: Path, source: str) -> Any:
     if kind not in CONFIG_MAPPING:
         own_code = isinstance(stated, dict) and "auto_map" in stated
         raise ModelError(
-            f"{source!r} is of the architecture {kind!r}, which transformers {version('transformers')} does not have"
-            + (": it brings code of its own, which is never run" if own_code else "")
+            f"{source!r} has the architecture {kind!r}, which transformers {version('transformers')} does not support"
+            + ("; the code in the checkpoint is never run" if own_code else "")
         )
     config = _loading(
         "config",
@@ -190,7 +191,7 @@ def _config(folder: Path, source: str) -> Any:
     if not any(name.endswith("ForQuestionAnswering") for name in architectures):
         raise ModelError(
             f"{source!r} has no question-answering head: its config names "
-            f"{', '.join(architectures) or 'no architecture'}, must name one ...ForQuestionAnswering"
+            f"{', '.join(architectures) or 'no architecture'}, must name a ...ForQuestionAnswering"
         )
     return config
 
@@ -221,12 +222,12 @@ def _network(folder: Path, source: str) -> Any:
             logging.enable_progress_bar()
     missing = sorted(info["missing_keys"])
     if missing:  # transformers would fill them with random numbers
-        raise ModelError(f"weights of {source!r} lack {len(missing)} tensors, the first is {missing[0]!r}")
+        raise ModelError(f"weights of {source!r} lack {len(missing)} tensors, for example {missing[0]!r}")
     return network.eval()
 
 
 def _tokenizer(folder: Path, source: str, family: str) -> Any:
-    """The tokenizer of a checkpoint, with the tokenizer of its `tokenizer.json` as its backend."""
+    """Load the tokenizer of a checkpoint. Its backend is the tokenizer in `tokenizer.json`."""
     from transformers import AutoTokenizer
 
     stored = folder / _TOKENIZER_FILE
@@ -238,32 +239,32 @@ def _tokenizer(folder: Path, source: str, family: str) -> Any:
         lambda: AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
     )
     if not tokenizer.is_fast:
-        raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
+        raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers have offsets")
     if stored.is_file():
         _loading("tokenizer", source, lambda: use_stored(tokenizer, stored))
     return tokenizer
 
 
 def _require_vocabulary(folder: Path, source: str, family: str) -> None:
-    """Refuse a checkpoint from whose files transformers 5 would make another tokenizer than it was trained with."""
+    """Refuse a checkpoint from which transformers 5 would build another tokenizer than in its training."""
     found = [name for name in (*_VOCABULARIES, *_PIECE_MODELS) if (folder / name).is_file()]
     if not found:
         raise ModelError(f"{source!r} has no tokenizer.json and no vocabulary")
     if family in _RELAID or found[0] in _PIECE_MODELS:
         raise ModelError(
-            f"{source!r} has no tokenizer.json, and its {found[0]} alone does not say how it was tokenized: write one "
+            f"{source!r} has no tokenizer.json, and {found[0]} alone does not define the tokenizer: write the file "
             "with transformers 4, AutoTokenizer.from_pretrained(..).save_pretrained(..)"
         )
 
 
-def _require_room(network: Any, backend: Any, source: str) -> None:
-    """Refuse another network's tokenizer: a token without an embedding would make runs fail, or read wrong memory."""
+def _require_embeddings(network: Any, backend: Any, source: str) -> None:
+    """Refuse the tokenizer of another network: a token without an embedding makes runs fail, or read wrong memory."""
     rows = len(network.get_input_embeddings().weight)
     token, last = max(backend.get_vocab(with_added_tokens=True).items(), key=lambda item: item[1])
     if last >= rows:
         raise ModelError(
-            f"tokenizer of {source!r} does not belong to its weights: token {token!r} has the id {last}, the network "
-            f"knows {rows} tokens"
+            f"tokenizer of {source!r} does not belong to its weights: token {token!r} has the id {last}, but the "
+            f"network has {rows} tokens"
         )
 
 

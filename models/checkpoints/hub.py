@@ -1,9 +1,9 @@
-"""Fetches a checkpoint's files from the Hugging Face hub, or says in one line why it cannot.
+"""Fetches the files of a checkpoint from the Hugging Face hub. An error is one line with the reason.
 
-Every request has a time limit. Only the files of a checkpoint are fetched: no code, and pickled weights only if there
-are no safetensors (they are read without running code that they may contain, see `checkpoint`). A checkpoint that is
-too large for an ONNX file is refused before it is fetched; files whose SHA-256 is not the hub's are not used. With
-HF_HUB_OFFLINE set, the files of an earlier fetch are used; HF_ENDPOINT and HF_TOKEN are the hub's own settings.
+Every request has a timeout. Only the files of a checkpoint are fetched: no code, and pickled weights only without
+safetensors (`checkpoint` reads them without running code). A checkpoint that is too large for an ONNX file is refused
+before it is fetched. Files whose SHA-256 differs from the hub's are not used. With HF_HUB_OFFLINE set, the files of an
+earlier fetch are used. HF_ENDPOINT and HF_TOKEN are settings of the hub's library.
 """
 
 import logging
@@ -48,14 +48,14 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class HubId:
-    """A checkpoint on the hub: `owner/name`, and a branch, tag or commit of it."""
+    """A checkpoint on the hub: `owner/name`, and optionally a branch, tag or commit."""
 
     name: str
     revision: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> "HubId | None":
-        """Read `owner/name` or `owner/name@revision`; None if it is neither.
+        """Read `owner/name` or `owner/name@revision`; None for another text.
 
         >>> HubId.parse("deepset/tinyroberta-squad2@main")
         HubId(name='deepset/tinyroberta-squad2', revision='main')
@@ -73,12 +73,12 @@ class Snapshot:
 
     @property
     def short_commit(self) -> str:
-        """The beginning of the commit, for display."""
+        """The first digits of the commit, for display."""
         return self.commit[:_COMMIT_DIGITS]
 
 
 def fetch(wanted: HubId) -> Snapshot:
-    """Fetch a checkpoint's files; ModelError says what is wrong, and what to do."""
+    """Fetch the files of a checkpoint; ModelError says what is wrong and what to do."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -105,26 +105,26 @@ def fetch(wanted: HubId) -> Snapshot:
 
 
 def _chosen(wanted: HubId, sizes: dict[str, int]) -> list[str]:
-    """The names of the files to fetch; `sizes` has all files' sizes in bytes, 0 if the hub does not give one."""
+    """The names of the files to fetch. `sizes` has the bytes of all files, 0 if unknown."""
     safe = [name for name in sizes if _SAFE.fullmatch(name)]
     weights = safe or [name for name in sizes if _PICKLED.fullmatch(name)]
     if not weights:
         raise ModelError(
-            f"{wanted.name!r} on the hub holds no checkpoint that transformers can read: neither model.safetensors nor "
-            "pytorch_model.bin"
+            f"{wanted.name!r} on the hub has no checkpoint that transformers can read: it has neither "
+            "model.safetensors nor pytorch_model.bin"
         )
     files = [name for name in sizes if name in _FILES] + weights
     size = sum(sizes[name] for name in files)
     if size > MAX_BYTES:
         raise ModelError(
-            f"{wanted.name!r} takes {size} bytes and is not fetched: one ONNX file holds 2000000000 bytes of float32 "
-            "weights, choose a smaller checkpoint"
+            f"{wanted.name!r} has {size} bytes and is not fetched: an ONNX file holds at most 2000000000 bytes of "
+            "float32 weights; choose a smaller checkpoint"
         )
     return files
 
 
 def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
-    """Fetch files of one commit, one after the other: the library's own threads cannot be interrupted."""
+    """Fetch the files of one commit, one after the other, because the library's threads cannot be interrupted."""
     from huggingface_hub import hf_hub_download
 
     revision = wanted.revision
@@ -133,7 +133,7 @@ def _download(wanted: HubId, files: list[str], endpoint: str | None) -> Path:
             place = hf_hub_download(
                 wanted.name, name, revision=revision, etag_timeout=TIMEOUT_SECONDS, endpoint=endpoint
             )
-            revision = Path(place).parent.name  # the commit that the branch or tag named at the first file
+            revision = Path(place).parent.name  # the commit of the first file, also if the branch moves
     return Path(place).parent
 
 
@@ -160,14 +160,14 @@ def _cached(wanted: HubId) -> Path:
         return Path(hf_hub_download(wanted.name, "config.json", revision=wanted.revision, local_files_only=True)).parent
     except Exception as error:  # as above
         raise ModelError(
-            f"{wanted.name!r} was never fetched and HF_HUB_OFFLINE is set: unset it, or name a local folder"
+            f"{wanted.name!r} is not in the cache and HF_HUB_OFFLINE is set: unset it, or name a local folder"
         ) from error
 
 
 def _require_whole(wanted: HubId, folder: Path) -> None:
-    """Raise if a large file is damaged: the library compares only sizes, and keeps files for a long time.
+    """Raise ModelError if a large file is damaged. The library compares only sizes.
 
-    In its cache, the name of a large file is the SHA-256 that the hub gives for it.
+    In its cache, the name of a large file is the SHA-256 from the hub.
     """
     for file in sorted(folder.rglob("*")):
         kept = file.resolve()
@@ -176,45 +176,45 @@ def _require_whole(wanted: HubId, folder: Path) -> None:
                 found = file_digest(content, "sha256").hexdigest()
             if found != kept.name:
                 raise ModelError(
-                    f"{file.name} of {wanted.name!r} was damaged on its way or since: its SHA-256 is {found}, the "
-                    f"hub's {kept.name}: delete {str(kept)!r} and run it again"
+                    f"{file.name} of {wanted.name!r} is damaged: its SHA-256 is {found}, the hub's is {kept.name}: "
+                    f"delete {str(kept)!r} and try again"
                 )
 
 
 def _refused(wanted: HubId, error: Exception, *, fetching: bool) -> ModelError:
-    """The error to raise when asking about a checkpoint or, if `fetching`, fetching its files has failed."""
+    """The error to raise if the lookup of a checkpoint or, with `fetching`, the download of its files has failed."""
     from huggingface_hub import errors
 
     what = repr(wanted.name if wanted.revision is None else f"{wanted.name}@{wanted.revision}")
     if isinstance(error, errors.HFValidationError):
-        text = f"{what} is neither a local folder nor what the hub calls an id: {_line(error)}"
+        text = f"{what} is neither a local folder nor a valid hub id: {_line(error)}"
     elif isinstance(error, errors.GatedRepoError):
-        text = f"{what} is available only to users whom its owners admit: request access on its page, then set HF_TOKEN"
+        text = f"{what} needs access rights: request access on its page, then set HF_TOKEN"
     elif isinstance(error, errors.RevisionNotFoundError):
-        text = f"{what}: the hub has the checkpoint but not that branch, tag or commit"
+        text = f"{what}: the hub has the checkpoint, but not this branch, tag or commit"
     elif isinstance(error, errors.RepositoryNotFoundError):
         text = f"{what} is neither a local folder nor a checkpoint on the hub, or it is private: set HF_TOKEN"
     elif isinstance(error, errors.HfHubHTTPError):
         denied = error.response is not None and error.response.status_code in (401, 403)
         remedy = "check HF_TOKEN" if denied else "try again later, or check HF_ENDPOINT"
-        text = f"the hub refused to give {what}: {_line(error)}: {remedy}"
+        text = f"the hub refused {what}: {_line(error)}: {remedy}"
     elif _is_silence(error) and fetching:
-        text = f"the hub stopped giving {what}: {_line(error)}: run it again, it goes on from there"
+        text = f"the download of {what} stopped: {_line(error)}: run the command again to resume it"
     elif _is_silence(error):
         text = (
-            f"{what} is no local folder, and the hub cannot be reached within {TIMEOUT_SECONDS:g} s: {_line(error)}: "
-            "check the network and HF_ENDPOINT, or name a local folder"
+            f"{what} is not a local folder, and the hub cannot be reached within {TIMEOUT_SECONDS:g} s: "
+            f"{_line(error)}: check the network and HF_ENDPOINT, or name a local folder"
         )
     elif isinstance(error, OSError):
-        remedy = "run it again" if error.errno is None else "HF_HOME names the place they are kept in"
-        text = f"files of {what} could not be fetched or kept: {_line(error)}: {remedy}"
+        remedy = "try again" if error.errno is None else "HF_HOME names the folder of these files"
+        text = f"files of {what} could not be fetched or stored: {_line(error)}: {remedy}"
     else:
-        text = f"the hub's answer about {what} cannot be used: {_line(error)}: check HF_ENDPOINT"
+        text = f"the response of the hub about {what} is invalid: {_line(error)}: check HF_ENDPOINT"
     return ModelError(text)
 
 
 def _is_silence(error: Exception) -> bool:
-    """Whether the hub did not answer, or stopped. The check is by name: the library's HTTP client varies by version."""
+    """Whether the hub did not respond. The check is by name, because the library's HTTP client varies by version."""
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     if isinstance(error, ConnectionError | TimeoutError | LocalEntryNotFoundError):

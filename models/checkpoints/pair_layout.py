@@ -1,9 +1,9 @@
-"""Learns from a tokenizer how it joins a question and a context, and checks that shards can do the same.
+"""Learns how a tokenizer joins a question and a context, and checks that shards can do the same.
 
-Shards store the tokens of sentences, made without the question, and put the question before them when it is asked. So
-the tokens of a pair must be those of its texts, each tokenized alone, with the same special tokens around them for all
-texts. This is checked with texts that tokenizers treat in special ways: white space at their ends, characters of
-several code points, bytes or pieces, scripts without spaces.
+Shards tokenize sentences without the question, and put the tokens of the question before them. So the tokens of a pair
+must be the tokens of question and context, each tokenized alone, with the same special tokens around them for all
+texts. The check uses texts that tokenizers treat in special ways: white space at their ends, characters of several code
+points, bytes or pieces, scripts without spaces.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ PROBES = (
 
 
 def learn_pair_layout(tokenizer: Any, source: str) -> PairLayout:
-    """Return the layout of the pairs of a fast transformers `tokenizer`; ModelError if shards cannot build them."""
+    """Return the pair layout of a fast transformers `tokenizer`; ModelError if shards cannot build its pairs."""
     backend = tokenizer.backend_tokenizer
     question, context = PROBES[0]
     joined = backend.encode(question, context)
@@ -68,6 +68,6 @@ def _check(backend: Any, layout: PairLayout, question: str, context: str, *, sou
     last = first + len(answered.ids)
     if built != expected.ids or expected.offsets[first:last] != answered.offsets:
         raise ModelError(
-            f"tokenizer of {source!r} tokenizes a context differently when a question stands before it, as with "
-            f"{question!r} and {context!r}: shards tokenize sentences alone and cannot use it"
+            f"tokenizer of {source!r} tokenizes a context differently after a question, for example {question!r} and "
+            f"{context!r}: shards cannot use it, because they tokenize sentences alone"
         )

@@ -1,4 +1,4 @@
-"""What the record beside a trained checkpoint says."""
+"""Reads the training record in the folder of a checkpoint."""
 
 import json
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from qa_cluster.errors import InvalidInput
 
 RECORD_FILE = "training.json"
-"""Beside a checkpoint: how it was trained."""
+"""The file in the folder of a checkpoint that says how it was trained."""
 
 
 def knows_titles(folder: Path) -> bool:
-    """Whether a checkpoint was trained on passages with their prefixes, as its record says; without a record: no.
+    """Return whether a checkpoint was trained on passages with prefixes; False without a record.
 
     InvalidInput if the record cannot be read.
     """

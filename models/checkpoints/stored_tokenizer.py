@@ -1,7 +1,7 @@
 """Restores the content of `tokenizer.json` in a tokenizer that transformers 5 has loaded.
 
-transformers 5 takes only the vocabulary from that file and builds a tokenizer of its own around it: DeBERTa's pairs
-then have two separators instead of one, and ALBERT's and DeBERTa v3's texts are normalized differently.
+transformers 5 uses only the vocabulary of this file and builds the rest of the tokenizer itself. Pairs of DeBERTa then
+have two separators instead of one, and texts of ALBERT and DeBERTa v3 are normalized differently.
 """
 
 from pathlib import Path
@@ -9,18 +9,18 @@ from typing import Any
 
 
 def use_stored(tokenizer: Any, path: Path) -> None:
-    """Make the file's tokenizer the backend of a fast tokenizer of transformers; a bad file raises any error."""
+    """Make the tokenizer in the file the backend of a fast transformers tokenizer; an invalid file raises any error."""
     from tokenizers import Tokenizer
 
     tokenizer._tokenizer = _as_trained(Tokenizer.from_file(str(path)), tokenizer.backend_tokenizer)
 
 
 def _as_trained(stored: Any, rebuilt: Any) -> Any:
-    """Return the tokenizer of a `tokenizer.json`, `stored`, as transformers 4 interpreted it.
+    """Return the tokenizer `stored` in a `tokenizer.json` as transformers 4 interpreted it.
 
-    The parts of `rebuilt`, which transformers 5 has made, are right only where the tokenizer's config overruled the
-    file in transformers 4 too (BERT's normalization, the space before a byte-level text, which tokens are special), and
-    where the file has nothing.
+    Some parts come from `rebuilt`, the tokenizer of transformers 5: the parts for which transformers 4, too, preferred
+    the tokenizer's config (BERT's normalization, the space before a byte-level text, special tokens), and the parts
+    that the file does not have.
     """
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import ByteLevel

@@ -1,12 +1,12 @@
-"""Fits the meaning of a reader's scores, on labelled examples that it was not trained on.
+"""Fits the thresholds of a reader on labelled examples that it was not trained on.
 
-- *calibration*: a logistic from the score over null to the probability that the answer is right (F1 of 0.5 or more);
-- *calibration error*: how far such probabilities are from the share of right answers, on examples to which the logistic
-  was not fitted; also that of the reader's own odds, for comparison;
-- *no-answer threshold*: the score below which "no answer" gains more than an answer;
-- *wave threshold*: the score from which on no further sentences are read, for use when `waves` has too few examples to
-  fit it. For the default reader, 6 was measured to be the best; another reader gets the score at which it is right as
-  often as the default reader is at 6.
+- *Calibration*: a logistic function from the score over null to the probability that the answer is right (an F1 of at
+  least 0.5).
+- *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
+  not used for the fit; also for the reader's own odds.
+- *No-answer threshold*: the score below which "no answer" gains more than an answer.
+- *Wave threshold*: the score at which reading stops. It is used if `waves` has too few examples for a fit. The bundled
+  reader is best with 6. Another reader gets the score at which it is right as often as the bundled reader at 6.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The results of `fit`. `error` is the expected calibration error, `error_before` that of the reader's own odds."""
+    """The results of `fit`. `error` is the calibration error, `error_before` the error of the reader's own odds."""
 
     calibration: Calibration
     no_answer: float
@@ -53,8 +53,8 @@ UNFITTED = Thresholds(OWN_ODDS, no_answer=0.0, wave=WAVE_SCORE)
 def with_negatives(examples: Sequence[Example]) -> list[Example]:
     """Return the examples and, unless some are unanswerable already, about as many unanswerable ones.
 
-    A question becomes unanswerable by another context: the one that shares most words with the question and does not
-    contain its answer. Readers get such contexts among ranked sentences.
+    An unanswerable example has a question with another context: the context that shares most words with the question
+    and does not contain its answer. Readers get such contexts among ranked sentences.
     """
     if any(not example.answers for example in examples):
         return list(examples)
@@ -78,13 +78,13 @@ def with_negatives(examples: Sequence[Example]) -> list[Example]:
 
 
 def require_enough(examples: Sequence[Example]) -> None:
-    """Raise ModelError if there are too few examples to fit anything to."""
+    """Raise ModelError if there are too few examples for a fit."""
     if len(examples) < MIN_EXAMPLES:
-        raise ModelError(f"{len(examples)} held-out examples, calibration needs at least {MIN_EXAMPLES}")
+        raise ModelError(f"there are {len(examples)} held-out examples, but calibration needs at least {MIN_EXAMPLES}")
 
 
 def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thresholds:
-    """Fit all thresholds to predictions for examples of which some have no answer."""
+    """Fit all thresholds to predictions. Some examples must have no answer."""
     require_enough(examples)
     read = np.array([np.isfinite(found.score) for found in predictions])
     scores = np.array([found.score for found in predictions], np.float64)[read]
@@ -104,7 +104,7 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
 
 
 def _held_out_error(scores: FloatArray, right: NDArray[np.bool_]) -> float:
-    """The calibration error of each half's answers under the logistic of the other half."""
+    """The calibration error of each half's answers, with the logistic function of the other half."""
     half = np.arange(len(scores)) % 2 == 0
     shown = np.empty(len(scores))
     for part in (half, ~half):
@@ -122,7 +122,9 @@ def _error(calibration: Calibration, scores: FloatArray, right: NDArray[np.bool_
 def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
     """Return the maximum-likelihood logistic of `right` on `scores`, by Newton's method."""
     if right.all() or not right.any():
-        raise ModelError(f"{int(right.sum())} of {len(right)} held-out answers are right: nothing to calibrate on")
+        raise ModelError(
+            f"{int(right.sum())} of {len(right)} held-out answers are right: calibration needs right and wrong answers"
+        )
     design = np.stack([scores, np.ones_like(scores)], axis=1)
     weights = np.zeros(2)
     for _ in range(_NEWTON_STEPS):
@@ -136,6 +138,6 @@ def fit_logistic(scores: FloatArray, right: NDArray[np.bool_]) -> Calibration:
     slope, intercept = round(float(weights[0]), 5), round(float(weights[1]), 5)
     if slope <= 0:
         raise ModelError(
-            f"higher scores are not better on held-out examples (slope {weights[0]:.3g}): not a usable reader"
+            f"higher scores are not better on held-out examples (slope {weights[0]:.3g}): the reader cannot be used"
         )
     return Calibration(a=slope, b=intercept)

@@ -1,7 +1,7 @@
-"""Measures how well a reader answers: exact match and F1 on a question set, with each question's context given.
+"""Measures exact match and F1 of a reader on a question set. The reader gets the context of each question.
 
-A context longer than a window is read window by window; the answer is the span with the best score over null, where
-null is the score of `[CLS]` in the same window.
+A context that is longer than a window is read in several windows. The answer is the span with the best score over null.
+The null is the score of `[CLS]` in the same window.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ MAX_BATCH_TOKENS = 3072
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The best span of one question's context: its text, its place in code points, its score over null."""
+    """The best span of a question's context: its text, its code points, its score over null."""
 
     text: str
     start: int
@@ -52,7 +52,8 @@ NOTHING_READ = Prediction("", 0, 0, float("-inf"))
 class Report:
     """The scores of a reader on one question set: means, and figures with intervals, also by question type.
 
-    `answers` has the answer to every question; its `refused` tells whether that is below the no-answer threshold.
+    `answers` has the answer to every question. `refused` in it says whether the answer is below the no-answer
+    threshold.
     """
 
     model_id: str
@@ -72,7 +73,7 @@ class Report:
     answers: list[dict[str, object]]
 
     def to_dict(self, *, answers: bool = False) -> dict[str, object]:
-        """Return the report as JSON-ready values; with `answers`, including those to every question."""
+        """Return the report as JSON-ready values, with the answers to all questions if `answers`."""
         document = asdict(self)
         if not answers:
             del document["answers"]
@@ -80,7 +81,7 @@ class Report:
 
 
 class ContextReader:
-    """Reads contexts with one runner, and counts the windows that it has read."""
+    """Reads contexts with one runner, and counts the windows."""
 
     def __init__(self, encoder: TextPairEncoder, runner: Runner) -> None:
         self._encoder = encoder
@@ -88,7 +89,7 @@ class ContextReader:
         self.windows_read = 0
 
     def predict(self, examples: Sequence[Example], progress: Progress, stage: str) -> list[Prediction]:
-        """Return one prediction per example, in the order of the examples."""
+        """Return a prediction for each example, in order."""
         windows: list[Window] = []
         owners: list[int] = []
         for number, example in enumerate(examples):
@@ -123,7 +124,7 @@ class ContextReader:
 def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_answer_threshold: float = 0.0) -> Score:
     """Return mean exact match and F1, and the no-answer accuracy over the questions without an answer.
 
-    If every question has an answer, the threshold is ignored: the best span counts, however low its score.
+    If every question has an answer, the threshold is ignored: the best span counts, whatever its score is.
     """
     given = [GivenAnswer(found.text, found.score >= no_answer_threshold) for found in predictions]
     verdicts = judge(examples, given)
@@ -136,7 +137,7 @@ def score(predictions: Sequence[Prediction], examples: Sequence[Example], no_ans
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Report no progress."""
+    """Ignore the progress."""
 
 
 def evaluate(
@@ -151,7 +152,7 @@ def evaluate(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Report:
-    """Measure the exported reader in `model_dir` on a question set, or on `limit` questions spread over it.
+    """Measure the exported reader in `model_dir` on a question set, or on `limit` questions that are spread over it.
 
     >>> evaluate(default_reader(), Path("xquad_en_a.json")).f1
     0.645
@@ -187,7 +188,7 @@ def evaluate(
 
 
 def _verified(model_dir: Path) -> tuple[Manifest, bytes]:
-    """The manifest and the tokenizer of a reader whose files belong together."""
+    """Return the manifest and the tokenizer of a reader; an error if its files do not belong together."""
     manifest = Manifest.load(model_dir / MANIFEST_FILE)
     try:
         tokenizer_json = (model_dir / TOKENIZER_FILE).read_bytes()

@@ -1,6 +1,6 @@
-"""Measures how long one pair takes, by its length, for several runners side by side.
+"""Measures the time of one pair by its length, for several runners.
 
-The runners take turns, round by round, so that other load on the machine slows all of them and not one.
+The runners take turns, so that other load on the machine slows all of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +30,10 @@ class Latency:
 def measure_latency(
     runners: Mapping[str, tuple[Runner, Manifest]], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS
 ) -> dict[str, dict[int, Latency]]:
-    """Return the latency of each runner at each length that its model takes, with a batch of one."""
+    """Return the latency of each runner at each length that its model accepts, with a batch of one."""
     found: dict[str, dict[int, Latency]] = {name: {} for name in runners}
     for length in lengths:
-        fitting = {name: way for name, way in runners.items() if length <= way[1].max_tokens}
+        fitting = {name: variant for name, variant in runners.items() if length <= variant[1].max_tokens}
         inputs = {name: _inputs(manifest, length) for name, (_, manifest) in fitting.items()}
         taken: dict[str, list[float]] = {name: [] for name in fitting}
         for turn in range(_WARM_UP + rounds):
@@ -49,7 +49,7 @@ def measure_latency(
 
 
 def _inputs(manifest: Manifest, length: int) -> Arrays:
-    """A pair of exactly `length` tokens; their values do not matter."""
+    """A pair of exactly `length` tokens with any values."""
     pair = manifest.pair
     ids = np.full((1, length), pair.tail[-1], np.int64)
     ids[0, : len(pair.head)] = pair.head

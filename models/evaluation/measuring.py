@@ -1,4 +1,4 @@
-"""Measures a checkpoint and the files made of it side by side: scores, agreement span for span, size, latency."""
+"""Compares a checkpoint with its exported files: scores, agreement of answers, size, latency."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ PYTORCH = "PyTorch"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to run the reader: its precision and runtime in reports, its runner, and the size of its weights."""
+class RunnerVariant:
+    """A precision and a runtime of one reader, with its runner and the size of its weights."""
 
     precision: str
     runtime: str
@@ -26,13 +26,13 @@ class Way:
 
     @property
     def name(self) -> str:
-        """Precision and runtime."""
+        """Precision and runtime, for display."""
         return f"{self.precision}, {self.runtime}"
 
 
 @dataclass(frozen=True, slots=True)
 class SetScore:
-    """A way's scores on one question set; `agreement` is the share of answers with the same span as the checkpoint."""
+    """The scores on one question set. `agreement` is the share of answers with the same span as the checkpoint."""
 
     questions: int
     score: Score
@@ -41,7 +41,7 @@ class SetScore:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All measurements of one way: by question set, and by length in tokens."""
+    """All measurements of one variant, by question set and by length in tokens."""
 
     precision: str
     runtime: str
@@ -51,10 +51,10 @@ class Measured:
 
 
 class Measuring:
-    """Measures ways to run one reader; the others are compared with the first.
+    """Measures the variants of one reader, and compares them with the first variant.
 
     Args:
-        manifest: the reader's limits and no-answer threshold, the same for all ways.
+        manifest: the limits and the no-answer threshold for all variants.
         tokenizer_json: the reader's tokenizer.
     """
 
@@ -63,33 +63,38 @@ class Measuring:
         self._tokenizer = ReaderTokenizer(tokenizer_json)
         self._progress = progress
 
-    def predict(self, way: Way, examples: Sequence[Example], stage: str) -> list[Prediction]:
-        """The predictions by one way."""
+    def predict(self, variant: RunnerVariant, examples: Sequence[Example], stage: str) -> list[Prediction]:
+        """Return the predictions of one variant."""
         encoder = TextPairEncoder(self._tokenizer, PairEncoder(self._manifest))
-        return ContextReader(encoder, way.runner).predict(examples, self._progress, f"{stage}, {way.name}")
+        return ContextReader(encoder, variant.runner).predict(examples, self._progress, f"{stage}, {variant.name}")
 
-    def compare(self, ways: Sequence[Way], question_sets: Mapping[str, Sequence[Example]]) -> list[Measured]:
-        """Measure all ways, in their order."""
-        scored: dict[str, dict[str, SetScore]] = {way.name: {} for way in ways}
+    def compare(
+        self, variants: Sequence[RunnerVariant], question_sets: Mapping[str, Sequence[Example]]
+    ) -> list[Measured]:
+        """Measure all variants, in order."""
+        scored: dict[str, dict[str, SetScore]] = {variant.name: {} for variant in variants}
         for name, examples in question_sets.items():
             reference: list[Prediction] = []
-            for way in ways:
-                found = self.predict(way, examples, f"scoring {name}")
+            for variant in variants:
+                found = self.predict(variant, examples, f"scoring {name}")
                 reference = reference or found
-                scored[way.name][name] = SetScore(
+                scored[variant.name][name] = SetScore(
                     len(examples),
                     score(found, examples, self._manifest.no_answer_threshold),
                     agreement(reference, found),
                 )
         self._progress("measuring latency", 0, 1)
-        latency = measure_latency({way.name: (way.runner, self._manifest) for way in ways}, LENGTHS)
+        latency = measure_latency({variant.name: (variant.runner, self._manifest) for variant in variants}, LENGTHS)
         self._progress("measuring latency", 1, 1)
         return [
-            Measured(way.precision, way.runtime, way.size_bytes, scored[way.name], latency[way.name]) for way in ways
+            Measured(
+                variant.precision, variant.runtime, variant.size_bytes, scored[variant.name], latency[variant.name]
+            )
+            for variant in variants
         ]
 
 
 def agreement(reference: Sequence[Prediction], found: Sequence[Prediction]) -> float:
-    """Return the share of questions that both answer with the same span."""
+    """Return the share of questions with the same span in both."""
     same = sum((a.start, a.end) == (b.start, b.end) for a, b in zip(reference, found, strict=True))
     return same / len(reference)

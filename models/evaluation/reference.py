@@ -1,8 +1,8 @@
-"""The reference that the whole system is compared with: PyTorch reads BM25's best sentences.
+"""The baseline for the whole system: BM25 ranks sentences, and PyTorch reads the best ones.
 
-It is a simple system of standard parts: `bm25s` ranks the sentences, with its own analysis and defaults; the checkpoint
-reads the best k of a question one by one, in float32; the span with the best score over `[CLS]` is the answer. It has
-the same sentences as the system that it is compared with, but shares no code that ranks, encodes or decodes.
+It is a simple system of standard parts. `bm25s` ranks the sentences with its own analysis and defaults. The checkpoint
+reads the best k sentences of a question alone, in float32. The answer is the span with the best score over `[CLS]`. The
+baseline has the same sentences as the cluster, but shares no code that ranks, encodes or decodes.
 """
 
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ _EXTRA = ("bm25s", "torch", "transformers")
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The reference's results for every question.
+    """The results of the baseline for every question.
 
     Attributes:
         sentences: the number of sentences in the corpus.
-        places: the rank, from 0, of the first sentence that answers; None: beyond `DEPTHS`.
-        plain: the answer with the best score over null, and that score.
-        ranked: the answer with the best sum of that score and `rank_weight` times the sentence's BM25 score.
+        places: the rank, from 0, of the first sentence with the answer; None: beyond `DEPTHS`.
+        plain: the answer with the best score over null, and its score.
+        ranked: the answer with the best sum of score over null and `rank_weight` times the BM25 score.
     """
 
     checkpoint: str
@@ -56,12 +56,10 @@ def run_reference(
     threads: int = 2,
     progress: Progress = silent,
 ) -> Reference:
-    """Answer the questions of `dataset`, or `limit` of them spread over it, from its contexts' sentences."""
+    """Answer the questions of `dataset` from the sentences of its contexts; with `limit`, only some questions."""
     missing = [name for name in _EXTRA if find_spec(name) is None]
     if missing:
-        raise ModelError(
-            f"the reference needs {', '.join(missing)}: pip install 'qa-cluster[bench]' -c constraints.txt"
-        )
+        raise ModelError(f"the baseline needs {', '.join(missing)}: pip install 'qa-cluster[bench]' -c constraints.txt")
     if not 1 <= k <= MAX_K:
         raise InvalidInput(f"k is {k}, must be from 1 to {MAX_K}")
     questions = load_question_set(dataset, limit=limit)
@@ -88,7 +86,7 @@ def run_reference(
 
 
 def rank(sentences: Sequence[str], questions: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
-    """For every question, the number and BM25 score of the best sentences, best first."""
+    """Return the numbers and BM25 scores of the best sentences for every question, best first."""
     import bm25s
     import Stemmer
 
@@ -102,7 +100,7 @@ def rank(sentences: Sequence[str], questions: Sequence[str], count: int) -> list
 
 
 class PlainReader:
-    """Reads pairs with only transformers and PyTorch."""
+    """Reads pairs with transformers and PyTorch."""
 
     def __init__(self, checkpoint: Path, threads: int) -> None:
         import torch
@@ -114,7 +112,7 @@ class PlainReader:
             raise ModelError(f"no checkpoint folder {str(checkpoint)!r}")
         torch.set_num_threads(threads)
         try:
-            # without trust_remote_code, transformers asks at the terminal whether the checkpoint's code may run
+            # without trust_remote_code=False, transformers asks at the terminal whether to run the checkpoint's code
             files = {"local_files_only": True, "trust_remote_code": False}
             self._tokenizer = AutoTokenizer.from_pretrained(checkpoint, **files)
             if (stored := checkpoint / TOKENIZER_FILE).is_file():
@@ -127,7 +125,7 @@ class PlainReader:
             raise ModelError(f"cannot load checkpoint {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
 
     def read(self, pairs: Sequence[tuple[str, str]], progress: Progress) -> list[tuple[str, float]]:
-        """For every pair of question and sentence, the best span and its score over null."""
+        """Return the best span of every pair of question and sentence, and its score over null."""
         found = [("", 0.0)] * len(pairs)
         order = sorted(range(len(pairs)), key=lambda i: len(pairs[i][1]))
         for first in range(0, len(order), BATCH):
@@ -166,6 +164,6 @@ class PlainReader:
 
 
 def _best(readings: Sequence[tuple[str, float, float]], rank_weight: float) -> tuple[str, float]:
-    """The text and score over null of the reading with the best sum of that score and `rank_weight` times BM25's."""
+    """The text and score over null with the best sum of this score and `rank_weight` times the BM25 score."""
     text, score, _ = max(readings, key=lambda item: item[1] + rank_weight * item[2])
     return text, score

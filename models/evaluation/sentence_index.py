@@ -1,8 +1,7 @@
-"""The sentences of a corpus in memory, ranked exactly as the shards rank theirs; to fit and to mine, not to serve.
+"""Ranks the sentences of a corpus in memory exactly as the shards do, to fit and to mine without a cluster.
 
-Readers are fitted and mined for where no cluster and no native module need be. So this scores every sentence that
-shares a term, by the formula of `qa_cluster.ranking.bm25` and with the weights that an index keeps: 8 bits each
-(``native/index/codes.c``). `tests/index/test_sentence_index.py` compares both.
+It scores every sentence that shares a term with the question, by the formula of `qa_cluster.ranking.bm25`. The weights
+have 8 bits, as in the index of a shard (``native/index/codes.c``). `tests/index/test_sentence_index.py` compares both.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from qa_cluster.ranking.terms import question_terms
 
 _Postings = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 _NONE: _Postings = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float64))
-# The weights of the codes from 1 on.
+# The weights of the codes 1 to 255.
 _KEPT = np.round(2**20 * 0.02 * 110 ** (np.arange(255) / 254)) / 2**20
 _BETWEEN = _KEPT[:-1] * _KEPT[1:]
 
@@ -48,9 +47,9 @@ class SentenceIndex:
         }
 
     def rank(self, question: str, count: int) -> list[tuple[int, float]]:
-        """Number and ranking score of the `count` best sentences, best first; fewer where fewer share a term.
+        """Return the numbers and ranking scores of the best sentences that share a term, at most `count`, best first.
 
-        Equal scores are in the order of the numbers.
+        Sentences with equal scores are in the order of their numbers.
         """
         postings = [self._postings.get(term, _NONE) for term in question_terms(question)]
         if not any(len(numbers) for numbers, _ in postings):
@@ -65,9 +64,9 @@ class SentenceIndex:
 
 
 def _kept(occurrences: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The weights of frequencies in sentences of some lengths (rows of both), as an index keeps them.
+    """The 8-bit weights of terms, from rows of their frequency and the length of their sentence.
 
-    The nearest code is by ratio, so it is the upper one of two where the square is above their product.
+    The nearest code is chosen by ratio: the upper one of two codes if the square of the weight is above their product.
     """
     frequency, length = occurrences.T
     exact = frequency * (K1 + 1) / (frequency + K1 * (1 - B + B * length / REFERENCE_LENGTH))

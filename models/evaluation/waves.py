@@ -1,11 +1,11 @@
-"""Fits `wave_threshold`: the score from which a question is answered without reading further sentences.
+"""Fits `wave_threshold`: the score at which reading stops.
 
-Held-out questions are asked of a corpus of all their contexts' sentences, ranked as the shards rank them. Every
-candidate is read once, as a sentence without neighbours, whatever budget the shards use later. For any threshold, the
-recorded scores show which sentences waves would have read, and which answer they would have given.
+The corpus has the sentences of all contexts, which are ranked as on the shards. Every candidate of a held-out question
+is read once, as a sentence without neighbours. For any threshold, the recorded scores show which sentences the waves
+would have read, and which answer they would have given.
 
-The fit is the lowest threshold that costs nothing. Its F1 is at least the F1 of reading all candidates, and with 95 %
-confidence (one-sided, paired bootstrap over questions) it costs at most `TOLERANCE`.
+The fit is the lowest threshold that costs nothing. Its F1 is at least the F1 of reading all candidates. With 95 %
+confidence (one-sided, paired bootstrap over questions), it costs at most `TOLERANCE`.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,16 +45,16 @@ def fit_waves(
     ends: Sequence[int] = WAVES,
     seed: int = 0,
 ) -> WaveFit | None:
-    """Return the threshold and its cost on the held-out `examples`, or None if there are too few of them.
+    """Return the threshold and its cost on the held-out `examples`, or None if there are too few examples.
 
     Args:
         examples: the held-out examples; questions without an answer are skipped.
-        read: reads each example's context, which is one sentence here, with the exported file.
-        rank_weight: the manifest's, which orders the readings of a question.
-        ends: how many sentences have been read after each wave, ascending.
+        read: reads the contexts, each of which is one sentence, with the exported file.
+        rank_weight: the weight of the ranking score, from the manifest.
+        ends: the number of sentences read after each wave, ascending.
     """
     if list(ends) != sorted(set(ends)) or not ends or ends[0] < 1:
-        raise InvalidInput(f"waves end at {list(ends)}, must be ascending numbers of sentences")
+        raise InvalidInput(f"waves end after {list(ends)} sentences, must be ascending numbers")
     asked = spread([example for example in examples if example.answers], MAX_QUESTIONS)
     sentences = _sentences(examples)
     if len(asked) < MIN_QUESTIONS or len(sentences) < MIN_SENTENCES:
@@ -78,9 +78,9 @@ class Simulation:
     """The answers that waves would have given, from the readings of all candidates.
 
     Attributes:
-        best: [questions, waves] how sure the reader is after each wave (`certainty`).
-        read: [questions, waves] sentences read after each wave.
-        f1: [questions, waves] F1 of the answer after each wave.
+        best: [questions, waves], the `certainty` of the reader after each wave.
+        read: [questions, waves], the number of sentences read after each wave.
+        f1: [questions, waves], the F1 of the answer after each wave.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Simulation:
         self.read: FloatArray = np.zeros(shape)
         self.f1: FloatArray = np.zeros(shape)
         for row, (example, candidates) in enumerate(zip(examples, readings, strict=True)):
-            # A question with few candidates has fewer waves: the values of its last one are used for the missing ones.
+            # A question with few candidates has fewer waves. The values of its last wave fill the missing ones.
             ordered = in_order(candidates, rank_weight)
             for wave, end in enumerate(wave_ends(ends, len(candidates[: ends[-1]]))):
                 part = ordered[:end]
@@ -105,7 +105,7 @@ class Simulation:
                 self.f1[row, wave:] = f1(first.text, example.answers)
 
     def at(self, threshold: float) -> tuple[FloatArray, FloatArray]:
-        """The F1 and the number of sentences read of every question, if reading stops at `threshold`."""
+        """Return the F1 and the number of read sentences of every question, if reading stops at `threshold`."""
         sure = np.array([[is_sure(best, threshold) for best in waves] for waves in self.best.tolist()])
         sure[:, -1] = True
         last = sure.argmax(axis=1)
@@ -113,12 +113,12 @@ class Simulation:
         return self.f1[rows, last], self.read[rows, last]
 
     def lowest_threshold(self, seed: int = 0) -> float:
-        """The lowest threshold that costs nothing; else a threshold at which every question is read to the end."""
+        """Return the lowest threshold that costs nothing; without one, a threshold at which waves never stop early."""
         scores = self.best[:, :-1]
         scores = scores[np.isfinite(scores)]
         if not len(scores):
             return 0.0
-        # The steps are rounded up, so that a score does not reach the step that is made from it.
+        # The steps are rounded up, so that a score does not reach its own step.
         steps = np.unique(np.ceil(np.quantile(scores, np.linspace(0, 1, _STEPS + 1)) * 100) / 100)
         gained = np.stack([self.at(step)[0] - self.f1[:, -1] for step in steps], axis=1)
         bounds = np.quantile(resampled_means(gained, seed=seed), 1 - CONFIDENCE, axis=0)
@@ -127,7 +127,7 @@ class Simulation:
 
 
 def _sentences(examples: Sequence[Example]) -> list[str]:
-    """The distinct sentences of all contexts, which may be overlapping windows of one text."""
+    """The distinct sentences of all contexts, which can be overlapping windows of one text."""
     contexts = dict.fromkeys(example.context for example in examples)
     return list(dict.fromkeys(context[start:end] for context in contexts for start, end in split_sentences(context)))
 
@@ -135,7 +135,7 @@ def _sentences(examples: Sequence[Example]) -> list[str]:
 def _readings(
     asked: Sequence[Example], sentences: Sequence[str], most: int, read: Read
 ) -> list[list[tuple[Prediction, float]]]:
-    """The reading of each question's `most` best sentences, with the value by which they rank."""
+    """The readings of each question's `most` best sentences, with their ranking scores."""
     index = SentenceIndex(sentences)
     ranked = [index.rank(example.question, most) for example in asked]
     pairs = [
@@ -156,6 +156,6 @@ class OrderedReading:
 
 
 def in_order(candidates: Sequence[tuple[Prediction, float]], rank_weight: float) -> list[OrderedReading]:
-    """The readings of a question's candidates, which come best ranked first, with their orders."""
+    """Return the readings of a question's candidates with their orders, best ranked first."""
     best = max((value for _, value in candidates), default=0.0)
     return [OrderedReading(found.text, found.score + rank_weight * (value - best)) for found, value in candidates]

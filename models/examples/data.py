@@ -1,7 +1,7 @@
 """Reads labelled examples for training from SQuAD-format JSON, JSON lines, groups and written passages.
 
-Every fault in a file's form is an error that names the line or question. A label that does not fit its context is a
-fault of the data, not of the form: the example is dropped and counted.
+A file with a wrong format raises an error that names the line or question. An example whose label does not fit its
+context is dropped and counted.
 """
 
 import gzip
@@ -20,9 +20,9 @@ from qa_cluster.errors import InvalidInput
 from .labelled import ALONE, NO_ANSWER, UNLABELLED, Labelled
 from .passages import passage_of
 
-WRONG_OFFSET = "the answer does not stand at answer_start"
+WRONG_OFFSET = "the answer is not at answer_start"
 EMPTY_ANSWER = "the answer is empty"
-LOST_GROUP = "no answer of the group fits"
+LOST_GROUP = "no answer of the group fits its context"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class Dataset:
 
     @property
     def grouped(self) -> bool:
-        """Whether some examples belong to groups."""
+        """Whether an example belongs to a group."""
         return any(example.group != ALONE for example in self.examples)
 
     @property
     def unlabelled(self) -> int:
-        """How many examples have no label."""
+        """The number of examples without a label."""
         return sum(example.answer_start == UNLABELLED for example in self.examples)
 
 
 def load_dataset(path: Path) -> Dataset:
-    """Read a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file; InvalidInput names the line or question at fault."""
+    """Read a `.json` (SQuAD format), `.jsonl` or `.jsonl.gz` file; InvalidInput names an invalid line or question."""
     try:
         data = path.read_bytes()
         found = list(_examples(path, data))
@@ -55,14 +55,14 @@ def load_dataset(path: Path) -> Dataset:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"training data {str(path)!r} is not UTF-8: {error}") from error
     dropped: Counter[str] = Counter()
-    kept = _whole([example for example in found if _fits(example, dropped)], found, dropped)
+    kept = _without_lost_groups([example for example in found if _fits(example, dropped)], found, dropped)
     if not kept:
-        raise InvalidInput(f"training data {str(path)!r} holds no usable example; dropped: {dict(dropped)}")
+        raise InvalidInput(f"training data {str(path)!r} has no usable example; dropped: {dict(dropped)}")
     return Dataset(path, hashlib.sha256(data).hexdigest(), kept, dict(dropped))
 
 
 def group_line(question: str, source: str, passages: Iterable[Labelled]) -> str:
-    """Return one line of a file of groups; which passages hold the answer follows from their labels."""
+    """Return one line of a file of groups. The labels of the passages say which ones have the answer."""
     found = [(passage.answer_start >= 0, passage.passage()) for passage in passages]
     negatives = [{k: v for k, v in row.items() if not k.startswith("answer")} for held, row in found if not held]
     row = {"question": question, "source": source, "positives": [row for held, row in found if held]}
@@ -85,8 +85,8 @@ def _examples(path: Path, data: bytes) -> Iterator[Labelled]:
         raise InvalidInput(f"training data {str(path)!r} must end in .json, .jsonl or .jsonl.gz")
 
 
-def _whole(kept: list[Labelled], found: list[Labelled], dropped: Counter[str]) -> list[Labelled]:
-    """Leave out what is left of groups that had answers and have lost them all: they would seem unanswerable."""
+def _without_lost_groups(kept: list[Labelled], found: list[Labelled], dropped: Counter[str]) -> list[Labelled]:
+    """Remove groups that have lost all their answers, because they would seem unanswerable."""
     had, have = ({example.group for example in part if example.answer_start >= 0} for part in (found, kept))
     lost = had - have - {ALONE}
     dropped.update([LOST_GROUP] * sum(example.group in lost for example in kept))
@@ -138,7 +138,7 @@ def _from_squad(path: Path, data: bytes) -> Iterator[Labelled]:
 
 
 def _group(row: dict[str, Any], number: int, where: str) -> Iterator[Labelled]:
-    """The examples of a group: its positives, which hold the answer, then its negatives, which do not."""
+    """The examples of a group: its positives (with the answer), then its negatives (without the answer)."""
     shared = {"question": row.get("question"), "source": row.get("source", "")}
     for name, unanswered in (("positives", {}), ("negatives", {"answer": "", "answer_start": NO_ANSWER})):
         passages = row.get(name)
@@ -171,7 +171,7 @@ def _labelled(row: Any, where: str) -> Labelled:
         raise InvalidInput(f"{where}: title and section must be strings")
     source = str(row.get("source", ""))
     if not all(map(is_unicode, (question, context, answer, source, *places))):
-        raise InvalidInput(f"{where} is not valid Unicode: it holds a lone surrogate")
+        raise InvalidInput(f"{where} is not valid Unicode: it has a lone surrogate")
     if not question.strip() or not context.strip():
         raise InvalidInput(f"{where}: question or context is empty")
     if start < 0:

@@ -1,4 +1,4 @@
-"""Holds examples out of the training data, spread over its sources, so that none of their sentences is trained on."""
+"""Holds examples out of the training data, spread over its sources. None of their sentences is trained on."""
 
 import random
 import re
@@ -11,7 +11,7 @@ from qa_cluster.errors import InvalidInput
 from .labelled import Labelled
 
 MAX_LOSS = 8
-"""Contexts are not held out if the training would lose more than this many other examples per held-out one."""
+"""A context is not held out if the training would lose more than this number of other examples for each example."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _BLANK = re.compile(r"\s+")
 _SHORT = 12
@@ -19,7 +19,7 @@ _SHORT = 12
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The examples held out, those left for training (per file), and the number of those that are neither."""
+    """The held-out examples, the training examples of each file, and the number of all other examples (`lost`)."""
 
     held_out: list[Labelled]
     training: list[list[Labelled]]
@@ -27,11 +27,11 @@ class Split:
 
 
 def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Split:
-    """Hold out about `count` examples of the last file, and remove those of all files that share sentences with them.
+    """Hold out about `count` examples of the last file, and remove examples of all files that share sentences with
+    them.
 
-    Contexts of one file may be overlapping windows of one text, and another file may ask about the same text. So the
-    training must not see any of their sentences, not only their contexts. Each source contributes its share of the
-    examples.
+    Contexts of a file can be overlapping windows of one text, and another file can ask about the same text. So the
+    training must not see any sentence of a held-out context. Each source contributes its share of the examples.
     """
     if count == 0:
         return Split([], [list(examples) for examples in files], 0)
@@ -43,19 +43,24 @@ def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Spli
     held = [example for example in files[-1] if parts[example.context] <= chosen]
     if not held:
         raise InvalidInput(
-            f"no example can be held out: of each, sentences stand in more than {MAX_LOSS} others that would be lost "
-            "to the training; bring a file whose contexts share less, or train without hold_out"
+            f"no example can be held out: each shares sentences with more than {MAX_LOSS} other examples, which would "
+            "be lost to the training; use a file whose contexts share less text, or train without hold_out"
         )
     training = [[example for example in examples if not parts[example.context] & chosen] for examples in files]
     if not all(training):
         number = next(number for number, examples in enumerate(training, start=1) if not examples)
-        raise InvalidInput(f"holding out {count} examples leaves nothing of file {number} to train on: hold out fewer")
+        raise InvalidInput(
+            f"holding out {count} examples leaves no example of file {number} to train on: hold out fewer"
+        )
     lost = sum(map(len, files)) - sum(map(len, training)) - len(held)
     return Split(held, training, lost)
 
 
 def sentence_keys(context: str) -> frozenset[str]:
-    """Return the sentences of a context without blanks and case; short ones, which many texts share, do not count."""
+    """Return the sentences of a context, in lower case without blanks.
+
+    Short sentences, which many texts share, are left out.
+    """
     keys = [_BLANK.sub("", sentence).lower() for sentence in _SENTENCE_END.split(context)]
     return frozenset(key for key in keys if len(key) > _SHORT) or frozenset(keys)
 
@@ -67,7 +72,7 @@ def _choose(
     parts: Mapping[str, frozenset[str]],
     numbers: Mapping[str, int],
 ) -> set[str]:
-    """Return the sentences of the contexts to hold out; `numbers` has the number of examples of each context."""
+    """Choose contexts to hold out, and return their sentences. `numbers` counts the examples of each context."""
     holders: defaultdict[str, list[str]] = defaultdict(list)
     users: Counter[str] = Counter()
     for context, number in numbers.items():
@@ -90,10 +95,10 @@ def _choose(
             fresh = parts[context] - chosen
             most = (MAX_LOSS + 1) * contexts[context]
             if not fresh or max(users[key] for key in fresh) > most:
-                continue  # it saves examining the thousands of contexts that may share a sentence
+                continue  # this avoids a loop over thousands of contexts
             touched = {holder for key in fresh for holder in holders[key]}
             if sum(numbers[holder] for holder in touched) <= most:
                 chosen |= fresh
-                # a context that lies between two overlapping chosen ones is held out too
+                # a context between two overlapping chosen contexts is held out too
                 taken += sum(contexts[holder] for holder in touched if parts[holder] <= chosen)
     return chosen

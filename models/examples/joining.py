@@ -1,7 +1,7 @@
-"""Makes longer contexts from short ones: a context is joined with others of its file about the same subject.
+"""Makes longer contexts: joins a context with other contexts of its file about the same subject.
 
-A reader that is trained on single sentences has never seen an answer among other sentences, nor at a late position. The
-neighbours are contexts that share rare words with the example's, then random ones; none may hold an answer to its
+A reader that is trained on single sentences never sees an answer among other sentences, or at a late position. The
+other contexts share rare words with the example's context, or are random. None of them may contain an answer to its
 question.
 """
 
@@ -22,10 +22,10 @@ _WORD = re.compile(r"\w{4,}")
 
 
 def join_contexts(examples: Sequence[Labelled], *, share: float, max_tokens: int, seed: str) -> list[Labelled]:
-    """Return the examples in order, about `share` of them with a context of up to about `max_tokens` tokens.
+    """Return the examples in order. About `share` of them have a joined context of up to about `max_tokens` tokens.
 
-    Only specific questions get longer contexts: those of six words or more that are asked of at most two contexts. A
-    joined context has no title: it is none of one document.
+    Only specific questions get longer contexts: questions of at least six words that are asked of at most two contexts.
+    A joined context has no title, because it comes from several documents.
     """
     if share == 0:
         return list(examples)
@@ -63,12 +63,12 @@ class _Neighbours:
         return len(question.split()) >= MIN_QUESTION_WORDS and self._asked[question] <= MAX_CONTEXTS_OF_A_QUESTION
 
     def of(self, example: Labelled, order: random.Random) -> list[str]:
-        """Return contexts to put around the example's: similar ones first, then random ones."""
+        """Return contexts to join with the example's context: similar ones first, then random ones."""
         rare = sorted(
             (word for word in self._words[example.context] if word in self._holders),
             key=lambda word: (self._frequency[word], word),
         )[:_RARE_WORDS]
-        # If no answer is known, similar contexts are not used: they might hold one, which could not be recognised.
+        # Without a known answer, similar contexts are not used: they could contain an answer.
         known = bool(self.answers.get(example.question))
         similar = sorted({held for word in rare for held in self._holders[word]}) if known else []
         order.shuffle(similar)

@@ -1,4 +1,4 @@
-"""One labelled example, from any kind of file."""
+"""One labelled example."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ ALONE = -1
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """One question about one context. `answer_start` counts code points; -1: the context does not hold the answer.
+    """One question about one context.
 
     Attributes:
-        answer_start: also -2 (`UNLABELLED`): nobody knows; only a teacher can say.
-        title, section: where the context stands: its document's title, and the path of headings, joined by ` > `.
-        group: contexts of one question that are trained together have the same number; -1: it stands alone.
+        answer_start: the start of the answer in code points. `NO_ANSWER`: the context has no answer. `UNLABELLED`: the
+            label is unknown; a teacher can give it.
+        title, section: the title of the context's document, and the path of headings, joined by ` > `.
+        group: the same number for contexts of one question that are trained together. `ALONE`: no group.
     """
 
     question: str
@@ -34,7 +35,7 @@ class Labelled:
         return json.dumps({"question": self.question, **self.passage(), "source": self.source}, ensure_ascii=False)
 
     def passage(self) -> dict[str, object]:
-        """Return the context with its answer and place as JSON-ready values."""
+        """Return the context with its answer, title and section as JSON-ready values."""
         known = self.answer_start != UNLABELLED
         row: dict[str, object] = {"context": self.context}
         row |= {"answer": self.answer if known else None, "answer_start": self.answer_start if known else None}

@@ -1,9 +1,8 @@
-"""Passages, each with the questions that were written for it: `models/training/written/*.jsonl.gz`.
+"""Passages with the questions that were written for them: `models/training/written/*.jsonl.gz`.
 
-A line has `domain`, `title` and `section` (the passage's place in its document), `text` and `questions`. A question has
-an `answer` (words of the text, of which the first occurrence counts, or null if the passage does not answer it), a
-`kind` and a `style`. Other fields, such as the `package` that a passage is taken from, do not count. Every such file
-must pass the check in `faults`.
+A line has `domain`, `title`, `section`, `text` and `questions`. A question has an `answer`, a `kind` and a `style`. The
+answer consists of words of the text, whose first occurrence counts. It is null if the passage does not answer the
+question. Other fields, such as `package`, are ignored. Every file must pass the check in `faults`.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _POINTS = re.compile(r"\b(this|the) (passage|text)\b|\babove\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class WrittenQuestion:
-    """A question about a passage; `answer` is None if the passage does not hold one."""
+    """A question about a passage. `answer` is None if the passage does not answer it."""
 
     question: str
     answer: str | None
@@ -52,7 +51,7 @@ class WrittenPassage:
     questions: tuple[WrittenQuestion, ...]
 
     def examples(self) -> Iterator[Labelled]:
-        """The questions as labelled examples, whose source is the domain."""
+        """The questions as labelled examples. Their source is the domain."""
         for asked in self.questions:
             start = NO_ANSWER if asked.answer is None else self.text.find(asked.answer)
             answer = asked.answer or ""
@@ -60,7 +59,11 @@ class WrittenPassage:
 
 
 def passage_of(row: dict[str, Any], where: str) -> WrittenPassage:
-    """The passage of a line; InvalidInput, which begins with `where`, names what is missing or of the wrong type."""
+    """Return the passage of a line; InvalidInput names a field that is missing or has the wrong type.
+
+    Args:
+        where: the line, for error messages.
+    """
     texts = [row.get(name) for name in ("domain", "title", "section", "text")]
     questions = row.get("questions")
     if not all(isinstance(text, str) and is_unicode(text) for text in texts) or not isinstance(questions, list):
@@ -75,13 +78,13 @@ def _question(row: Any, where: str) -> WrittenQuestion:
     if not values or not all(isinstance(value, str) and is_unicode(value) for value in values):
         raise InvalidInput(f"{where}: a question needs question, kind and style as strings")
     if answer is not None and (not isinstance(answer, str) or not is_unicode(answer)):
-        raise InvalidInput(f"{where}: an answer is a string, or null where the passage does not hold it")
+        raise InvalidInput(f"{where}: an answer must be a string, or null if the passage does not answer the question")
     question, kind, style = map(str, values)
     return WrittenQuestion(question, answer, kind, style)
 
 
 def faults(passages: Iterable[WrittenPassage]) -> list[str]:
-    """The faults of passages: labels that do not fit, duplicates, questions that mention the passage itself."""
+    """Return the faults of passages: labels that do not fit, duplicates, questions that mention the passage."""
     found: list[str] = []
     texts: set[str] = set()
     questions: set[str] = set()
@@ -90,20 +93,20 @@ def faults(passages: Iterable[WrittenPassage]) -> list[str]:
         if passage.domain not in DOMAINS:
             found.append(f"{where}: unknown domain {passage.domain!r}")
         if not MIN_WORDS <= len(passage.text.split()) <= MAX_WORDS:
-            found.append(f"{where}: {len(passage.text.split())} words, {MIN_WORDS} to {MAX_WORDS} are taken")
+            found.append(f"{where}: {len(passage.text.split())} words, must be {MIN_WORDS} to {MAX_WORDS}")
         if (text := folded(passage.text)) in texts:
-            found.append(f"{where}: its text is there twice")
+            found.append(f"{where}: the text occurs twice")
         texts.add(text)
         for asked in passage.questions:
             if (question := folded(asked.question)) in questions:
-                found.append(f"{where}: asked twice: {asked.question!r}")
+                found.append(f"{where}: the question occurs twice: {asked.question!r}")
             questions.add(question)
             found += [f"{where}: {fault}: {asked.question!r}" for fault in _faults_of(asked, passage.text)]
     return found
 
 
 def folded(text: str) -> str:
-    """The words of a text in lower case, for comparisons."""
+    """Return the words of a text in lower case, for comparisons."""
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
@@ -113,15 +116,15 @@ def _faults_of(asked: WrittenQuestion, text: str) -> Iterator[str]:
     if asked.style not in STYLES:
         yield f"unknown style {asked.style!r}"
     if _POINTS.search(asked.question):
-        yield "points at the passage"
+        yield "mentions the passage"
     answer = asked.answer
     if answer is None:
         return
     start, end = text.find(answer), text.find(answer) + len(answer)
     if not answer.strip() or answer != answer.strip() or start < 0:
-        yield f"the answer {answer!r} does not stand in the text"
+        yield f"the answer {answer!r} is not in the text"
     elif text[start - 1 : start].isalnum() and answer[0].isalnum():
-        yield f"the answer {answer!r} begins inside a word"
+        yield f"the answer {answer!r} starts inside a word"
     elif text[end : end + 1].isalnum() and answer[-1].isalnum():
         yield f"the answer {answer!r} ends inside a word"
     if len(answer.split()) > MAX_ANSWER_WORDS:

@@ -1,1 +1,1 @@
-"""From a checkpoint to a reader's files, and the report on them."""
+"""Exports a checkpoint as the files of a reader, with a report."""

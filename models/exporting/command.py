@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _EPILOG = """\
-Question sets are SQuAD-format .json, or .jsonl(.gz) with question, context, answer, answer_start (-1: no answer).
+A question set is a .json file in SQuAD format, or a .jsonl(.gz) file with the fields question, context, answer and
+answer_start (-1: no answer).
 
 examples:
   qa-cluster model export deepset/tinyroberta-squad2 my-reader
@@ -36,45 +37,55 @@ def add_export(commands: "Commands") -> argparse.ArgumentParser:
     """Add the command's parser and return it."""
     parser = commands.add_parser(
         "export",
-        help="turn a Hugging Face question-answering checkpoint into a reader that shards run",
-        description="Turn a Hugging Face question-answering checkpoint into a reader that shards run, and report what "
-        "it scores before and after. Needs the extra: pip install 'qa-cluster[export]' -c constraints.txt",
+        help="export a Hugging Face question-answering checkpoint as a reader",
+        description="Export a Hugging Face question-answering checkpoint as a reader for shards, and report its scores "
+        "before and after. Needs the extra: pip install 'qa-cluster[export]' -c constraints.txt",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("source", help="folder of the checkpoint, or its hub id: owner/name or owner/name@revision")
-    parser.add_argument("out", type=Path, help="folder to write the reader, its manifest and the report to")
+    parser.add_argument("out", type=Path, help="folder for the reader, its manifest and the report")
     parser.add_argument(
-        "--precision", choices=PRECISIONS, help="of the file (default: int8 with --calibration, float32 without)"
+        "--precision",
+        choices=PRECISIONS,
+        help="precision of the reader (default: int8 with --calibration, otherwise float32)",
     )
-    parser.add_argument("--compare", action="store_true", help="measure every precision, not only the chosen one")
-    parser.add_argument("--calibration", type=Path, help="question set that int8 ranges are measured on")
-    parser.add_argument("--held-out", type=Path, help="question set not trained on, to fit the thresholds")
+    parser.add_argument("--compare", action="store_true", help="measure all precisions, not only the chosen one")
+    parser.add_argument("--calibration", type=Path, help="question set on which the ranges of int8 are measured")
+    parser.add_argument("--held-out", type=Path, help="question set that was not trained on, to fit the thresholds")
     parser.add_argument(
-        "--evaluation", type=Path, action="append", default=[], help="question set to score on; may be repeated"
+        "--evaluation",
+        type=Path,
+        action="append",
+        default=[],
+        help="question set on which the reader is scored; may be repeated",
     )
     parser.add_argument(
         "--context-tokens",
         type=int,
         default=CONTEXT_TOKENS,
-        help="shards read a ranked sentence with neighbours up to so many tokens; 0: the sentence alone (default "
-        f"{CONTEXT_TOKENS})",
+        help=f"token budget of a sentence with its neighbours; 0: the sentence alone (default {CONTEXT_TOKENS})",
     )
-    parser.add_argument("--limit", type=int, help="only so many questions of each evaluation set, spread over it")
-    parser.add_argument("--max-examples", type=int, default=300, help="calibration examples used (default 300)")
+    parser.add_argument(
+        "--limit", type=int, help="number of questions of each evaluation set, spread over it (default: all)"
+    )
+    parser.add_argument("--max-examples", type=int, default=300, help="number of calibration examples (default 300)")
     parser.add_argument(
         "--tolerance",
         type=float,
         default=TOLERANCE,
-        help=f"points of F1 the file may lose on any evaluation set (default {TOLERANCE})",
+        help=f"points of F1 that the export may lose on any evaluation set (default {TOLERANCE})",
     )
-    parser.add_argument("--force", action="store_true", help="write it even if it loses more")
+    parser.add_argument("--force", action="store_true", help="write the reader even if it loses more")
     parser.add_argument(
-        "--runtime", choices=RUNTIMES, action="append", help="measured in; may be repeated (default: all)"
+        "--runtime",
+        choices=RUNTIMES,
+        action="append",
+        help="runtime in which the reader is measured; may be repeated (default: all)",
     )
-    parser.add_argument("--model-id", help="name in the manifest (default: that of the folder or the hub id)")
-    parser.add_argument("--licence", help="licence in the manifest (default: that of the checkpoint's card)")
-    parser.add_argument("--provenance", help="what it was trained on, for the manifest")
+    parser.add_argument("--model-id", help="id in the manifest (default: the name of the folder or the hub id)")
+    parser.add_argument("--licence", help="licence in the manifest (default: from the checkpoint's card)")
+    parser.add_argument("--provenance", help="training data, for the manifest")
     return parser
 
 
@@ -83,7 +94,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
     def show(report: ExportReport) -> None:
         console = Console(stderr=True)
-        # a fixed width, so that tables in a redirected output keep their columns
+        # a fixed width keeps the columns of tables in a redirected output
         report.show(console if console.is_terminal else Console(stderr=True, width=160))
 
     options = ExportOptions(
@@ -111,7 +122,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP end the export as Ctrl-C does: otherwise they would leave its unfinished files behind."""
+    """Make SIGTERM and SIGHUP end the export like Ctrl-C. Otherwise its unfinished files would stay."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

@@ -1,7 +1,8 @@
-"""Exports a Hugging Face question-answering checkpoint for shards: ONNX, tokenizer and manifest in one folder.
+"""Exports a Hugging Face question-answering checkpoint as a reader: ONNX, tokenizer and manifest in one folder.
 
-With held-out examples, the manifest's thresholds are fitted; with question sets, it has the scores before and after the
-export. A file that loses more than the tolerance is refused. The folder is written only after everything has succeeded.
+With held-out examples, the thresholds in the manifest are fitted. With question sets, the manifest has the scores
+before and after the export. An export that loses more than the tolerance is refused. The folder is written only at the
+end.
 """
 
 import os
@@ -45,7 +46,7 @@ from ..checkpoints.checkpoint import (
 )
 from ..evaluation.calibrate import UNFITTED, Thresholds, fit, require_enough, with_negatives
 from ..evaluation.evaluate import Progress, silent
-from ..evaluation.measuring import PYTORCH, Measured, Measuring, Way
+from ..evaluation.measuring import PYTORCH, Measured, Measuring, RunnerVariant
 from ..evaluation.waves import fit_waves
 from ..quantization.precisions import convert, require_precision
 from .report import REPORT_FILES, ExportReport
@@ -61,12 +62,12 @@ MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
 CONTEXT_TOKENS = 128  # measured in docs/reading.md
 WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
-# a sentence with its neighbours mostly fills the budget, and the question adds to that
+# most sentences with their neighbours fill the budget of 128 tokens, and the question comes on top
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
 SERVING_RUNTIME = RUNTIMES[0]
-_LONG_SHARE = 5  # one calibration example in this many fills a whole window
-_SAME = 1e-3  # logits of the traced file may differ from the network's by this share of their range
+_LONG_SHARE = 5  # every fifth calibration example fills a whole window
+_SAME = 1e-3  # the logits of the traced file may differ by this share of their range
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
 
 
@@ -75,19 +76,19 @@ class ExportOptions:
     """How a checkpoint is exported.
 
     Attributes:
-        precision: that of the file; None is int8 with `calibration` and float32 without.
-        compare: measure every precision that can be made, not only the chosen one.
-        calibration: question set on whose contexts int8 ranges are measured.
-        held_out: question set that the reader was not trained on, to fit the manifest's thresholds.
-        evaluation: question sets to score the reader on, before and after.
-        limit: most questions from each of these, spread over the file.
-        context_tokens: the token budget of a ranked sentence with its neighbours, 0 for none; less if a window has less
-            room.
-        max_examples: most calibration examples, spread over the file.
-        tolerance: how many points of F1 the file may lose on any of the question sets.
-        force: write the file even if it loses more.
-        runtimes: the runtimes in which the files are measured; the first one's figures go into the manifest.
-        report: a callback that gets the report before anything is refused or written.
+        precision: the precision of the reader; None: int8 with `calibration`, otherwise float32.
+        compare: measure all precisions, not only the chosen one.
+        calibration: question set on whose contexts the ranges of int8 are measured.
+        held_out: question set that was not trained on, to fit the thresholds in the manifest.
+        evaluation: question sets on which the reader is scored before and after the export.
+        limit: maximum number of questions of each evaluation set, spread over the file.
+        context_tokens: the token budget of a sentence with its neighbours, 0: no neighbours. The manifest gets a
+            smaller budget if a window has less space.
+        max_examples: maximum number of calibration examples, spread over the file.
+        tolerance: the points of F1 that the export may lose on any evaluation set.
+        force: write the reader even if it loses more.
+        runtimes: the runtimes in which the files are measured; the manifest has the figures of the first one.
+        report: called with the report before anything is refused or written.
     """
 
     precision: str | None = None
@@ -110,7 +111,7 @@ class ExportOptions:
 
     @property
     def chosen(self) -> str:
-        """The precision of the file that is written."""
+        """The precision of the reader that is written."""
         return self.precision or ("int8" if self.calibration is not None else "float32")
 
     def precisions(self) -> list[str]:
@@ -119,12 +120,14 @@ class ExportOptions:
         return [self.chosen, *(others if self.compare else ())]
 
     def check(self, source: str, out: Path) -> None:
-        """Raise InvalidInput for options that are invalid or do not go together."""
+        """Raise InvalidInput for options that are invalid or do not fit together."""
         require_precision(self.chosen, calibrated=self.calibration is not None)
         if out.exists() and not out.is_dir():
             raise InvalidInput(f"output {str(out)!r} exists and is not a folder")
         if out.is_dir() and Path(source).is_dir() and out.samefile(source):
-            raise InvalidInput(f"output {str(out)!r} is the checkpoint's own folder, whose tokenizer would be replaced")
+            raise InvalidInput(
+                f"output {str(out)!r} is the folder of the checkpoint, whose tokenizer would be replaced: name another"
+            )
         if not 1 <= self.threads <= MAX_THREADS:
             raise InvalidInput(f"threads is {self.threads}, must be from 1 to {MAX_THREADS}")
         if not 1 <= self.max_examples <= MAX_CALIBRATION_EXAMPLES:
@@ -138,13 +141,13 @@ class ExportOptions:
             raise InvalidInput(f"runtimes are {list(self.runtimes)}, must be of {', '.join(RUNTIMES)}")
         names = [path.stem for path in self.evaluation]
         if len(set(names)) != len(names):
-            raise InvalidInput(f"evaluation sets are called {', '.join(names)}: give them different names")
+            raise InvalidInput(f"evaluation sets have the names {', '.join(names)}: give them different names")
 
 
 def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> Manifest:
     """Export the checkpoint `source` (folder or hub id) into the folder `out` and return its manifest.
 
-    ModelError says why it cannot be exported, or how much the file would lose.
+    ModelError if it cannot be exported, or if the export loses more than the tolerance.
     """
     require_export_extra()
     options.check(source, out)
@@ -159,8 +162,8 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
         checkpoint = load_checkpoint(source)
         options.progress("loading checkpoint", 1, 1)
         id_ = options.model_id or checkpoint.name
-        if "@" in id_:  # in names of models, a revision follows the @
-            raise InvalidInput(f"id {id_!r} holds an @: give another one with --model-id")
+        if "@" in id_:  # in the name of a reader, a revision follows the @
+            raise InvalidInput(f"id {id_!r} contains an @: choose another id with --model-id")
         export_ = _Export(checkpoint, folder, options)
         export_.write_files(ranges)
         manifest = export_.measure(labelled, examples, question_sets)
@@ -173,12 +176,11 @@ def export(source: str, out: Path, options: ExportOptions = ExportOptions()) -> 
 
 @contextmanager
 def _scratch(out: Path) -> Iterator[Path]:
-    """A temporary folder for unfinished files; InvalidInput if none can be made."""
-    # it is in the output folder if that exists: this may be a mount point, into which other files cannot be moved
+    """Create a temporary folder for unfinished files; InvalidInput if that fails."""
+    # It is in the output folder if that exists: files cannot be moved from outside into a mount point.
     place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     made = place / f".export-{token_hex(8)}"
     try:
-        # named first: whatever interrupts this from here on, the folder does not stay
         made.mkdir(mode=0o700)
         yield made
     except OSError as error:
@@ -190,7 +192,7 @@ def _scratch(out: Path) -> Iterator[Path]:
 
 
 class _Export:
-    """One export, in a folder of its own until it has succeeded."""
+    """One export, which works in a temporary folder."""
 
     def __init__(self, checkpoint: Checkpoint, folder: Path, options: ExportOptions) -> None:
         self._checkpoint = checkpoint
@@ -200,7 +202,7 @@ class _Export:
         self._tokenizer = checkpoint.tokenizer_json.encode()
 
     def write_files(self, ranges: Sequence[Example]) -> None:
-        """Write the tokenizer, and an ONNX file for each precision."""
+        """Write the tokenizer and an ONNX file for each precision."""
         import onnx
 
         (self._folder / TOKENIZER_FILE).write_bytes(self._tokenizer)
@@ -222,10 +224,10 @@ class _Export:
             return convert(model, precision, examples)
         except QAError:
             raise
-        except Exception as error:  # errors of the runtime, of numpy and of the checker have no common base
+        except Exception as error:  # errors of the runtime, numpy and the checker have no common base
             cause = " ".join(str(error).split())[:300]
             raise ModelError(
-                f"{self._checkpoint.name!r} cannot be made {precision}: {type(error).__name__}: {cause}"
+                f"{self._checkpoint.name!r} cannot be converted to {precision}: {type(error).__name__}: {cause}"
             ) from error
 
     def measure(
@@ -234,14 +236,15 @@ class _Export:
         examples: Sequence[Example],
         question_sets: Mapping[str, Sequence[Example]],
     ) -> Manifest:
-        """Fit the thresholds, measure all files, and raise if the chosen one loses too much.
+        """Fit the thresholds, measure all files, and raise ModelError if the chosen one loses too much.
 
         Args:
-            labelled: the held-out questions; `examples` are the same with unanswerable ones.
+            labelled: the held-out questions.
+            examples: the same questions, and unanswerable ones.
         """
         options, chosen = self._options, self._options.chosen
         files = [
-            Way(precision, runtime, self._runner(precision, runtime), self._file(precision).stat().st_size)
+            RunnerVariant(precision, runtime, self._runner(precision, runtime), self._file(precision).stat().st_size)
             for precision in options.precisions()
             for runtime in options.runtimes
         ]
@@ -249,7 +252,7 @@ class _Export:
         if labelled:
             manifest, thresholds = self._fit(manifest, files[0], labelled, examples)
         network = self._checkpoint.network
-        before = Way("float32", PYTORCH, torch_runner(network, options.threads), parameter_bytes(network))
+        before = RunnerVariant("float32", PYTORCH, torch_runner(network, options.threads), parameter_bytes(network))
         measured = Measuring(manifest, self._tokenizer, self._progress).compare([before, *files], question_sets)
         manifest = Manifest.from_json(replace(manifest, metrics=_metrics(measured)).to_json())
         report = ExportReport(
@@ -260,7 +263,7 @@ class _Export:
             tolerance=options.tolerance,
             calibration_error=thresholds.error,
             calibration_error_before=thresholds.error_before,
-            ways=tuple(measured),
+            variants=tuple(measured),
         )
         options.report(report)
         if not options.force:
@@ -270,9 +273,9 @@ class _Export:
         return manifest
 
     def _fit(
-        self, manifest: Manifest, serving: Way, labelled: Sequence[Example], examples: Sequence[Example]
+        self, manifest: Manifest, serving: RunnerVariant, labelled: Sequence[Example], examples: Sequence[Example]
     ) -> tuple[Manifest, Thresholds]:
-        """The manifest with thresholds and waves fitted to what the serving file answers, and the thresholds."""
+        """The manifest with thresholds and waves that fit the answers of the serving file, and the thresholds."""
         measuring = Measuring(manifest, self._tokenizer, self._progress)
         thresholds = fit(measuring.predict(serving, examples, "fitting thresholds"), examples)
         manifest = _fitted(manifest, thresholds)
@@ -293,19 +296,20 @@ class _Export:
         for row in run(self._example()):
             if row.ndim != 2 or not np.isfinite(row).all():
                 raise ModelError(
-                    f"{precision} file of {self._checkpoint.name!r} gives shape {row.shape} or no numbers in {runtime}"
+                    f"{precision} file of {self._checkpoint.name!r} gives the shape {row.shape} or values that are "
+                    f"not finite in {runtime}"
                 )
         return run
 
     def _example(self) -> Arrays:
-        """Two pairs of different lengths, one of them as long as a window."""
+        """Two pairs: a short one, and one that fills a window."""
         pairs = self._encoder()
         question = "Who wrote the first program?"
         longest = "Ada Lovelace wrote the first program in 1843. " * pairs.pairs.window_tokens
         return pairs.pairs.batch([pairs.windows(question, "Ada.")[0], pairs.windows(question, longest)[0]])
 
     def _check_traced(self, traced: Path) -> None:
-        """Raise if the file gives other logits than the network: tracing has followed one example only."""
+        """Raise ModelError if the file gives other logits than the network: tracing has followed only one example."""
         arrays = self._example()
         expected = torch_runner(self._checkpoint.network)(arrays)
         for runtime in self._options.runtimes:
@@ -316,12 +320,12 @@ class _Export:
                 furthest = np.inf if wrong else float(np.abs(mine - theirs)[counted].max())
                 if furthest > _SAME * max(1.0, float(np.ptp(theirs[counted]))):
                     raise ModelError(
-                        f"{self._checkpoint.name!r} ({self._checkpoint.family}) cannot be exported: written as ONNX it "
-                        f"gives other logits in {runtime}, by up to {furthest:.3g}"
+                        f"{self._checkpoint.name!r} ({self._checkpoint.family}) cannot be exported: its ONNX file "
+                        f"gives other logits in {runtime}, which differ by up to {furthest:.3g}"
                     )
 
     def _inputs(self, examples: Sequence[Example]) -> list[Arrays]:
-        """The pairs that int8 is fitted to, unpadded; every fifth has a context as long as a window."""
+        """The pairs for the calibration of int8, unpadded. Every fifth fills a window."""
         encoder = self._encoder()
         contexts = [example.context for example in examples]
         found = []
@@ -339,8 +343,8 @@ class _Export:
 
     def _manifest(self, file: Path | None, precision: str) -> Manifest:
         checkpoint, options = self._checkpoint, self._options
-        model = file.read_bytes() if file is not None else b"none yet"
-        # windows are padded to multiples of a step, which must not exceed what the network takes
+        model = file.read_bytes() if file is not None else b"no file yet"
+        # windows are padded to multiples of a step, which must not exceed the network's limit
         whole_steps = checkpoint.max_tokens - checkpoint.max_tokens % LENGTH_STEP
         window_tokens = min(WINDOW_TOKENS, whole_steps or checkpoint.max_tokens)
         max_question_tokens = min(MAX_QUESTION_TOKENS, checkpoint.max_tokens // 4)
@@ -378,22 +382,22 @@ class _Export:
             exported_with={name: version(name) for name in _RECORDED},
             passage_prefix=checkpoint.passage_prefix,
         )
-        return Manifest.from_json(made.to_json())  # this raises if a manifest cannot hold a value of the checkpoint
+        return Manifest.from_json(made.to_json())  # raises if a value of the checkpoint is invalid in a manifest
 
 
 def refuse_losses(measured: Sequence[Measured], chosen: str, tolerance: float) -> None:
-    """Raise ModelError if a file of the chosen precision loses more points of F1 than the tolerance on any set."""
+    """Raise ModelError if the chosen precision loses more points of F1 than the tolerance on any question set."""
     before = measured[0]
-    for way in measured[1:]:
-        if way.precision != chosen:
+    for variant in measured[1:]:
+        if variant.precision != chosen:
             continue
-        for name, found in way.scored.items():
+        for name, found in variant.scored.items():
             was, now = before.scored[name].score.f1 * 100, found.score.f1 * 100
             if was - now > tolerance:
                 raise ModelError(
-                    f"{chosen} loses {was - now:.2f} points of F1 on {name!r} in {way.runtime} ({was:.2f} before, "
+                    f"{chosen} loses {was - now:.2f} points of F1 on {name!r} in {variant.runtime} ({was:.2f} before, "
                     f"{now:.2f} after), the tolerance is {tolerance:g}: choose another --precision (--compare measures "
-                    "all), raise --tolerance, or write it even so with --force"
+                    "all), raise --tolerance, or write the reader with --force"
                 )
 
 

@@ -1,7 +1,6 @@
-"""The report of an export: the figures of the checkpoint and of the files made from it, side by side.
+"""The report of an export: the figures of the checkpoint and of the exported files.
 
-It is written next to the reader as `report.json`, `report.md` and `report.svg`, and printed as tables. All show the
-same figures.
+It is written next to the reader as `report.json`, `report.md` and `report.svg`, and printed as tables.
 """
 
 import json
@@ -27,11 +26,11 @@ class ExportReport:
     """The results of `qa-cluster model export`.
 
     Attributes:
-        chosen: the precision of the file that was written.
-        threads: the runtimes' number of threads, for the latencies.
+        chosen: the precision of the reader.
+        threads: the number of threads of the runtimes.
         calibration_error, calibration_error_before: the errors of the fitted probabilities and of the reader's own
-            odds, on held-out examples; None without any.
-        ways: the measurements, the checkpoint in PyTorch first.
+            odds, on held-out examples; None without held-out examples.
+        variants: the measurements; the checkpoint in PyTorch is first.
     """
 
     model: str
@@ -41,7 +40,7 @@ class ExportReport:
     tolerance: float
     calibration_error: float | None
     calibration_error_before: float | None
-    ways: tuple[Measured, ...]
+    variants: tuple[Measured, ...]
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
@@ -52,8 +51,8 @@ class ExportReport:
         lines = [
             f"# {self.model}",
             "",
-            f"Revision `{self.revision}`, {self.chosen}. *Agreement* is the share of questions answered with the very "
-            f"span of the checkpoint in PyTorch. Exports may lose {self.tolerance:g} points of F1.",
+            f"Revision `{self.revision}`, {self.chosen}. *Agreement* is the share of questions with the same answer as "
+            f"the checkpoint in PyTorch. An export may lose {self.tolerance:g} points of F1.",
             "",
         ]
         for title, header, rows in self._tables():
@@ -61,8 +60,8 @@ class ExportReport:
         if self.calibration_error is not None and self.calibration_error_before is not None:
             lines += [
                 "Expected calibration error on held-out examples: "
-                f"{self.calibration_error_before:.3f} for the reader's own odds, {self.calibration_error:.3f} as "
-                "calibrated.",
+                f"{self.calibration_error_before:.3f} for the reader's own odds, {self.calibration_error:.3f} after "
+                "calibration.",
                 "",
             ]
         lines += [f"![F1, size and latency]({REPORT_PLOT})", ""]
@@ -84,35 +83,35 @@ class ExportReport:
 
         (folder / REPORT_JSON).write_text(self.to_json(), encoding="utf-8")
         (folder / REPORT_TEXT).write_text(self.to_markdown(), encoding="utf-8")
-        plot(self.ways, self.model, folder / REPORT_PLOT)
+        plot(self.variants, self.model, folder / REPORT_PLOT)
 
     def _tables(self) -> list[tuple[str, list[str], list[list[str]]]]:
         tables = [
             (
-                f"{name}: {self.ways[0].scored[name].questions} questions",
+                f"{name}: {self.variants[0].scored[name].questions} questions",
                 ["precision", "runtime", "size MB", "exact match", "F1", "no answer", "agreement"],
-                [_scores(way, name) for way in self.ways],
+                [_scores(variant, name) for variant in self.variants],
             )
-            for name in self.ways[0].scored
+            for name in self.variants[0].scored
         ]
-        lengths = [length for length in LENGTHS if length in self.ways[0].latency]
+        lengths = [length for length in LENGTHS if length in self.variants[0].latency]
         tables.append(
             (
-                f"Milliseconds a pair by tokens, {self.threads} threads: median (quarters)",
+                f"Milliseconds for a pair by its tokens, {self.threads} threads: median (quartiles)",
                 ["precision", "runtime", *map(str, lengths)],
-                [_latencies(way, lengths) for way in self.ways],
+                [_latencies(variant, lengths) for variant in self.variants],
             )
         )
         return tables
 
 
-def _scores(way: Measured, name: str) -> list[str]:
-    found = way.scored[name]
+def _scores(variant: Measured, name: str) -> list[str]:
+    found = variant.scored[name]
     told = found.score.no_answer_accuracy
     return [
-        way.precision,
-        way.runtime,
-        f"{way.size_bytes / 1e6:.1f}",
+        variant.precision,
+        variant.runtime,
+        f"{variant.size_bytes / 1e6:.1f}",
         f"{found.score.exact_match:.4f}",
         f"{found.score.f1:.4f}",
         "–" if told is None else f"{told:.4f}",
@@ -120,11 +119,11 @@ def _scores(way: Measured, name: str) -> list[str]:
     ]
 
 
-def _latencies(way: Measured, lengths: Sequence[int]) -> list[str]:
-    times = [way.latency[length] for length in lengths]
+def _latencies(variant: Measured, lengths: Sequence[int]) -> list[str]:
+    times = [variant.latency[length] for length in lengths]
     return [
-        way.precision,
-        way.runtime,
+        variant.precision,
+        variant.runtime,
         *(f"{time.median_ms:.1f} ({time.low_ms:.1f}–{time.high_ms:.1f})" for time in times),
     ]
 

@@ -1,4 +1,4 @@
-"""Writes a checkpoint's network as a float32 ONNX file whose batch and length are free."""
+"""Writes the network of a checkpoint as a float32 ONNX file for any batch and length."""
 
 import warnings
 from pathlib import Path
@@ -13,13 +13,15 @@ _PROTOBUF_LIMIT = 2_000_000_000
 
 
 def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
-    """Trace the network into `target`; ModelError for one that a single file cannot hold."""
+    """Trace the network into `target`; ModelError if the network is too large for one file."""
     import onnx
     import torch
 
     size = parameter_bytes(checkpoint.network)
     if size > _PROTOBUF_LIMIT:
-        raise ModelError(f"weights of {checkpoint.name!r} take {size} bytes, one ONNX file holds {_PROTOBUF_LIMIT}")
+        raise ModelError(
+            f"weights of {checkpoint.name!r} have {size} bytes, an ONNX file holds at most {_PROTOBUF_LIMIT}"
+        )
     network, names = checkpoint.network, checkpoint.inputs
 
     class Spans(torch.nn.Module):  # type: ignore[misc]
@@ -33,8 +35,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
 
     example = tuple(torch.ones(2, 16, dtype=torch.int64) for _ in names)
     with warnings.catch_warnings(), torch.inference_mode():
-        # the tracer warns about every shape that it reads and about its own deprecation; it is used because the graphs
-        # of the dynamo exporter run slower
+        # The tracer warns about every shape and about its deprecation. The graphs of the dynamo exporter run slower.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
@@ -48,7 +49,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
                 dynamo=False,
             )
             onnx.save(_with_plain_weights(onnx.load(target)), target)
-        except Exception as error:  # for unsupported operators and heads, the tracer raises errors of any type
+        except Exception as error:  # the tracer raises errors of any type
             cause = " ".join(str(error).split())[:300]
             raise ModelError(
                 f"network of {checkpoint.name!r} ({checkpoint.family}) cannot be written as ONNX: "
@@ -57,7 +58,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
 
 
 def _with_plain_weights(model: Any) -> Any:
-    """Remove the `Identity` nodes that the tracer puts before all uses of shared weights but one."""
+    """Remove the `Identity` nodes that the tracer inserts for shared weights."""
     graph = model.graph
     names = {tensor.name: tensor.name for tensor in graph.initializer}
     for node in list(graph.node):

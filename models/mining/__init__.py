@@ -1,1 +1,1 @@
-"""Mines what a reader meets in use: passages that rank high for a question and do not answer it."""
+"""Mines hard negatives: passages that rank high for a question and do not answer it."""

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 _EPILOG = """\
-Data are those of `qa-cluster model train`; so is what is written: its lines are groups, which training normalises
-together. Ctrl-C keeps what is done; the same command goes on.
+FILE has the format of the training files of `qa-cluster model train`. The output is a training file, too. Each of its
+lines is a group, which training normalises together. Ctrl-C keeps the finished questions. To resume, repeat the
+command.
 
 examples:
-  qa-cluster model mine groups.jsonl.gz --data ours.jsonl.gz --corpus handbook/ --negatives 6
-  qa-cluster model mine groups.jsonl.gz --data ours.jsonl.gz --unlabelled pairs.jsonl.gz --unlabelled-pairs 2
+  qa-cluster model mine groups.jsonl.gz --data questions.jsonl.gz --corpus handbook/ --negatives 6
+  qa-cluster model mine groups.jsonl.gz --data questions.jsonl.gz --unlabelled pairs.jsonl.gz --unlabelled-pairs 2
 """
 
 
@@ -25,8 +26,8 @@ def add_mine(commands: "Commands") -> None:
     parser = commands.add_parser(
         "mine",
         help="find passages that rank high for questions and do not answer them, for training",
-        description="For each labelled question, find the passages that rank high as shards rank and that do not hold "
-        "the answer, and write them with those that do as groups.",
+        description="For each labelled question, find passages that rank high and do not contain the answer. Write "
+        "them as a group with the passages that contain the answer. Passages are ranked as on the shards.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,7 +37,7 @@ def add_mine(commands: "Commands") -> None:
         default = getattr(defaults, name)
         parser.add_argument(flag, dest=name, type=int, default=default, help=f"{text} (default {default})")
 
-    parser.add_argument("out", type=Path, help="new file of groups, .jsonl.gz")
+    parser.add_argument("out", type=Path, help="new file for the groups, .jsonl.gz")
     parser.add_argument(
         "--data", type=Path, action="append", required=True, metavar="FILE", help="labelled questions; may be repeated"
     )
@@ -46,7 +47,7 @@ def add_mine(commands: "Commands") -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="further training data, whose contexts rank too; may be repeated",
+        help="more training files; their contexts are ranked, their questions are not asked; may be repeated",
     )
     parser.add_argument(
         "--corpus",
@@ -54,26 +55,30 @@ def add_mine(commands: "Commands") -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="further documents to rank, a file or folder as `qa-cluster ingest` takes it; may be repeated",
+        help="more documents to rank, a file or folder as for `qa-cluster ingest`; may be repeated",
     )
-    option("--negatives", "negatives", "most passages of a group that do not hold the answer")
-    option("--positives", "positives", "most passages of a group that hold it")
-    option("--depth", "depth", "sentences ranked for a question")
-    option("--context-tokens", "budget", "tokens of a sentence with its neighbours, as the reader will get it")
-    option("--min-words", "min_words", "questions of fewer words get no mined passages")
-    option("--seed", "seed", "draws half of the negatives from the lower ranks")
+    option("--negatives", "negatives", "maximum number of passages without the answer in a group")
+    option("--positives", "positives", "maximum number of passages with the answer in a group")
+    option("--depth", "depth", "number of sentences that are ranked for a question")
+    option("--context-tokens", "budget", "token budget of a sentence with its neighbours, as in the reader's manifest")
+    option("--min-words", "min_words", "shorter questions get no mined passages")
+    option("--seed", "seed", "seed that draws half of the negatives from the lower ranks")
     parser.add_argument(
         "--unlabelled",
         dest="pairs_file",
         type=Path,
         metavar="FILE",
-        help="new file for pairs that only a teacher can label, .jsonl.gz",
+        help="new file for pairs without a label, which a teacher can label, .jsonl.gz",
     )
-    option("--unlabelled-pairs", "unlabelled", "most such pairs of a question: they hold the answer's words")
+    option(
+        "--unlabelled-pairs",
+        "unlabelled",
+        "maximum number of these pairs for a question; their passages contain the words of the answer",
+    )
 
 
 def run_mine(chosen: argparse.Namespace, progress: Progress) -> str:
-    """Mine, and return what was made as JSON."""
+    """Mine, and return the counts as JSON."""
     names = MiningSettings.__dataclass_fields__
     settings = MiningSettings(**{name: getattr(chosen, name) for name in names})
     made = mine(

@@ -1,8 +1,8 @@
-"""Mines groups: for each question its answer's passages, and passages that rank high and do not hold the answer.
+"""Mines groups: for each question, passages with the answer, and high-ranking passages without it.
 
-The ranking is the product's own (`qa_cluster/ranking`), so that a reader learns to tell the answer from what it will
-be shown beside it. The same data, settings and seed give the same file. What is finished stays on disk when the command
-is stopped, and the same command goes on.
+The ranking is the formula of the shards (`qa_cluster/ranking`). So a reader learns to distinguish the answer from the
+passages that it reads in practice. The same data, settings and seed give the same file. Finished questions stay on disk
+when the command is stopped, and the next call resumes after them.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _SAVED = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MiningSettings:
-    """How groups are made.
+    """How groups are mined.
 
     Attributes:
-        negatives: most passages without the answer in a group.
-        positives: most passages with it.
-        depth: so many sentences are ranked for a question. The better half of the negatives are the best of them, the
-            others are drawn from the rest: the very best sometimes answer in other words.
-        budget: tokens of a passage, as `context_tokens` of the reader that will read.
-        min_words: questions of fewer words get no mined passages: any text may answer "What was kept?".
-        unlabelled: most passages of a question that rank high and hold the answer's words, but nobody has said whether
-            they answer: for a teacher to say.
+        negatives: maximum number of passages without the answer in a group.
+        positives: maximum number of passages with the answer in a group.
+        depth: number of sentences that are ranked for a question. Half of the negatives are the best-ranked ones. The
+            others are drawn from the rest, because the best-ranked ones sometimes answer in other words.
+        budget: tokens of a passage, like `context_tokens` in the manifest of the reader.
+        min_words: shorter questions get no mined passages, because any text may answer "What was kept?".
+        unlabelled: maximum number of high-ranking passages for a question that contain the words of the answer. Their
+            label is unknown; a teacher can give it.
     """
 
     negatives: int = 4
@@ -73,22 +73,22 @@ def mine(
     unlabelled: Path | None = None,
     progress: Progress = lambda stage, done, total: None,
 ) -> dict[str, Any]:
-    """Write the groups of all questions in `data` to `out` and return what was made, in numbers.
+    """Write the groups of all questions in `data` to `out`, and return counts.
 
     Args:
-        data: training data as `model train` takes them, without groups.
-        passages: further training data, whose contexts may rank too; their questions are not asked.
-        corpus: further files and folders whose passages may rank, as `qa-cluster ingest` takes them.
-        unlabelled: where to write pairs without a label, if `settings.unlabelled` asks for them.
+        data: training files for `model train`, without groups.
+        passages: more training files; their contexts are ranked, their questions are not asked.
+        corpus: more files and folders to rank, as for `qa-cluster ingest`.
+        unlabelled: the file for pairs without a label, if `settings.unlabelled` is above 0.
 
     Raises:
-        InvalidInput: what cannot be read or written; nothing is written then.
+        InvalidInput: a file cannot be read or written; then nothing is written.
     """
     _check(out, settings, unlabelled)
     datasets = [load_dataset(path) for path in data]
     for dataset in datasets:
         if dataset.grouped:
-            raise InvalidInput(f"{str(dataset.path)!r} holds groups already: mine for labelled examples")
+            raise InvalidInput(f"{str(dataset.path)!r} has groups already: name a file of labelled examples")
     questions = _questions(datasets)
     others = [load_dataset(path) for path in passages]
     progress("indexing", 0, 1)
@@ -107,7 +107,7 @@ def mine(
 def _mined(
     questions: Sequence[list[Labelled]], miner: _Miner, partial: Path, identity: dict[str, Any], progress: Progress
 ) -> list[str]:
-    """A line of JSON for each question; those that an earlier call has finished are taken from the `partial` file."""
+    """A line of JSON for each question. The `partial` file has the lines that an earlier call has finished."""
     lines = _finished(partial, identity)
     with partial.open("w", encoding="utf-8") as file:
         file.write("".join(f"{line}\n" for line in [json.dumps(identity), *lines]))
@@ -128,18 +128,18 @@ def _check(out: Path, settings: MiningSettings, unlabelled: Path | None) -> None
         if not path.name.endswith(".jsonl.gz"):
             raise InvalidInput(f"{str(path)!r} must end in .jsonl.gz")
         if not path.absolute().parent.is_dir():
-            raise InvalidInput(f"{str(path)!r} cannot be written: there is no such folder")
+            raise InvalidInput(f"{str(path)!r} cannot be written: the folder does not exist")
         if path.exists():
-            raise InvalidInput(f"{str(path)!r} exists already: name another file, or remove it")
+            raise InvalidInput(f"{str(path)!r} exists: name another file, or remove it")
     if (settings.unlabelled > 0) != (unlabelled is not None):
         raise InvalidInput(
-            "pairs without a label need both a number for each question and a file to write them to"
+            "pairs without a label need both a number for each question and a file"
             f" (--unlabelled-pairs is {settings.unlabelled}, --unlabelled is {unlabelled and str(unlabelled)!r})"
         )
 
 
 def _tokenizer() -> ReaderTokenizer:
-    """The bundled reader's: it only measures how long sentences are."""
+    """The tokenizer of the bundled reader. It only measures the length of sentences."""
     return ReaderTokenizer((bundled_reader() / TOKENIZER_FILE).read_bytes())
 
 
@@ -152,26 +152,26 @@ def _sources(datasets: Sequence[Dataset], corpus: Sequence[Path]) -> Iterator[Po
 
 
 def _questions(datasets: Sequence[Dataset]) -> list[list[Labelled]]:
-    """The examples of each question about one title, in order."""
+    """The examples of each question and title, in order."""
     found: dict[tuple[str, str], list[Labelled]] = {}
     for dataset in datasets:
         for example in dataset.examples:
             if example.answer_start != UNLABELLED:
                 found.setdefault((example.question, example.title), []).append(example)
     if not found:
-        raise InvalidInput("no labelled question in " + ", ".join(repr(str(each.path)) for each in datasets))
+        raise InvalidInput("there is no labelled question in " + ", ".join(repr(str(each.path)) for each in datasets))
     return list(found.values())
 
 
 def _finished(partial: Path, identity: dict[str, Any]) -> list[str]:
-    """The lines that an earlier call has finished; none if it was of other data or settings."""
+    """The lines that an earlier call with the same data and settings has finished."""
     try:
         first, *lines = partial.read_text(encoding="utf-8").split("\n")
-        return lines[:-1] if json.loads(first) == identity else []  # the last line is empty, or was cut off
+        return lines[:-1] if json.loads(first) == identity else []  # the last line is empty or incomplete
     except FileNotFoundError:
         return []
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot go on with {str(partial)!r}: {error}: remove it") from error
+        raise InvalidInput(f"cannot resume from {str(partial)!r}: {error}: remove the file") from error
 
 
 def _write(path: Path, lines: Sequence[str]) -> None:
@@ -200,7 +200,7 @@ class _Miner:
         self._settings = settings
 
     def mined(self, examples: Sequence[Labelled]) -> dict[str, list[str]]:
-        """The lines of groups and of pairs without a label for the examples of one question."""
+        """Return the lines of groups and of pairs without a label, for the examples of one question."""
         first, settings = examples[0], self._settings
         order = random.Random(f"{settings.seed}:mine:{first.question}:{first.title}")
         ranked = self._pool.rank(first.question, settings.depth)
@@ -212,19 +212,19 @@ class _Miner:
         positives = order.sample(positives, min(len(positives), settings.positives))
         answers = KnownAnswers([example.answer for example in examples if example.answer_start >= 0])
         own = [self._cut(example, ranked) for example in examples if example.answer_start == NO_ANSWER]
-        own = [each for each in {each.context: each for each in own}.values() if not answers.stand_in(each.context)]
+        own = [each for each in {each.context: each for each in own}.values() if not answers.occur_in(each.context)]
         own = own[: settings.negatives if positives else max(1, settings.negatives)]
         others, holding = self._others(first, ranked, [*positives, *own], answers)
-        room = max(0, settings.negatives - len(own))
-        best = min(len(others), (room + 1) // 2)
-        rest = order.sample(others[best:], min(len(others) - best, room - min(best, room)))
-        negatives = [*own, *others[: min(best, room)], *sorted(rest, key=others.index)]
+        wanted = max(0, settings.negatives - len(own))
+        best = min(len(others), (wanted + 1) // 2)
+        rest = order.sample(others[best:], min(len(others) - best, wanted - best))
+        negatives = [*own, *others[:best], *sorted(rest, key=others.index)]
         unlabelled = [each.to_json() for each in holding[: settings.unlabelled]]
         group = [*positives, *negatives]
         return {"groups": [_line(group)] if group else [], "unlabelled": unlabelled}
 
     def _cut(self, example: Labelled, ranked: Sequence[int]) -> Labelled:
-        """The example with as much of its context as is read in use."""
+        """The example with the part of its context that a shard would read."""
         pool, document = self._pool, self._pool.document_of(example)
         if example.answer_start < 0:
             return replace(example, context=pool.text(pool.best_passage(document, ranked)))
@@ -237,10 +237,11 @@ class _Miner:
     def _others(
         self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: KnownAnswers
     ) -> tuple[list[Labelled], list[Labelled]]:
-        """The passages of ranked sentences, best first: those without the answer's words, and those with them.
+        """The passages of ranked sentences, best first: passages without the words of the answer, and passages with
+        them.
 
-        None repeats a sentence of another one. Where no answer is known, it could stand in any passage on the subject
-        unseen; so only those of other titles count then.
+        No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
+        contain it, so only passages of other titles count.
         """
         seen = [each.context for each in taken]
         without: list[Labelled] = []
@@ -254,7 +255,7 @@ class _Miner:
             if not answers.known and (not asked.title or source.title in ("", asked.title)):
                 continue
             made = _unanswered(asked, self._pool.text(passage), source)
-            if answers.stand_in(made.context):
+            if answers.occur_in(made.context):
                 holding.append(replace(made, answer_start=UNLABELLED))
             else:
                 without.append(made)
@@ -271,7 +272,7 @@ def _line(group: Sequence[Labelled]) -> str:
 
 
 class KnownAnswers:
-    """The known answers of a question, to be looked for as exact match compares them, and as they are written."""
+    """The known answers of a question. It finds them as exact match compares them, and as they are written."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._normal = [f" {normalise(answer)} " for answer in answers if normalise(answer)]
@@ -283,11 +284,11 @@ class KnownAnswers:
 
     @property
     def known(self) -> bool:
-        """Whether there is any."""
+        """Whether there is a known answer."""
         return bool(self._written)
 
-    def stand_in(self, text: str) -> bool:
-        """Whether one of them stands in a text."""
+    def occur_in(self, text: str) -> bool:
+        """Whether a text contains one of the answers."""
         normal = f" {normalise(text)} "
         return any(answer in normal for answer in self._normal) or any(
             answer.search(text) is not None for answer in self._written

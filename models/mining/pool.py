@@ -1,7 +1,7 @@
-"""The passages that questions are asked of: sentences of documents, ranked as shards rank, read with their neighbours.
+"""A pool of sentences that are ranked as on the shards. The passage of a sentence has its neighbours, too.
 
-A document is a context of the training data, or one of the files that are named besides. What is read for a sentence
-is what a shard would read: it with whole neighbours, up to a budget of tokens.
+A document is a context of the training data or a file of the corpus. The passage of a sentence is what a shard would
+read: the sentence with whole neighbours, up to a budget of tokens.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHUNK = 1000
 
 @dataclass(frozen=True, slots=True)
 class PoolDocument:
-    """A document: its text and where it stands."""
+    """A document: its text, title and section."""
 
     text: str
     title: str = ""
@@ -33,7 +33,7 @@ class PoolDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class PassageSpan:
     """A passage: code points `start` to `end` of document number `document`."""
 
     document: int
@@ -41,15 +41,15 @@ class Slice:
     end: int
 
     def holds(self, start: int, end: int) -> bool:
-        """Whether these code points of the document lie in it."""
+        """Whether the passage contains these code points of the document."""
         return self.start <= start and end <= self.end
 
 
 class Pool:
-    """All sentences of all documents.
+    """The sentences of all documents.
 
     Args:
-        budget: most tokens of a passage, as `context_tokens` in a reader's manifest; 0: the sentence alone.
+        budget: maximum number of tokens of a passage, like `context_tokens` in a manifest; 0: the sentence alone.
     """
 
     def __init__(self, sources: Iterable[PoolDocument], tokenizer: ReaderTokenizer, *, budget: int) -> None:
@@ -68,12 +68,12 @@ class Pool:
 
     @property
     def sentences(self) -> int:
-        """How many sentences there are."""
+        """The number of sentences."""
         return len(self._spans)
 
     @property
     def digest(self) -> str:
-        """Stands for all documents in their order."""
+        """A hash of all documents in their order."""
         found = blake2b(digest_size=16)
         for source in self.sources:
             for part in (source.text, source.title, source.section):
@@ -81,50 +81,50 @@ class Pool:
         return found.hexdigest()
 
     def document_of(self, example: Labelled) -> int:
-        """The number of an example's context, which must be one of the documents."""
+        """Return the number of the document that is the context of an example."""
         return self._numbers[PoolDocument(example.context, example.title, example.section)]
 
     def rank(self, question: str, count: int) -> list[int]:
-        """The numbers of the best sentences, best first."""
+        """Return the numbers of the best sentences, best first."""
         return [number for number, _ in self._index.rank(question, count)]
 
-    def passage(self, sentence: int) -> Slice:
-        """What is read for a sentence."""
+    def passage(self, sentence: int) -> PassageSpan:
+        """Return the passage of a sentence."""
         owner = int(self._owners[sentence])
         low, high = int(self._first[owner]), int(self._first[owner + 1])
         left = self._near(range(sentence, low - 1, -1))
         right = self._near(range(sentence, high))
         before, after = reach(self._tokens[sentence], left, right, self._budget)
-        return Slice(owner, self._spans[sentence - before][0], self._spans[sentence + after][1])
+        return PassageSpan(owner, self._spans[sentence - before][0], self._spans[sentence + after][1])
 
-    def passage_at(self, document: int, place: int) -> Slice:
-        """What is read for the sentence that holds a code point of a document, or that is the last before it."""
+    def passage_at(self, document: int, place: int) -> PassageSpan:
+        """Return the passage of the sentence at a code point of a document, or of the last sentence before it."""
         low, high = int(self._first[document]), int(self._first[document + 1])
         inside = [number for number in range(low, high) if self._spans[number][0] <= place]
         return self.passage(inside[-1] if inside else low) if high > low else self.whole(document)
 
-    def best_passage(self, document: int, ranked: Sequence[int]) -> Slice:
-        """What is read for the best ranked sentence of a document, else for its first one."""
+    def best_passage(self, document: int, ranked: Sequence[int]) -> PassageSpan:
+        """Return the passage of the best ranked sentence of a document, otherwise of its first sentence."""
         for sentence in ranked:
             if self._owners[sentence] == document:
                 return self.passage(sentence)
         return self.passage_at(document, 0)
 
-    def whole(self, document: int) -> Slice:
-        """All of a document."""
-        return Slice(document, 0, len(self.sources[document].text))
+    def whole(self, document: int) -> PassageSpan:
+        """Return the whole document as a passage."""
+        return PassageSpan(document, 0, len(self.sources[document].text))
 
     def sentence_text(self, sentence: int) -> str:
-        """The text of a sentence."""
+        """Return the text of a sentence."""
         start, end = self._spans[sentence]
         return self.sources[int(self._owners[sentence])].text[start:end]
 
-    def text(self, passage: Slice) -> str:
-        """The text of a passage."""
+    def text(self, passage: PassageSpan) -> str:
+        """Return the text of a passage."""
         return self.sources[passage.document].text[passage.start : passage.end]
 
     def _near(self, numbers: Sequence[int]) -> list[int]:
-        """The tokens of a sentence's neighbours on one side, the nearest first, up to a long gap."""
+        """The numbers of tokens of the neighbours on one side, the nearest first, up to a long gap."""
         found = []
         for near, far in pairwise(numbers):
             low, high = sorted((near, far))

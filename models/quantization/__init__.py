@@ -1,1 +1,1 @@
-"""ONNX files of other precisions, with as little loss as can be."""
+"""Converts ONNX files to other precisions with little loss."""

@@ -1,7 +1,7 @@
-"""Finds what an ONNX graph multiplies by stored weights, and records these tensors' values on real examples.
+"""Finds the tensors that an ONNX graph multiplies by stored weights, and records their values on real examples.
 
-A *site* is a tensor that one or more `MatMul` nodes multiply by stored matrices. For example, the output of a layer
-normalization from which queries, keys and values are computed is one site with three matrices.
+A *matmul input* is a tensor that one or more `MatMul` nodes multiply by stored matrices. For example, queries, keys and
+values are computed from the output of one layer normalization: this is one matmul input with three matrices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ _MAX_ROWS_BYTES = 2 << 30  # for all tensors together
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A `MatMul` by a stored matrix: its node, the matrix's name, and that of the stored bias added next, if any."""
+    """A `MatMul` by a stored matrix: its node, the name of the matrix, and the name of the bias that is added next."""
 
     node: Any
     weights: str
@@ -31,7 +31,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class MatMulInput:
     """A tensor, and its products by stored matrices."""
 
     tensor: str
@@ -43,8 +43,8 @@ def stored(graph: Any) -> dict[str, Any]:
     return {tensor.name: tensor for tensor in graph.initializer}
 
 
-def sites(graph: Any) -> list[Site]:
-    """Return the sites of a graph in the order of their first product; ModelError if there is none."""
+def matmul_inputs(graph: Any) -> list[MatMulInput]:
+    """Return the matmul inputs of a graph in the order of their first product; ModelError if it has none."""
     from onnx import TensorProto
 
     tensors = stored(graph)
@@ -55,8 +55,8 @@ def sites(graph: Any) -> list[Site]:
             product = Product(node, weights.name, _bias(graph, node, tensors))
             found.setdefault(node.input[0], []).append(product)
     if not found:
-        raise ModelError("the network multiplies nothing by stored weights: there is nothing to make int8")
-    return [Site(tensor, tuple(products)) for tensor, products in found.items()]
+        raise ModelError("the network has no product with stored weights that int8 could replace")
+    return [MatMulInput(tensor, tuple(products)) for tensor, products in found.items()]
 
 
 def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
@@ -68,9 +68,9 @@ def _bias(graph: Any, product: Any, tensors: dict[str, Any]) -> str | None:
 
 
 def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dict[str, Activations]:
-    """Run a float32 model on examples and return the values of some of its tensors, by channel, the last dimension.
+    """Run a float32 model on examples, and return the values of some tensors by channel (the last dimension).
 
-    Up to `MAX_ROWS` rows of each tensor are kept, spread over all examples.
+    At most `MAX_ROWS` rows of each tensor are recorded, spread over all examples.
     """
     least: dict[str, FloatArray] = {}
     greatest: dict[str, FloatArray] = {}
@@ -85,7 +85,7 @@ def watch(model: Any, tensors: Sequence[str], examples: Sequence[Arrays]) -> dic
             low, high = rows.min(axis=0), rows.max(axis=0)
             least[name] = np.minimum(least[name], low) if name in least else low
             greatest[name] = np.maximum(greatest[name], high) if name in greatest else high
-            # the first row is always kept: it is the null answer's, against which every score is measured
+            # the first row, of the null, is always recorded, because every score depends on it
             places = np.unique(np.linspace(0, len(rows) - 1, min(share, len(rows))).astype(int))
             kept[name].append(rows[places])
     return {name: Activations(least[name], greatest[name], np.concatenate(kept[name])) for name in tensors}

@@ -1,10 +1,11 @@
-"""Makes a file of another precision from the float32 ONNX file.
+"""Converts the float32 ONNX file to another precision.
 
-`float16` and `bfloat16` store the weights in half the space. OpenVINO and ONNX Runtime compute float16 files in
-float32; OpenVINO computes bfloat16 files in bfloat16 if the processor can. `int8` is for CPUs, see `quantize`.
-`int8-dynamic` stores int8 weights, and OpenVINO quantizes the activations at run time, in groups of channels of one
-token, so that no answer depends on its batch. (ONNX Runtime computes such a file with its own 8-bit products, also in
-blocks of one token. Its usual dynamic quantization, with one scale for the whole batch, is not used.)
+- `float16` and `bfloat16` store the weights in half the space. OpenVINO and ONNX Runtime compute float16 files in
+  float32. OpenVINO computes bfloat16 files in bfloat16 if the processor supports it.
+- `int8` is for CPUs (see `quantize`).
+- `int8-dynamic` stores int8 weights. OpenVINO quantizes the activations at run time, in groups of channels of one
+  token, so no answer depends on its batch. ONNX Runtime uses its own 8-bit products, also in blocks of one token. Its
+  usual dynamic quantization, with one scale for the whole batch, is not used.
 """
 
 from collections.abc import Sequence
@@ -29,14 +30,14 @@ def require_precision(precision: str, *, calibrated: bool) -> None:
     if precision not in PRECISIONS:
         raise InvalidInput(f"unknown precision {precision!r}, must be one of {', '.join(PRECISIONS)}")
     if precision == "int8" and not calibrated:
-        raise InvalidInput("precision int8 needs --calibration: a question set whose contexts set the ranges")
+        raise InvalidInput("precision int8 needs --calibration, a question set to measure the ranges")
 
 
 def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` in another precision, named in its metadata.
+    """Return the float32 ONNX `model` in another precision, which its metadata names.
 
     Args:
-        examples: the inputs to which int8 ranges and rounding are fitted.
+        examples: the inputs to which the ranges and the rounding of int8 are fitted.
     """
     from onnx import ModelProto, TensorProto, helper
 
@@ -54,7 +55,7 @@ def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
 
 
 def _store_in_16_bits(graph: Any, kind: int) -> None:
-    """Store large tensors in 16 bits, with casts back to float32, which runtimes do only once, when they load."""
+    """Store large tensors in 16 bits, with casts to float32. Runtimes cast once, when they load the file."""
     from onnx import TensorProto, helper, numpy_helper
 
     casts = []
@@ -65,7 +66,7 @@ def _store_in_16_bits(graph: Any, kind: int) -> None:
         if values.size < _SMALLEST_STORED or np.abs(values).max() > _LARGEST_FLOAT16:
             continue
         halved = f"{name}.halved"
-        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()  # otherwise it would be stored as int32
+        raw = values.astype(helper.tensor_dtype_to_np_dtype(kind)).tobytes()  # otherwise ONNX stores it as int32
         graph.initializer.remove(tensor)
         graph.initializer.append(helper.make_tensor(halved, kind, values.shape, raw, raw=True))
         casts.append(helper.make_node("Cast", [halved], [name], f"{name}.cast", to=TensorProto.FLOAT))

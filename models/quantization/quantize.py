@@ -1,18 +1,17 @@
-"""An ONNX reader in int8: static, as an ordinary QDQ file, or int8 weights alone.
+"""Converts an ONNX reader to int8: static (an ordinary QDQ file), or with int8 weights only.
 
-Both OpenVINO and ONNX Runtime run the files at their full speed for int8. For this:
+OpenVINO and ONNX Runtime both run these files at their full int8 speed:
 
 - *Products of activations and stored weights* become int8: unsigned activations with one step for all channels, signed
-  weights with one step per output. ONNX Runtime has fast kernels only for uint8 x int8. Channels are smoothed
-  (`smoothing`), and weights are rounded by their effect (`rounding`); the remaining mean error goes into the bias.
+  weights with one step for each output. ONNX Runtime has fast kernels only for uint8 x int8. `smoothing` scales the
+  channels, and `rounding` rounds the weights by their effect. The bias corrects the remaining mean error.
 - *Activations with a few huge values* (in BERT, the outputs of the feed-forward layers of the first half) do not fit a
-  single step, and smoothing would spoil their weights. Only their weights become int8, and the runtime quantizes the
-  activations at run time, each token by itself. On the bundled reader these are 4 of 25 places; it was measured to
-  remove two fifths of the logits' error and to cost 3 to 6 % of the speed.
-- *Products of two activations*, the attention itself, stay in float32: they take little of the time, and OpenVINO fuses
-  them.
-- *Large embedding tables* are stored as int8 with one step per row. The rows are looked up first and only those are
-  scaled: a table that is dequantized before the lookup costs ONNX Runtime 12 ms on every run.
+  single step, and smoothing would damage their weights. Only their weights become int8. The runtime quantizes these
+  activations at run time, for each token. In the bundled reader these are 4 of 25 matmul inputs. This removes two
+  fifths of the error of the logits and costs 3 to 6 % of the speed.
+- *Products of two activations* (the attention) stay in float32. They take little time, and OpenVINO fuses them.
+- *Large embedding tables* become int8 with one step for each row. Rows are scaled after the lookup, because ONNX
+  Runtime needs 12 ms in every run to dequantize a whole table.
 """
 
 from collections import Counter
@@ -26,69 +25,71 @@ from numpy.typing import NDArray
 from qa_cluster.errors import ModelError
 from qa_cluster.reading.windows import Arrays
 
-from .onnx_graph import Product, Site, sites, stored, watch
+from .onnx_graph import MatMulInput, Product, matmul_inputs, stored, watch
 from .rounding import to_least_error, to_nearest, weight_scales
 from .smoothing import Activations, Range, best_factors
 
 FloatArray = NDArray[np.float32]
 WIDEST = 50.0
-"""Activations whose largest value is this many times their root mean square, or more, get no fixed range."""
+"""Activations get no fixed range if their largest value is at least this multiple of their root mean square."""
 LARGE_TABLE = 4096
-"""Embedding tables of this many rows or more become int8; for smaller ones, it is not worth the error."""
+"""Embedding tables with at least this number of rows become int8."""
 
 
 def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` in static int8, with activation ranges measured on `examples`, at least one."""
+    """Return the float32 ONNX `model` in static int8. The ranges of activations are measured on `examples`."""
     if not examples:
-        raise ModelError("int8 needs examples to measure ranges on, and none has a token")
+        raise ModelError("int8 needs calibration examples with at least one token")
     made = _copy(model)
     graph = made.graph
-    found = sites(graph)
-    seen = watch(model, [site.tensor for site in found], examples)
-    uses = Counter(product.weights for site in found for product in site.products)
-    quantized = [_Quantized.of(graph, site, seen[site.tensor], uses) for site in found]
+    found = matmul_inputs(graph)
+    seen = watch(model, [matmul_input.tensor for matmul_input in found], examples)
+    uses = Counter(product.weights for matmul_input in found for product in matmul_input.products)
+    quantized = [_Quantized.of(graph, matmul_input, seen[matmul_input.tensor], uses) for matmul_input in found]
     _replace_weights(graph, quantized, uses)
     for one in quantized:
         if one.range is not None:
-            _insert_quantizer(graph, one.site.tensor, one.site.products, one.factors, one.range)
+            _insert_quantizer(graph, one.matmul_input.tensor, one.matmul_input.products, one.factors, one.range)
     return _finished(made)
 
 
 def quantize_weights(model: Any, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` with int8 weights; without `examples` they are rounded to the nearest."""
+    """Return the float32 ONNX `model` with int8 weights. Without `examples`, weights are rounded to the nearest."""
     made = _copy(model)
     graph = made.graph
-    found = sites(graph)
-    seen = watch(model, [site.tensor for site in found], examples) if examples else {}
-    uses = Counter(product.weights for site in found for product in site.products)
-    _replace_weights(graph, [_Quantized(site, seen.get(site.tensor)) for site in found], uses)
+    found = matmul_inputs(graph)
+    seen = watch(model, [matmul_input.tensor for matmul_input in found], examples) if examples else {}
+    uses = Counter(product.weights for matmul_input in found for product in matmul_input.products)
+    _replace_weights(graph, [_Quantized(matmul_input, seen.get(matmul_input.tensor)) for matmul_input in found], uses)
     return _finished(made)
 
 
 @dataclass(frozen=True, slots=True)
 class _Quantized:
-    """A site, the recorded values of its tensor, and the factors and range for that tensor (None: unchanged)."""
+    """A matmul input, its recorded values, and its smoothing factors and range (None: unchanged)."""
 
-    site: Site
+    matmul_input: MatMulInput
     seen: Activations | None
     factors: FloatArray | None = None
     range: Range | None = None
 
     @classmethod
-    def of(cls, graph: Any, site: Site, seen: Activations, uses: Counter[str]) -> "_Quantized":
+    def of(cls, graph: Any, matmul_input: MatMulInput, seen: Activations, uses: Counter[str]) -> "_Quantized":
         from onnx import numpy_helper
 
         if seen.width >= WIDEST:
-            return cls(site, seen)
+            return cls(matmul_input, seen)
         tensors = stored(graph)
-        # smoothing would divide the weights of this site, but other sites share them
-        if any(uses[product.weights] > 1 for product in site.products):
-            return cls(site, seen, None, seen.range(np.ones_like(seen.least)))
-        factors = best_factors(seen, [numpy_helper.to_array(tensors[product.weights]) for product in site.products])
-        return cls(site, seen, factors, seen.range(factors))
+        # smoothing would divide weights that other matmul inputs use, too
+        if any(uses[product.weights] > 1 for product in matmul_input.products):
+            return cls(matmul_input, seen, None, seen.range(np.ones_like(seen.least)))
+        factors = best_factors(
+            seen, [numpy_helper.to_array(tensors[product.weights]) for product in matmul_input.products]
+        )
+        return cls(matmul_input, seen, factors, seen.range(factors))
 
     def rows(self) -> tuple[FloatArray, FloatArray] | None:
-        """The recorded rows as the products will get them: before and after rounding."""
+        """Return the recorded rows as inputs of the products, before and after rounding."""
         if self.seen is None:
             return None
         before = self.seen.rows if self.factors is None else self.seen.rows * self.factors
@@ -96,11 +97,11 @@ class _Quantized:
 
 
 def _replace_weights(graph: Any, quantized: Sequence[_Quantized], uses: Counter[str]) -> None:
-    """Replace float32 weights by int8 ones with scales, and add the mean error that this makes to the biases."""
+    """Replace float32 weights by int8 weights with scales, and correct the biases by the mean error."""
     met: dict[str, list[tuple[_Quantized, Product]]] = {name: [] for name in uses}
-    for site in quantized:
-        for product in site.site.products:
-            met[product.weights].append((site, product))
+    for matmul_input in quantized:
+        for product in matmul_input.matmul_input.products:
+            met[product.weights].append((matmul_input, product))
     for name, users in met.items():
         _replace(graph, name, users)
 
@@ -114,7 +115,7 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]])
     if factors is not None:
         weights = weights / factors[:, None]
     scales = weight_scales(weights)
-    met = [rows for rows in (site.rows() for site, _ in users) if rows is not None]
+    met = [rows for rows in (matmul_input.rows() for matmul_input, _ in users) if rows is not None]
     if met:
         energy = sum((after.T @ after).astype(np.float64) for _, after in met)
         codes = to_least_error(weights, scales, np.asarray(energy))
@@ -134,7 +135,7 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]])
 
 
 def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> None:
-    """Add the mean error of the products to their bias, if they have one that is not used elsewhere."""
+    """Add the mean error of the products to their bias, if no other node uses the bias."""
     from onnx import numpy_helper
 
     bias = products[0].bias
@@ -148,7 +149,7 @@ def _correct_bias(graph: Any, products: Sequence[Product], lost: FloatArray) -> 
 def _insert_quantizer(
     graph: Any, tensor: str, products: Sequence[Product], factors: FloatArray | None, to: Range
 ) -> None:
-    """Make products read the tensor multiplied by its factors, if any, and rounded."""
+    """Multiply the tensor by its factors (if any) and round it, for these products."""
     from onnx import helper, numpy_helper
 
     base = f"{tensor}.int8"

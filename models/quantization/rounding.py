@@ -1,8 +1,8 @@
-"""Rounds a weight matrix to int8 by the effect on the outputs, not entry by entry.
+"""Rounds a weight matrix to int8 so that the outputs change little (GPTQ: Frantar et al., 2022, arXiv:2210.17323).
 
-This is GPTQ (Frantar et al., 2022, arXiv:2210.17323): the input channels are rounded one after the other, those with
-most energy first, and the error of each one is compensated in those that are not rounded yet. On the bundled reader it
-was measured to halve the error of the outputs, compared with rounding to the nearest. Pure functions on arrays.
+The input channels are rounded one after the other, the channels with most energy first. The error of each channel is
+compensated in the channels that are not rounded yet. In the bundled reader, the error of the outputs is half of that
+with rounding to the nearest. Pure functions on arrays.
 """
 
 import numpy as np
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float32]
 
 LARGEST = 127
-_DAMPING = 0.01  # share of the mean energy added to every channel, because inputs seldom span all directions
-_BLOCK = 128  # channels whose compensation is applied to all later ones at once
+_DAMPING = 0.01  # this share of the mean energy is added to every channel, because inputs seldom span all directions
+_BLOCK = 128  # number of channels whose compensation is applied to all later channels at once
 
 
 def weight_scales(weights: FloatArray) -> FloatArray:
-    """Return [outputs] float32: the step of each output's int8 weights, from `weights` [inputs, outputs]."""
+    """Return [outputs] float32, the int8 step of each output, from `weights` [inputs, outputs]."""
     smallest = np.finfo(np.float32).tiny * LARGEST
     widest: FloatArray = np.maximum(np.abs(weights).max(axis=0), smallest).astype(np.float32)
     return widest / np.float32(LARGEST)
 
 
 def to_nearest(weights: FloatArray, scales: FloatArray) -> NDArray[np.int8]:
-    """Return [inputs, outputs] int8: every weight rounded by itself."""
+    """Return [inputs, outputs] int8, each weight rounded to the nearest code."""
     codes: NDArray[np.int8] = np.clip(np.rint(weights / scales), -LARGEST, LARGEST).astype(np.int8)
     return codes
 
@@ -34,7 +34,7 @@ def to_least_error(weights: FloatArray, scales: FloatArray, energy: NDArray[np.f
     Args:
         weights: [inputs, outputs] float32.
         scales: [outputs], the step of each output's weights.
-        energy: [inputs, inputs], the sum of the outer products of the rows that are multiplied by the weights.
+        energy: [inputs, inputs], the sum of the outer products of the input rows.
     """
     order = np.argsort(-np.diag(energy), kind="stable")
     damped = energy[np.ix_(order, order)]

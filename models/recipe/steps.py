@@ -1,7 +1,8 @@
-"""The steps from nothing to a reader: each is skipped when it is done, and goes on where it was stopped.
+"""The steps that make a reader. Finished steps are skipped, and a stopped step is resumed.
 
-A step leaves `<step>.json` in the recipe's folder when it is done: what it depended on, and what it reports. A step
-that was done with other settings is never overwritten: the error says what to remove.
+A finished step writes `<step>.json` into the folder of the recipe, with its dependencies and its report. The results of
+a
+step with other settings are never overwritten: the error says what to remove.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..exporting.export import ExportOptions, export
 from ..mining.mine import MiningSettings, mine
 from ..training.progress import Watcher
 from ..training.state import STATE_FILE
-from ..training.train import Lessons, train
+from ..training.train import Distillation, train
 from . import tiny
 from .fetch import fetch
 from .plan import Data, Encoder, Plan, Training
@@ -40,8 +41,8 @@ class Recipe:
 
     Args:
         checkout: the folder of the repository.
-        shared: the folder of other data; what is not there is left out.
-        wheels: where wheels lie or are fetched to; default: in the recipe's folder.
+        shared: the folder of other data; missing data is left out.
+        wheels: the folder for wheels; default: in the folder of the recipe.
     """
 
     def __init__(
@@ -64,15 +65,15 @@ class Recipe:
         self._wheels = wheels or folder / "wheels"
 
     def run(self) -> dict[str, Any]:
-        """Do all steps that are not done; return what each reports."""
+        """Run all unfinished steps; return the reports of all steps."""
         return {
             **self.prepare(),
-            "student": self.trained("student", self.plan.student_training, self.lessons),
+            "student": self.trained("student", self.plan.student_training, self.distillation),
             "export": self.export(),
         }
 
     def prepare(self) -> dict[str, Any]:
-        """Do all that comes before the student; return what each step reports."""
+        """Run all steps before the student; return their reports."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
         return {
             "encoders": self.encoders(),
@@ -82,24 +83,24 @@ class Recipe:
         }
 
     def step(self, name: str, depends: Any, work: Callable[[], Any]) -> Any:
-        """Do a step and keep what it reports, or take that from an earlier call.
+        """Run a step and store its report, or return the report of an earlier call.
 
         Args:
-            depends: JSON-ready, what the step's result depends on.
+            depends: the JSON-ready values on which the result depends.
         """
         record = self.folder / f"{name}.json"
         wanted = json.loads(json.dumps(depends))
         if record.is_file():
             known = json.loads(record.read_text(encoding="utf-8"))
             if known["depends"] == wanted:
-                self.watcher.say(f"{name}: done before")
+                self.watcher.say(f"{name}: already done")
                 return known["report"]
             changed = _first_difference(known["depends"], wanted)
             raise InvalidInput(
-                f"{name} was done with other settings or data ({changed}): to do it again, remove {str(record)!r} and "
-                f"what the step has made in {str(self.folder)!r}, or name another --folder"
+                f"{name} was done with other settings or data ({changed}): to repeat it, remove {str(record)!r} and "
+                f"the results of the step in {str(self.folder)!r}, or name another --folder"
             )
-        self.watcher.say(f"{name}: begins")
+        self.watcher.say(f"{name}: started")
         report = work()
         unfinished = record.with_name(f"{record.name}.partial")
         text = json.dumps({"depends": wanted, "report": report}, indent=2, ensure_ascii=False)
@@ -108,7 +109,7 @@ class Recipe:
         return json.loads(json.dumps(report))
 
     def encoders(self) -> dict[str, str]:
-        """Fetch or make both encoders."""
+        """Fetch or create both encoders."""
 
         def work(name: str, encoder: Encoder) -> str:
             folder = self.folder / "encoders" / name
@@ -128,11 +129,11 @@ class Recipe:
     def _copy_checkpoint(self, name: str, folder: Path) -> None:
         source = self._shared / name
         if not (source / "model.safetensors").is_file():
-            raise InvalidInput(f"the recipe begins with the checkpoint {str(source)!r}, which is not there: see --data")
+            raise InvalidInput(f"the checkpoint {str(source)!r} of the recipe is missing: name its folder with --data")
         shutil.copytree(source, folder, dirs_exist_ok=True)
 
     def data(self) -> dict[str, Any]:
-        """Gather the data, hold examples of our own out, and leave out whatever shares sentences with those."""
+        """Collect the data, hold own examples out, and remove examples that share sentences with them."""
         found = {data.name: self._files(data) for data in self.plan.data}
         depends = {
             "data": [asdict(data) for data in self.plan.data],
@@ -146,16 +147,16 @@ class Recipe:
         root = self._checkout if data.own else self._shared
         files = sorted(path for pattern in data.files for path in root.glob(pattern))
         if not files and data.own:
-            raise InvalidInput(f"our own data {data.name!r} are not there: {', '.join(data.files)} below {str(root)!r}")
+            raise InvalidInput(f"own data {data.name!r} is missing: {', '.join(data.files)} in {str(root)!r}")
         if not files:
-            self.watcher.say(f"data {data.name!r} are not there and are left out: {', '.join(data.files)} below {root}")
+            self.watcher.say(f"data {data.name!r} is missing and left out: {', '.join(data.files)} in {root}")
         return files
 
     def _gather(self, found: dict[str, list[Path]]) -> dict[str, Any]:
         parts = {data.name: self._examples(data, found[data.name]) for data in self.plan.data if found[data.name]}
         own = [data.name for data in self.plan.data if data.own]
         names = [*(name for name in parts if name not in own), *own]
-        # the last file is that of which examples are held out
+        # examples are held out of the last file
         last = [example for name in own for example in parts[name]]
         split = hold_out([*(parts[name] for name in names[: -len(own)]), last], self.plan.held_out, self.plan.seed)
         kept = dict(zip(names[: -len(own)], split.training, strict=False))
@@ -171,11 +172,11 @@ class Recipe:
         return [example for path in files for example in _some(load_dataset(path).examples, data.passages)]
 
     def file(self, name: str) -> Path:
-        """The file of data by their name in stages."""
+        """Return the file of data, by its name in stages."""
         return self.folder / "data" / f"{name.replace(':', '-')}.jsonl.gz"
 
     def mining(self) -> dict[str, Any]:
-        """Mine groups and pairs, and groups of what is held out among all passages of our own."""
+        """Mine groups and pairs for all data with mining settings."""
         reports = {}
         for data in self.plan.data:
             if data.mining is not None and self.file(data.name).is_file():
@@ -187,7 +188,7 @@ class Recipe:
     def _mine(self, name: str, settings: MiningSettings) -> dict[str, Any]:
         groups, pairs = self.file(f"{name}:groups"), self.file(f"{name}:pairs")
         for old in (groups, pairs):
-            old.unlink(missing_ok=True)  # of a call that was stopped between the two
+            old.unlink(missing_ok=True)  # from a call that was stopped between the two files
         wanted = pairs if settings.unlabelled else None
         return mine([self.file(name)], groups, settings, unlabelled=wanted, progress=self._progress)
 
@@ -197,14 +198,14 @@ class Recipe:
         self.watcher.step(done, total, None, 0)
 
     @property
-    def lessons(self) -> Lessons:
-        """The teacher, for students."""
-        return Lessons(self.folder / "outputs.npz", str(self.folder / "teacher"))
+    def distillation(self) -> Distillation:
+        """The teacher and the file of its outputs."""
+        return Distillation(self.folder / "outputs.npz", str(self.folder / "teacher"))
 
     def trained(
-        self, name: str, training: Training, lessons: Lessons | None, *, base: str = "", share: float = 1.0
+        self, name: str, training: Training, distillation: Distillation | None, *, base: str = "", share: float = 1.0
     ) -> Any:
-        """Train into the folder of this name, and go on with a training that was stopped."""
+        """Train into the folder of this name, or resume a stopped training."""
         training, missing = self._present(training)
         if missing:
             self.watcher.say(f"{name}: without {', '.join(missing)}")
@@ -218,20 +219,20 @@ class Recipe:
                 for file, stage in zip(files, settings.stages, strict=True)
             ],
         }
-        taught = None if lessons is None else digest_of(Path(lessons.teacher) / "model.safetensors")
+        taught = None if distillation is None else digest_of(Path(distillation.teacher) / "model.safetensors")
         depends = {"settings": described, "encoder": digest_of(source / "model.safetensors"), "teacher": taught}
 
         def work() -> Any:
             if (out / "training.json").is_file():
                 return json.loads((out / "training.json").read_text(encoding="utf-8"))
             resume = (out / STATE_FILE).is_file()
-            options: dict[str, Any] = {"resume": resume, "lessons": lessons, "stopping": self.stopping}
+            options: dict[str, Any] = {"resume": resume, "distillation": distillation, "stopping": self.stopping}
             return train(str(source), out, settings, self.watcher, **options)
 
         return self.step(name, depends, work)
 
     def _present(self, training: Training) -> tuple[Training, list[str]]:
-        """The training with only the data that are there; and the names of the others."""
+        """The training with the existing data only, and the names of missing data."""
         stages, missing = [], []
         for stage in training.stages:
             there = tuple(name for name in stage.data if self.file(name).is_file())
@@ -239,11 +240,11 @@ class Recipe:
             if there:
                 stages.append(replace(stage, data=there))
         if not stages:
-            raise InvalidInput(f"there are no data to train on: none of {', '.join(missing)}")
+            raise InvalidInput(f"there is no training data: {', '.join(missing)} are missing")
         return replace(training, stages=tuple(stages)), missing
 
     def _stage_file(self, name: str, parts: Sequence[str]) -> Path:
-        """One file of all data of a stage."""
+        """One file with all data of a stage."""
         path = self.file(f"stage-{name}")
         lines = b"".join(gzip.decompress(self.file(part).read_bytes()) for part in parts)
         data = gzip.compress(lines, mtime=0)
@@ -252,7 +253,7 @@ class Recipe:
         return path
 
     def export(self) -> Any:
-        """Export the student as a reader that shards run."""
+        """Export the student as a reader."""
         wanted = self.plan.export
         evaluation = sorted(path for pattern in wanted.evaluation for path in self._shared.glob(pattern))
         held_out = self.file(HELD_OUT)
@@ -279,7 +280,7 @@ class Recipe:
         return self.step("export", depends, work)
 
     def _calibration(self) -> Path:
-        """Labelled examples of all data, in random order: the export takes some of them, spread over the file."""
+        """Labelled examples of all data, in random order. The export uses some of them, spread over the file."""
         names = [data.name for data in self.plan.data if self.file(data.name).is_file()]
         examples = [example for name in names for example in load_dataset(self.file(name)).examples]
         random.Random(self.plan.seed).shuffle(examples)
@@ -289,14 +290,14 @@ class Recipe:
 
 
 def _some(examples: list[Labelled], passages: int) -> list[Labelled]:
-    """The examples of so many contexts, spread over the file."""
+    """The examples of a number of contexts, spread over the file."""
     contexts = list(dict.fromkeys(example.context for example in examples))
     chosen = {contexts[number * len(contexts) // passages] for number in range(min(passages, len(contexts)))}
     return [example for example in examples if example.context in chosen]
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,6 +1,6 @@
 """Makes tiny random encoders, with tokenizers of the real families and the vocabulary of the bundled reader.
 
-They stand for the real ones where the recipe itself is tried, not the reader.
+They replace the real encoders in tests of the recipe.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def save(folder: Path, family: str, seed: int) -> None:
         BertModel(config).save_pretrained(folder)
         _write(folder, stored, "BertTokenizer", _BERT)
         return
-    # MPNet has four tokens of its own before BERT's, and one behind.
+    # MPNet has four tokens of its own before the tokens of BERT, and one after them.
     shifted = {word: place + len(_FIRST) for word, place in vocabulary.items()}
     words = {**{word: place for place, word in enumerate(_FIRST)}, **shifted, "<mask>": len(shifted) + len(_FIRST)}
     config = MPNetConfig(vocab_size=len(words), max_position_embeddings=514, pad_token_id=1, **SIZES)

@@ -1,7 +1,7 @@
-"""Loads what a run starts from: a question-answering checkpoint, or an encoder with a new head, and its tokenizer.
+"""Loads the network that a training run starts from, with its tokenizer.
 
-torch and transformers belong to the extra `train` and are imported only when training needs them. Code that comes with
-a checkpoint is never run.
+The network is a question-answering checkpoint, or an encoder that gets a new head. torch and transformers belong to the
+extra `train` and are imported only when they are needed. Code in a checkpoint is never run.
 """
 
 import platform
@@ -28,10 +28,13 @@ _ATTENTION_DROPOUT = ("attention_probs_dropout_prob", "attention_dropout", "attn
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """The network to train. `new_head`: the span head has random weights. `inputs`: the names of the network's inputs.
+class BaseNetwork:
+    """The network to train, and its tokenizer.
 
-    `max_tokens` is the longest input that the network has positions for.
+    Attributes:
+        new_head: whether the span head has random weights.
+        inputs: the names of the network's inputs.
+        max_tokens: the longest input that the network has positions for.
     """
 
     network: Any
@@ -66,7 +69,7 @@ def choose_machine(settings: TrainingSettings) -> Machine:
     import torch
 
     if settings.device == "cuda" and not torch.cuda.is_available():
-        raise InvalidInput("device cuda: PyTorch sees no GPU here")
+        raise InvalidInput("device cuda: PyTorch finds no GPU on this machine; use --device cpu")
     device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
     if device == "cuda":
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
@@ -76,8 +79,8 @@ def choose_machine(settings: TrainingSettings) -> Machine:
     return Machine(device, torch.bfloat16 if wanted else None)
 
 
-def load_base(source: str, settings: TrainingSettings, device: str) -> Base:
-    """Load a local folder, or else a Hugging Face hub id; ModelError says why it cannot be used."""
+def load_base(source: str, settings: TrainingSettings, device: str) -> BaseNetwork:
+    """Load a local folder, or a Hugging Face hub id; ModelError if it cannot be used."""
     folder = Path(source)
     local = bool(source) and folder.is_dir()
     if not local and (folder.is_file() or _HUB_ID.fullmatch(source) is None):
@@ -87,28 +90,28 @@ def load_base(source: str, settings: TrainingSettings, device: str) -> Base:
     network, new_head = _network(source, local, config, settings.seed, device)
     limit = min(_positions(network.config), tokenizer.model_max_length)
     if limit < settings.max_tokens:
-        raise InvalidInput(f"max_tokens is {settings.max_tokens}, but {source!r} reads {limit} at most")
+        raise InvalidInput(f"max_tokens is {settings.max_tokens}, but {source!r} reads at most {limit} tokens")
     if len(tokenizer) > network.get_input_embeddings().num_embeddings:
         raise ModelError(
-            f"tokenizer of {source!r} knows {len(tokenizer)} tokens, its network "
+            f"the tokenizer of {source!r} has {len(tokenizer)} tokens, but its network has "
             f"{network.get_input_embeddings().num_embeddings}: they do not belong together"
         )
     types = getattr(network.config, "type_vocab_size", 0) > 1  # some networks accept token types but know only one
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
-    return Base(network, tokenizer, new_head, inputs, limit)
+    return BaseNetwork(network, tokenizer, new_head, inputs, limit)
 
 
 def _positions(config: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions < 1:
         return sys.maxsize
-    # RoBERTa and its like count positions from after the pad token's id.
+    # RoBERTa and similar networks count positions from the pad token's id on.
     return positions - config.pad_token_id - 1 if config.model_type in _OFFSET_POSITIONS else positions
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep transformers from drawing bars and writing warnings."""
+    """Suppress the progress bars and warnings of transformers."""
     from transformers.utils import logging
 
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -141,11 +144,11 @@ def _tokenizer(source: str, local: bool) -> Any:
     from transformers import AutoTokenizer
 
     if local and not any((Path(source) / name).is_file() for name in _TOKENIZER_FILES):
-        raise ModelError(f"{source!r} has no tokenizer: none of {', '.join(_TOKENIZER_FILES)}")
+        raise ModelError(f"{source!r} has no tokenizer: it needs one of {', '.join(_TOKENIZER_FILES)}")
     files = {"local_files_only": local, "trust_remote_code": False}
     tokenizer = _loading("tokenizer", source, local, lambda: AutoTokenizer.from_pretrained(source, **files))
     if not tokenizer.is_fast:
-        raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers give offsets")
+        raise ModelError(f"tokenizer of {source!r} is a {type(tokenizer).__name__}: only fast tokenizers have offsets")
     stored = _loading("tokenizer", source, local, lambda: _stored_tokenizer(source, local))
     if stored is not None:
         _loading("tokenizer", source, local, lambda: use_stored(tokenizer, stored))
@@ -155,8 +158,8 @@ def _tokenizer(source: str, local: bool) -> Any:
     if not pair["special_tokens_mask"][0]:
         first = tokenizer.convert_ids_to_tokens(pair["input_ids"])[0]
         raise ModelError(
-            f"tokenizer of {source!r} does not begin a pair with a special token, but with {first!r}: there is no "
-            "position for 'no answer'"
+            f"tokenizer of {source!r} starts a pair with {first!r}, which is no special token: there is no position "
+            "for 'no answer'"
         )
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     return tokenizer
@@ -177,7 +180,7 @@ def _config(source: str, local: bool, settings: TrainingSettings) -> Any:
 
     files = {"local_files_only": local, "trust_remote_code": False}
     config = _loading("config", source, local, lambda: AutoConfig.from_pretrained(source, **files))
-    if config.num_labels != 2:  # the config is that of a classifier from which the encoder was taken
+    if config.num_labels != 2:  # the encoder comes from a classifier
         config.num_labels = 2
     if settings.attention_dropout is not None:
         for name in _ATTENTION_DROPOUT:
@@ -210,5 +213,5 @@ def _network(source: str, local: bool, config: Any, seed: int, device: str) -> t
     missing = sorted(info["missing_keys"])
     inner = [name for name in missing if name.startswith(f"{network.base_model_prefix}.")]
     if inner:
-        raise ModelError(f"weights of {source!r} lack {len(inner)} tensors of the encoder, the first is {inner[0]!r}")
+        raise ModelError(f"weights of {source!r} lack {len(inner)} tensors of the encoder, for example {inner[0]!r}")
     return network, bool(missing)

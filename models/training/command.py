@@ -1,4 +1,4 @@
-"""`python -m qa_cluster.models train`: its options, and its orderly end at Ctrl-C or SIGTERM."""
+"""The command `train`: its options, and its shutdown at Ctrl-C or SIGTERM."""
 
 import argparse
 import json
@@ -14,26 +14,28 @@ from ..checkpoints.record import RECORD_FILE
 from .progress import ConsoleWatcher
 from .settings import DEVICES, NORMALISATIONS, PRECISIONS, Stage, TrainingSettings
 from .state import STATE_FILE
-from .stopping import stop_signals
-from .train import Interrupted, Lessons, train
+from .stopping import Interrupted, stop_signals
+from .train import Distillation, train
 
 _DESCRIPTION = """\
 Fine-tune a Hugging Face question-answering checkpoint, or a bare encoder, on labelled questions, in plain PyTorch.
 Needs the extra: pip install 'qa-cluster[train]' -c constraints.txt"""
 _EPILOG = f"""\
-FILE is SQuAD-format .json, or .jsonl(.gz) with question, context, answer, answer_start (code points; -1: the context
-does not hold the answer) and, if you like, source, title and section; answer and answer_start null: no label, a teacher
-has to say. `qa-cluster model mine` writes files of groups. Several --data are stages: trained one after the other.
+FILE is .json in SQuAD format, or .jsonl(.gz) with the fields question, context, answer and answer_start (in code
+points; -1: the context has no answer). The fields source, title and section are optional. If answer and answer_start
+are null, the label is unknown and only a teacher can give it. `qa-cluster model mine` writes files of groups. Each
+--data is a stage. Stages are trained one after the other.
 
 examples:
-  qa-cluster model train deepset/tinyroberta-squad2 my-checkpoint --data ours.json:2:3e-5
+  qa-cluster model train deepset/tinyroberta-squad2 my-checkpoint --data questions.json:2:3e-5
   qa-cluster model train encoder my-checkpoint --data stage1.jsonl.gz:1.5:1.5e-4 --data stage2.jsonl.gz:1.5:1.2e-4
-  qa-cluster model train encoder my-checkpoint --data ours.json:2:5e-5:0.4 --hold-out 1000
+  qa-cluster model train encoder my-checkpoint --data questions.json:2:5e-5:0.4 --hold-out 1000
   qa-cluster model train encoder student --data groups.jsonl.gz --teacher big --teacher-outputs big.npz
   qa-cluster model export my-checkpoint my-reader --held-out my-checkpoint/heldout.jsonl.gz
 
-Ctrl-C saves and ends; the same command with --resume goes on. The folder then holds the checkpoint and {RECORD_FILE}.
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM, the state being saved."""
+Ctrl-C saves the state and stops the run. To resume it, repeat the command with --resume. At the end, the folder has the
+checkpoint and {RECORD_FILE}.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by Ctrl-C or SIGTERM with the state saved."""
 
 
 def add_train(commands: Any) -> None:
@@ -46,51 +48,68 @@ def add_train(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     defaults = {name: field.default for name, field in TrainingSettings.__dataclass_fields__.items()}
-    parser.add_argument("base", help="folder of a checkpoint or encoder, or its hub id (owner/name)")
+    parser.add_argument("base", help="folder of a checkpoint or an encoder, or its hub id (owner/name)")
     parser.add_argument("out", type=Path, help="new folder to write the checkpoint to")
     parser.add_argument(
         "--data",
         action="append",
         required=True,
         metavar="FILE[:EPOCHS[:RATE[:JOIN]]]",
-        help="what to train on, how often (default 2, fractions allowed), at which peak learning rate (default 1e-4), "
-        "and which share of the contexts to set among others of the file (default 0); may be repeated",
+        help="training file, number of epochs (default 2, may be a fraction), peak learning rate (default 1e-4), and "
+        "share of the contexts to join with other contexts of the file (default 0); may be repeated",
     )
-    parser.add_argument("--resume", action="store_true", help="go on with the run that was stopped in this folder")
+    parser.add_argument("--resume", action="store_true", help="resume the run that was stopped in this folder")
 
     def option(name: str, kind: Any, text: str) -> None:
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=kind, default=defaults[name], help=text.replace("%d", str(defaults[name])))
 
-    option("seed", int, "fixes the new head, the order of the data and dropout (default %d)")
-    option("hold_out", int, "examples of the last file to keep out, measured at the end (default %d)")
-    option("batch_size", int, "windows a step (default %d)")
-    option("batch_tokens", int, "fewer windows where they would take more tokens, padded (default %d)")
-    option("max_tokens", int, "longest window, question included; longer contexts are cut (default %d)")
-    option("doc_stride", int, "tokens that windows of one context share (default %d)")
-    option("max_question_tokens", int, "longer questions are cut (default %d)")
+    option("seed", int, "seed of the new head, the order of the data and dropout (default %d)")
+    option(
+        "hold_out", int, "number of examples of the last file to hold out, for the measurement at the end (default %d)"
+    )
+    option("batch_size", int, "windows in a step (default %d)")
+    option("batch_tokens", int, "limit of padded tokens in a step; it can have fewer windows then (default %d)")
+    option("max_tokens", int, "longest window in tokens, with the question; longer contexts are divided (default %d)")
+    option("doc_stride", int, "tokens that neighbouring windows of a context share (default %d)")
+    option("max_question_tokens", int, "longest question in tokens; longer questions are cut (default %d)")
     option("warmup", float, "share of a stage's steps in which the learning rate rises (default %d)")
-    option("weight_decay", float, "of AdamW, biases and norms apart (default %d)")
-    option("max_gradient_norm", float, "longer gradients are cut to it (default %d)")
-    option("attention_dropout", float, "0 saves a fifth of the time on a CPU (default: as in the base's config)")
-    option("null_weight", float, "of the own null of windows without an answer, in groups (default %d)")
-    option("title_share", float, "share of the questions whose contexts get title and section (default %d)")
-    option("teacher_weight", float, "the teacher's part in the loss, labels have the rest (default %d)")
-    option("temperature", float, "softens teacher's and student's distributions (default %d)")
-    option("save_minutes", float, "minutes between two saved states (default %d)")
-    option("threads", int, "threads of PyTorch on a CPU (default %d)")
+    option("weight_decay", float, "weight decay of AdamW, except for biases and norms (default %d)")
+    option("max_gradient_norm", float, "limit of the length of the gradient (default %d)")
+    option(
+        "attention_dropout",
+        float,
+        "dropout of attention; 0 saves a fifth of the time on a CPU (default: from the config of the base)",
+    )
+    option("null_weight", float, "in groups: weight of the null loss of each window without an answer (default %d)")
+    option("title_share", float, "share of the questions whose contexts get title and section as a prefix (default %d)")
+    option("teacher_weight", float, "weight of the teacher in the loss; the labels have the rest (default %d)")
+    option("temperature", float, "temperature that softens the distributions of teacher and student (default %d)")
+    option("save_minutes", float, "minutes between two saves of the state (default %d)")
+    option("threads", int, "number of threads of PyTorch on a CPU (default %d)")
     parser.add_argument(
         "--normalisation",
         choices=NORMALISATIONS,
         default="auto",
-        help="of the loss: each window alone, or all windows of a group together (auto: groups together, others alone)",
+        help="normalisation of the loss; window: each window alone; shared: all windows of a group together; auto: "
+        "shared for groups, otherwise window (default auto)",
     )
-    parser.add_argument("--teacher", default="", metavar="FOLDER", help="trained checkpoint to learn from as well")
+    parser.add_argument("--teacher", default="", metavar="FOLDER", help="folder of a trained checkpoint to learn from")
     parser.add_argument(
-        "--teacher-outputs", type=Path, metavar="FILE", help="keeps what the teacher says, for later runs too (.npz)"
+        "--teacher-outputs",
+        type=Path,
+        metavar="FILE",
+        help="file that stores the teacher's outputs, also for later runs (.npz)",
     )
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="auto: a GPU if there is one")
-    parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="auto: bfloat16 where it is fast")
+    parser.add_argument(
+        "--device", choices=DEVICES, default="auto", help="auto: a GPU if the machine has one (default auto)"
+    )
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="auto",
+        help="auto: bfloat16 if the device computes it fast (default auto)",
+    )
 
 
 def run_train(chosen: argparse.Namespace) -> int:
@@ -99,7 +118,7 @@ def run_train(chosen: argparse.Namespace) -> int:
     settings = TrainingSettings(
         stages=tuple(Stage.parse(text) for text in chosen.data), **{name: getattr(chosen, name) for name in names}
     )
-    lessons = _lessons(chosen)
+    distillation = _distillation(chosen)
     with stop_signals() as stop, ConsoleWatcher(Console(stderr=True)) as watcher:
         try:
             record = train(
@@ -108,24 +127,24 @@ def run_train(chosen: argparse.Namespace) -> int:
                 settings,
                 watcher,
                 resume=chosen.resume,
-                lessons=lessons,
+                distillation=distillation,
                 stopping=lambda: bool(stop.received),
             )
         except Interrupted as stopped:
-            watcher.say(f"{stopped}; {_how_to_go_on(chosen)}")
+            watcher.say(f"{stopped}; {_how_to_resume(chosen)}")
             return 128 + stop.received
     print(json.dumps(record, indent=2, ensure_ascii=False))
     sys.stdout.flush()
     return 0
 
 
-def _lessons(chosen: argparse.Namespace) -> Lessons | None:
+def _distillation(chosen: argparse.Namespace) -> Distillation | None:
     if chosen.teacher and chosen.teacher_outputs is None:
-        raise InvalidInput("--teacher needs --teacher-outputs: the file that keeps what it says")
-    return None if chosen.teacher_outputs is None else Lessons(chosen.teacher_outputs, chosen.teacher)
+        raise InvalidInput("--teacher needs --teacher-outputs, the file that stores its outputs")
+    return None if chosen.teacher_outputs is None else Distillation(chosen.teacher_outputs, chosen.teacher)
 
 
-def _how_to_go_on(chosen: argparse.Namespace) -> str:
+def _how_to_resume(chosen: argparse.Namespace) -> str:
     if (chosen.out / STATE_FILE).is_file():
-        return f"saved in {chosen.out}. To go on: the same command with --resume"
-    return "what the teacher has read is saved. To go on: the same command"
+        return f"the state is saved in {chosen.out}. To resume, repeat the command with --resume"
+    return "the outputs of the teacher so far are saved. To resume, repeat the command"

@@ -1,4 +1,4 @@
-"""Makes the token arrays for training from examples: tokenized once, in windows, with the answers' places in tokens."""
+"""Tokenizes training examples: windows of tokens, with the positions of the answers."""
 
 import random
 from collections import defaultdict
@@ -20,13 +20,17 @@ _CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of examples, ragged: row `i` is `[bounds[i]:bounds[i + 1]]` of `ids` and `types`.
+    """The windows of examples, in one array: window `i` has the tokens `bounds[i]` to `bounds[i + 1]`.
 
-    `ids` int32 and `types` uint8 [tokens]; `bounds` int64 [windows + 1]; `starts` and `ends` int32 [windows], the
-    positions of the answer's first and last token, 0 and 0 if the window does not hold it; `owners` int32 [windows],
-    the example of each; `spans` int32 [tokens, 2], code points of the context, -1 (`OUTSIDE`) for tokens outside the
-    context, -2 (`PREFIX`) for those of its prefix; `groups` int32 [windows], a number for each group of examples, in
-    ascending order; `labelled` bool [windows], whether it is known if the window holds an answer.
+    Attributes:
+        ids, types: int32 and uint8 [tokens].
+        bounds: int64 [windows + 1].
+        starts, ends: int32 [windows], the positions of the answer's first and last token; both 0 without an answer.
+        owners: int32 [windows], the number of the window's example.
+        spans: int32 [tokens, 2], the code points of a token in the context; `PREFIX` for tokens of the prefix,
+            `OUTSIDE` for all others.
+        groups: int32 [windows], the number of the example's group, ascending.
+        labelled: bool [windows], whether the label is known.
     """
 
     ids: NDArray[np.int32]
@@ -49,7 +53,7 @@ class Windows:
 
     @property
     def unanswered(self) -> int:
-        """How many windows do not hold an answer."""
+        """The number of windows without an answer."""
         return int(np.count_nonzero(self.ends == 0))
 
 
@@ -64,9 +68,9 @@ class _Row:
 
 
 class WindowEncoder:
-    """Turns questions and contexts into windows with a Hugging Face fast tokenizer, whatever its pair layout.
+    """Divides questions and contexts into windows, with a Hugging Face fast tokenizer of any pair layout.
 
-    About `title_share` of the questions have their contexts' prefixes in every window; `seed` chooses which ones.
+    A share of the questions, `title_share`, has the prefix of its context in every window. `seed` chooses them.
     """
 
     def __init__(
@@ -120,7 +124,7 @@ class WindowEncoder:
                 yield from rows
 
     def _prefix(self, example: Labelled) -> list[int]:
-        """The ids of the context's prefix. All contexts of a question have theirs, or none has."""
+        """The ids of the context's prefix. Either all contexts of a question have a prefix, or no context has one."""
         share = self._title_share
         if share <= 0 or (share < 1 and random.Random(f"{self._seed}:title:{example.question}").random() >= share):
             return []
@@ -128,7 +132,7 @@ class WindowEncoder:
         return prefix_ids(example.title, example.section, ids_of)
 
     def _encodings(self, examples: Sequence[Labelled], reserved: int) -> Iterator[tuple[int, Any]]:
-        """Each window with the number of its example; `reserved` tokens fewer than it may have."""
+        """Each window with the number of its example. It has space for `reserved` more tokens."""
         encoded = self._tokenizer(
             self._short_questions(examples),
             [example.context for example in examples],
@@ -165,7 +169,7 @@ def _with_prefix(owner: int, encoding: Any, prefix: Sequence[int]) -> _Row:
 
 
 def _group_numbers(examples: Sequence[Labelled]) -> NDArray[np.int32]:
-    """Number the groups from 0, int32 [examples]: neighbours of the same group, and each example without one."""
+    """Number the groups from 0, int32 [examples]. An example without a group is a group of its own."""
     fresh = [
         number == 0 or example.group == ALONE or example.group != examples[number - 1].group
         for number, example in enumerate(examples)
@@ -174,7 +178,7 @@ def _group_numbers(examples: Sequence[Labelled]) -> NDArray[np.int32]:
 
 
 def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
-    """Return the positions of the first and last token of the answer; (0, 0) unless the window holds all of it."""
+    """Return the positions of the answer's first and last token; (0, 0) unless the window has the whole answer."""
     if example.answer_start < 0:
         return 0, 0
     # White space at the answer's ends belongs to no token: an answer at the end of a window would seem to be cut off.
@@ -193,10 +197,10 @@ def _label(spans: NDArray[np.int32], example: Labelled) -> tuple[int, int]:
 def batches(
     lengths: NDArray[np.int64], *, batch_size: int, batch_tokens: int, seed: list[int]
 ) -> list[NDArray[np.int64]]:
-    """Return one epoch's batches as arrays of row numbers: each of windows of similar length, in random order.
+    """Return the batches of one epoch in random order, as arrays of row numbers.
 
-    A batch has `batch_size` rows, or fewer to keep its padded size within `batch_tokens`. The batches depend on the
-    lengths and `seed` only.
+    A batch has windows of similar length: `batch_size` rows, or fewer to keep its padded size within `batch_tokens`.
+    The batches depend only on the lengths and `seed`.
     """
     random = np.random.default_rng(seed)
     shuffled = random.permutation(len(lengths))
@@ -220,9 +224,9 @@ def _cut(
 
 
 def group_rows(windows: Windows, *, batch_size: int, batch_tokens: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group, as many as one step can hold: those with the answer first, then the others.
+    """Return the rows of each group, ascending, and at most as many as one step can process.
 
-    Rows are in ascending order within a group; the ones that are left out are the last without an answer.
+    If a group has more rows, its last rows without an answer are left out.
     """
     edges = np.flatnonzero(np.diff(windows.groups)) + 1
     found = []
@@ -241,9 +245,9 @@ def group_batches(
     batch_tokens: int,
     seed: list[int],
 ) -> list[NDArray[np.int64]]:
-    """Return one epoch's batches of whole groups, as arrays of row numbers, in random order.
+    """Return the batches of one epoch in random order, as arrays of row numbers. A batch has whole groups.
 
-    Groups of similar length share a batch, of `batch_size` windows at most and `batch_tokens` padded tokens.
+    Groups of similar length share a batch of at most `batch_size` windows and `batch_tokens` padded tokens.
     """
     random_ = np.random.default_rng(seed)
     longest = np.array([lengths[rows].max() for rows in groups])

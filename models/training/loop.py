@@ -1,7 +1,7 @@
-"""The training loop of one stage: batches, loss, steps and learning rate; it can be stopped after every step.
+"""The training loop of one stage: batches, loss, steps and learning rate. It can stop after every step.
 
-The batch and the learning rate of step `n` depend only on the data, the settings and `n`, and the state of the random
-generators is saved. So a run that continues from a saved state does what the uninterrupted run would have done.
+The batch and the learning rate of a step depend only on the data, the settings and the number of the step. The state of
+the random generators is saved. So a resumed run gives the same result as an uninterrupted run.
 """
 
 import math
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
 
-from .base import Base, Machine
+from .base import BaseNetwork, Machine
 from .encoding import batches, group_batches, group_rows
 from .objectives.objective import Objective
 from .padding import pad
@@ -22,18 +22,19 @@ from .settings import TrainingSettings
 from .state import Position
 
 LOSS_STEPS = 100
-"""The record has the mean loss of each stretch of this many steps."""
+"""The record has the mean loss of every 100 steps."""
 
 
 class StageLoop:
-    """Trains one stage from a position on. After every step it calls `report(steps done, steps in all, loss, rows)`.
+    """Trains one stage, from a position on. After every step it calls `report(steps done, total steps, loss, rows)`.
 
-    With `grouped`, a step has whole groups. `left_out` counts the windows that are too many for their group's step.
+    With `grouped`, a step has whole groups. `left_out` is the number of windows that do not fit into their group's
+    step.
     """
 
     def __init__(
         self,
-        base: Base,
+        base: BaseNetwork,
         machine: Machine,
         settings: TrainingSettings,
         number: int,
@@ -66,7 +67,7 @@ class StageLoop:
         save: Callable[[], None],
         stopping: Callable[[], bool],
     ) -> bool:
-        """Train to the end of the stage and return True; as soon as `stopping()`, save and return False."""
+        """Train to the end of the stage and return True. If `stopping()` becomes true, save and return False."""
         self._base.network.train()
         saved_at = last = time.monotonic()
         for rows in self._from(position.step):
@@ -109,8 +110,9 @@ class StageLoop:
             value = self._gradients(rows, step)
         except torch.OutOfMemoryError as error:
             raise ModelError(
-                f"no memory for {len(rows)} windows of up to {self._windows.lengths[rows].max()} tokens on "
-                f"{self._machine.device}: train into another folder with a smaller --batch-size or --batch-tokens"
+                f"{self._machine.device} has not enough memory for {len(rows)} windows of up to "
+                f"{self._windows.lengths[rows].max()} tokens: train into another folder with a smaller --batch-size or "
+                "--batch-tokens"
             ) from error
         norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), self._settings.max_gradient_norm))
         self._require_finite("length of the gradient", norm, step)
@@ -125,7 +127,7 @@ class StageLoop:
         import torch
 
         device, autocast = self._machine.device, self._machine.autocast
-        arrays, _, _ = pad(self._windows, rows, self._base)
+        arrays = pad(self._windows, rows, self._base)
         inputs = {name: torch.from_numpy(array).to(device) for name, array in arrays.items()}
         with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
             output = self._base.network(**inputs)
@@ -136,7 +138,7 @@ class StageLoop:
         return value
 
     def _require_finite(self, what: str, value: float, step: int) -> None:
-        """Raise ModelError unless the value is finite: otherwise the weights, and the saved state, would be spoiled."""
+        """Raise ModelError unless the value is finite: another value would damage the weights and the saved state."""
         if not math.isfinite(value):
             raise ModelError(
                 f"the {what} is {value} at step {step + 1} of stage {self._number + 1}: use a lower learning rate than "

@@ -1,4 +1,4 @@
-"""Measures a network in training: exact match and F1 in plain PyTorch, with the context given for each question."""
+"""Measures a network in training: exact match and F1 in plain PyTorch, on the given context of each question."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from qa_cluster.evaluation.scoring import exact_match, f1
 
 from ..examples.labelled import Labelled
-from .base import Base
+from .base import BaseNetwork
 from .encoding import WindowEncoder, Windows
 from .padding import pad
 
@@ -19,11 +19,12 @@ _BATCH = 16
 
 
 def predict(
-    base: Base, windows: Windows, contexts: Sequence[str], device: str, report: Callable[[int, int], None]
+    base: BaseNetwork, windows: Windows, contexts: Sequence[str], device: str, report: Callable[[int, int], None]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Return the best span's text for each context, and its score over null, float64 [contexts].
+    """Return the text of the best span of each context, and its score over null, float64 [contexts].
 
-    The score of a span is the logits of its start and end minus those of position 0; the best of all windows counts.
+    The score of a span is the sum of its start and end logits, minus the sum of the logits at position 0. The best span
+    of all windows counts.
     """
     import torch
 
@@ -33,7 +34,7 @@ def predict(
     order = np.argsort(windows.lengths, kind="stable")
     for first in range(0, len(order), _BATCH):
         rows = order[first : first + _BATCH]
-        arrays, _, _ = pad(windows, rows, base)
+        arrays = pad(windows, rows, base)
         with torch.inference_mode():
             output = base.network(**{name: torch.from_numpy(array).to(device) for name, array in arrays.items()})
         starts, ends = (logits.float().cpu().numpy() for logits in (output.start_logits, output.end_logits))
@@ -63,8 +64,8 @@ def best_span(start: NDArray[np.float32], end: NDArray[np.float32], spans: NDArr
     return float(pairs.flat[best]) - float(start[0] + end[0]), int(spans[first, 0]), int(spans[last, 1])
 
 
-def reading_encoder(base: Base, *, titles: bool) -> WindowEncoder:
-    """Return an encoder with the windows of serving, and with prefixes if the network knows `titles`."""
+def reading_encoder(base: BaseNetwork, *, titles: bool) -> WindowEncoder:
+    """Return an encoder with the windows of serving, and with prefixes if the network was trained with `titles`."""
     length = min(base.max_tokens, WINDOW_TOKENS)
     return WindowEncoder(
         base.tokenizer,
@@ -76,17 +77,17 @@ def reading_encoder(base: Base, *, titles: bool) -> WindowEncoder:
 
 
 def measure(
-    base: Base,
+    base: BaseNetwork,
     examples: Sequence[Labelled],
     device: str,
     report: Callable[[int, int], None],
     *,
     titles: bool = False,
 ) -> dict[str, float]:
-    """Return exact match and F1 of the questions with an answer, and how well scores separate them from the others.
+    """Return exact match and F1 of the questions with an answer, and `separation`.
 
-    `separation` is the share of pairs in which a question with an answer scores above one without (the area under the
-    ROC curve).
+    `separation` is the share of pairs in which a question with an answer scores higher than a question without an
+    answer (the area under the ROC curve).
     """
     encoder = reading_encoder(base, titles=titles)
     texts, scores = predict(base, encoder.windows(examples), [row.context for row in examples], device, report)

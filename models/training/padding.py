@@ -3,16 +3,14 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import Base
+from .base import BaseNetwork
 from .encoding import PREFIX, Windows
 
 _LENGTH_STEP = 8
 
 
-def pad(
-    windows: Windows, rows: NDArray[np.int64], base: Base
-) -> tuple[dict[str, NDArray[np.int64]], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the network's inputs, int64 [rows, longest], and the answers' first and last positions, int64 [rows]."""
+def pad(windows: Windows, rows: NDArray[np.int64], base: BaseNetwork) -> dict[str, NDArray[np.int64]]:
+    """Return the network's inputs, int64 [rows, padded length]."""
     longest = int(windows.lengths[rows].max())
     length = min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, base.max_tokens)
     ids = np.full((len(rows), length), base.tokenizer.pad_token_id, np.int64)
@@ -24,15 +22,11 @@ def pad(
         types[number, : end - begin] = windows.types[begin:end]
         mask[number, : end - begin] = 1
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-    return (
-        {name: arrays[name] for name in base.inputs},
-        windows.starts[rows].astype(np.int64),
-        windows.ends[rows].astype(np.int64),
-    )
+    return {name: arrays[name] for name in base.inputs}
 
 
-def places(windows: Windows, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which positions are tokens of the contexts, and which of their prefixes: bool [rows, length] each."""
+def token_masks(windows: Windows, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return two masks, bool [rows, length]: the tokens of the contexts, and the tokens of their prefixes."""
     found = np.full((len(rows), length), -1, np.int32)
     for number, row in enumerate(rows):
         begin, end = windows.bounds[row], windows.bounds[row + 1]

@@ -1,4 +1,7 @@
-"""Shows the progress of a run: on a terminal a bar with loss, examples per second and time left, elsewhere lines."""
+"""Shows the progress of a run: a bar on a terminal, otherwise a line every 30 s.
+
+Both have the loss, the examples per second and the time left.
+"""
 
 import time
 from collections import deque
@@ -12,7 +15,7 @@ _RECENT_STEPS = 200
 
 
 class _Step(NamedTuple):
-    """A report: when it came, how many steps are done; a report may be of many steps."""
+    """A report: its time, and how many steps are done. It can cover several steps."""
 
     at: float
     done: int
@@ -24,13 +27,13 @@ class Watcher(Protocol):
     """The object to which a run reports its stages, steps and losses."""
 
     def say(self, text: str) -> None:
-        """Take one line of text."""
+        """Show one line of text."""
 
     def start(self, name: str, done: int, total: int) -> None:
-        """Take the start of a stage, of which `done` of `total` steps are done."""
+        """Show the start of a stage. `done` of its `total` steps are done already."""
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Take the end of a step."""
+        """Show the end of a step."""
 
 
 class ConsoleWatcher:
@@ -72,7 +75,7 @@ class ConsoleWatcher:
         self._task = self._bars.add_task(name, total=total, completed=done, figures="")
 
     def step(self, done: int, total: int, loss: float | None, examples: int) -> None:
-        """Advance the bar, or print a line now and then if there is no terminal."""
+        """Advance the bar; without a terminal, print a line at most every `LINE_SECONDS`."""
         now = time.monotonic()
         self._recent.append(_Step(now, done, loss, examples))
         if self._task is None:

@@ -1,4 +1,4 @@
-"""The settings of a training run: data stages, sizes, rates. They are checked before anything is loaded."""
+"""The settings of a training run: stages, sizes, rates. They are checked before anything is loaded."""
 
 import re
 from dataclasses import asdict, dataclass
@@ -18,9 +18,9 @@ _FORM = "FILE[:epochs[:learning rate[:share joined]]]"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One file to train on: for how many epochs (a fraction is allowed) and at which peak learning rate.
+    """One training file, with the number of epochs (may be a fraction) and the peak learning rate.
 
-    `join` is the share of its examples whose context is joined with others of the file.
+    `join` is the share of its examples whose context is joined with other contexts of the file.
     """
 
     path: Path
@@ -37,13 +37,15 @@ class Stage:
         """
         found = _STAGE.fullmatch(text)
         if found is None:
-            raise InvalidInput(f"data {text!r} must be {_FORM}, such as squad.json:2:1e-4")
+            raise InvalidInput(f"data {text!r} must have the form {_FORM}, for example squad.json:2:1e-4")
         path, *numbers = found.groups()
         stage = cls(Path(path), *(float(number) for number in numbers if number is not None))
         if not 0 < stage.epochs <= 1000:
-            raise InvalidInput(f"data {text!r}: {stage.epochs:g} epochs, must be above 0 and at most 1000")
+            raise InvalidInput(f"data {text!r}: epochs is {stage.epochs:g}, must be above 0 and at most 1000")
         if not 0 < stage.learning_rate <= 1:
-            raise InvalidInput(f"data {text!r}: learning rate {stage.learning_rate:g}, must be above 0 and at most 1")
+            raise InvalidInput(
+                f"data {text!r}: learning rate is {stage.learning_rate:g}, must be above 0 and at most 1"
+            )
         if not 0 <= stage.join <= 1:
             raise InvalidInput(f"data {text!r}: share joined is {stage.join:g}, must be from 0 to 1")
         return stage
@@ -51,17 +53,19 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSettings:
-    """The settings on which the resulting weights depend, and how often the state is saved during the run.
+    """The settings on which the trained weights depend, and how often the state is saved.
 
-    A step has `batch_size` windows, or fewer if their padded size exceeds `batch_tokens`. `hold_out` examples of the
-    last file are kept out of the training. With `attention_dropout` None, the value in the base's config is used.
+    A step has `batch_size` windows, or fewer to keep their padded size within `batch_tokens`.
 
     Attributes:
-        normalisation: each window alone, or all windows of a group together; auto: groups together, others alone.
-        null_weight: the weight of the own null of each window without an answer, when groups are normalised together.
-        title_share: the share of the questions whose contexts get their prefix, title and section.
-        teacher_weight: the teacher's part in the loss, if there is one; the labels have the rest.
-        temperature: how much both distributions are softened before they are compared.
+        hold_out: number of examples of the last file that are not trained on.
+        attention_dropout: None: the value in the config of the base.
+        normalisation: of the loss; window: each window alone; shared: all windows of a group together; auto: shared for
+            groups, otherwise window.
+        null_weight: with shared normalisation, the weight of the null loss of each window without an answer.
+        title_share: the share of the questions whose contexts get title and section as a prefix.
+        teacher_weight: the weight of the teacher in the loss; the labels have the rest.
+        temperature: softens the distributions of teacher and student before they are compared.
     """
 
     stages: tuple[Stage, ...]
@@ -89,7 +93,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         """Raise InvalidInput for the first value that is out of its limits."""
         if not self.stages:
-            raise InvalidInput(f"nothing to train on: name at least one file with --data {_FORM}")
+            raise InvalidInput(f"there is no training data: name at least one file with --data {_FORM}")
         for name, low, high in _LIMITS:
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
@@ -100,11 +104,11 @@ class TrainingSettings:
                 "of the longest question"
             )
         prefix = MAX_PREFIX_TOKENS if self.title_share else 0
-        room = self.max_tokens - self.max_question_tokens - prefix - 8
-        if self.doc_stride > room:
+        most = self.max_tokens - self.max_question_tokens - prefix - 8
+        if self.doc_stride > most:
             raise InvalidInput(
-                f"doc_stride is {self.doc_stride}, must be at most {room} for windows of {self.max_tokens} tokens"
-                + (f", of which the prefix may take {prefix}" if prefix else "")
+                f"doc_stride is {self.doc_stride}, must be at most {most} for windows of {self.max_tokens} tokens"
+                + (f" with a prefix of up to {prefix} tokens" if prefix else "")
             )
         choices = (("precision", PRECISIONS), ("device", DEVICES), ("normalisation", NORMALISATIONS))
         for name, known in choices:

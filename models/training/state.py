@@ -1,4 +1,4 @@
-"""A run's state on disk: it is written atomically, and refused if it belongs to another run."""
+"""The state of a run on disk: written atomically, and refused if it belongs to another run."""
 
 import os
 import shutil
@@ -14,10 +14,10 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class Position:
-    """The position of a run: the stage, the steps done in it, the seconds of training, and data for the record.
+    """The position of a run: its stage, the steps done in it, the seconds of training, and data for the record.
 
-    `losses` has the mean of every complete stretch of steps, `stretch` the losses of the incomplete one; `data`
-    describes the stages that have begun.
+    `losses` has a mean loss for every 100 steps, and `stretch` the losses since then. `data` describes the stages that
+    have started.
     """
 
     stage: int = 0
@@ -31,7 +31,7 @@ class Position:
 def save_state(folder: Path, identity: dict[str, Any], position: Position, network: Any, optimizer: Any) -> None:
     """Write everything that a resumed run needs, atomically. `optimizer` is None between two stages.
 
-    If that fails, as on a full disk, it raises ModelError, and the state saved before is kept.
+    If the write fails, for example on a full disk, it raises ModelError and keeps the previous state.
     """
     import torch
 
@@ -53,7 +53,7 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
         partial.replace(folder / STATE_FILE)
     except (OSError, RuntimeError) as error:  # torch turns an OSError into a RuntimeError without its cause
         partial.unlink(missing_ok=True)
-        kept = "; what was saved before is kept" if (folder / STATE_FILE).exists() else ""
+        kept = "; the previous state is kept" if (folder / STATE_FILE).exists() else ""
         free = shutil.disk_usage(folder).free / 1e6
         raise ModelError(
             f"cannot save the run in {str(folder)!r}, where {free:.0f} MB are free{kept}: "
@@ -62,7 +62,7 @@ def save_state(folder: Path, identity: dict[str, Any], position: Position, netwo
 
 
 def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """Read what `save_state` has written; if it is of other data or settings, the error names the first difference."""
+    """Read a saved state; InvalidInput names the first difference if it has other data or settings."""
     import torch
 
     path = folder / STATE_FILE
@@ -75,7 +75,7 @@ def load_state(folder: Path, identity: dict[str, Any]) -> dict[str, Any]:
         if known.get(name) != value:
             raise InvalidInput(
                 f"cannot resume {str(path)!r}: {name} was {known.get(name)!r}, is now {value!r}; "
-                "repeat the command with its first options, or train into another folder"
+                "repeat the command with its original options, or train into another folder"
             )
     return state
 

@@ -1,4 +1,4 @@
-"""The orderly end of a run at Ctrl-C or SIGTERM."""
+"""How a run stops at Ctrl-C or SIGTERM."""
 
 import signal
 import threading
@@ -7,16 +7,20 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class Stop:
-    """The signal that asked the run to end; 0: none yet."""
+class Interrupted(Exception):
+    """The run was stopped. Its state, or the outputs of the teacher so far, are saved."""
+
+
+class StopRequest:
+    """The signal that asked the run to stop; 0: no signal yet."""
 
     received = 0
 
 
 @contextmanager
-def stop_signals() -> Iterator[Stop]:
-    """Make the first Ctrl-C or SIGTERM request an orderly end, and a second one end the run at once."""
-    stop = Stop()
+def stop_signals() -> Iterator[StopRequest]:
+    """Make the first Ctrl-C or SIGTERM request a stop. A second one ends the run at once."""
+    stop = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield stop  # only the main thread may handle signals
         return

@@ -1,7 +1,7 @@
-"""One training run from files to a Hugging Face checkpoint: prepares the data, runs the stages, measures, writes.
+"""One training run, from files to a Hugging Face checkpoint: prepares the data, trains the stages, measures, writes.
 
-While the run lasts, the output folder holds `resume.pt`; at the end it holds the checkpoint (config, safetensors,
-tokenizer), `training.json` (the record) and, if examples were held out, `heldout.jsonl.gz`.
+During the run, the output folder has `resume.pt`. At the end it has the checkpoint (config, safetensors, tokenizer),
+`training.json` (the record) and, if examples were held out, `heldout.jsonl.gz`.
 """
 
 import json
@@ -21,31 +21,28 @@ from ..examples.data import Dataset, load_dataset, write_examples
 from ..examples.holdout import hold_out
 from ..examples.joining import join_contexts
 from ..examples.labelled import Labelled
-from .base import Base, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
+from .base import BaseNetwork, Machine, choose_machine, load_base, quiet_transformers, require_train_extra, versions
 from .encoding import WindowEncoder
 from .loop import StageLoop
 from .measure import measure
 from .objectives.objective import Objective
-from .objectives.outputs import Outputs
-from .objectives.targets import Targets, require
-from .objectives.teacher import Stopped, teach
+from .objectives.outputs import TeacherOutputs
+from .objectives.targets import TeacherTargets, require_outputs
+from .objectives.teacher import teach
 from .progress import Watcher
 from .settings import TrainingSettings
 from .state import STATE_FILE, Position, load_state, restore, save_state
+from .stopping import Interrupted
 
 HELD_OUT_FILE = "heldout.jsonl.gz"
 _RUN_TIME_SETTINGS = ("save_minutes", "threads")
 
 
-class Interrupted(Exception):
-    """The run was stopped, and has saved its state."""
-
-
 @dataclass(frozen=True, slots=True)
-class Lessons:
-    """Where a run learns from a teacher: the file of its outputs, and the checkpoint that adds to it what is missing.
+class Distillation:
+    """The teacher that a run learns from: the file of its outputs, and its checkpoint, which adds missing outputs.
 
-    `teacher` empty: the file must have all that is needed.
+    If `teacher` is empty, the file must have the outputs for all examples.
     """
 
     outputs: Path
@@ -59,63 +56,68 @@ def train(
     watcher: Watcher,
     *,
     resume: bool = False,
-    lessons: Lessons | None = None,
+    distillation: Distillation | None = None,
     stopping: Callable[[], bool],
 ) -> dict[str, Any]:
     """Fine-tune `source` into the folder `out` and return the training record.
 
-    With `lessons`, the network also learns from a teacher's outputs. It raises InvalidInput for data, settings or a
-    folder that cannot be used, ModelError for a base that cannot be trained, and Interrupted
-    after `stopping()` has returned True and the state is saved.
+    With `distillation`, the network also learns from the outputs of a teacher.
+
+    Raises:
+        InvalidInput: the data, the settings or a folder cannot be used.
+        ModelError: the base cannot be trained.
+        Interrupted: `stopping()` has returned True, and the state is saved.
     """
     require_train_extra()
     _check_folder(out, resume)
     datasets = [load_dataset(stage.path) for stage in settings.stages]
-    _check_data(datasets, settings, lessons)
+    _check_data(datasets, settings, distillation)
     machine = choose_machine(settings)
     with _prepared_torch(settings):
         watcher.say(f"loading {source}")
         base = load_base(source, settings, machine.device)
         base.network.to(machine.device)
-        run = _Run(source, out, settings, datasets, machine=machine, base=base, watcher=watcher, lessons=lessons)
+        run = _Run(
+            source, out, settings, datasets, machine=machine, base=base, watcher=watcher, distillation=distillation
+        )
         return run.finish(run.train(resume, stopping), stopping)
 
 
-def _check_data(datasets: Sequence[Dataset], settings: TrainingSettings, lessons: Lessons | None) -> None:
-    """Raise InvalidInput for data that do not go with the settings."""
+def _check_data(datasets: Sequence[Dataset], settings: TrainingSettings, distillation: Distillation | None) -> None:
+    """Raise InvalidInput for data that do not fit the settings."""
     for dataset, stage in zip(datasets, settings.stages, strict=True):
         name = repr(str(dataset.path))
-        if dataset.unlabelled and lessons is None:
+        if dataset.unlabelled and distillation is None:
             raise InvalidInput(
-                f"{name} has {dataset.unlabelled} examples without a label: only a teacher can say what they hold, "
-                "name one with --teacher"
+                f"{name} has {dataset.unlabelled} examples without a label, which only a teacher can give: name one "
+                "with --teacher"
             )
         if dataset.grouped and stage.join:
-            raise InvalidInput(f"{name} has groups, whose contexts cannot be joined: its share joined must be 0")
+            raise InvalidInput(f"{name} has groups, whose contexts cannot be joined: set the share joined to 0")
         if settings.hold_out and (dataset.grouped or (dataset is datasets[-1] and dataset.unlabelled)):
             raise InvalidInput(
                 f"hold_out is {settings.hold_out}, but {name} has groups or examples without a label: hold out "
-                "examples before you mine, or set it to 0"
+                "examples before you mine, or set hold_out to 0"
             )
-    if lessons is None:
+    if distillation is None:
         return
-    if not lessons.teacher and not lessons.outputs.is_file():
+    if not distillation.teacher and not distillation.outputs.is_file():
         raise InvalidInput(
-            f"no teacher's outputs {str(lessons.outputs)!r}: name the teacher that makes them with --teacher"
+            f"the file of teacher's outputs {str(distillation.outputs)!r} is missing: name the teacher with --teacher"
         )
-    if not lessons.outputs.absolute().parent.is_dir():
-        raise InvalidInput(f"teacher's outputs {str(lessons.outputs)!r}: there is no such folder")
+    if not distillation.outputs.absolute().parent.is_dir():
+        raise InvalidInput(f"teacher's outputs {str(distillation.outputs)!r}: the folder does not exist")
 
 
 def _check_folder(out: Path, resume: bool) -> None:
     if resume:
         if not (out / STATE_FILE).is_file():
-            raise InvalidInput(f"nothing to resume: there is no {str(out / STATE_FILE)!r}")
+            raise InvalidInput(f"there is no run to resume: {str(out / STATE_FILE)!r} is missing")
         return
     if (out / STATE_FILE).exists():
-        raise InvalidInput(f"{str(out)!r} holds an unfinished run: go on with --resume, or remove the folder")
+        raise InvalidInput(f"{str(out)!r} has an unfinished run: resume it with --resume, or remove the folder")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidInput(f"{str(out)!r} is not an empty folder: name a new one")
+        raise InvalidInput(f"{str(out)!r} is not an empty folder: name a new folder")
 
 
 @contextmanager
@@ -127,13 +129,13 @@ def _prepared_torch(settings: TrainingSettings) -> Generator[None]:
     try:
         yield
     finally:
-        # It holds for all code of this thread. On processors without AVX-512 OpenVINO, in which an export checks the
-        # files, computes shapes wrongly with it.
+        # The flag holds for all code of this thread. With it, OpenVINO computes wrong shapes on processors without
+        # AVX-512, and an export that follows uses OpenVINO.
         torch.set_flush_denormal(False)
 
 
 class _Run:
-    """One run's data, state and record."""
+    """The data, the state and the record of one run."""
 
     def __init__(
         self,
@@ -143,11 +145,11 @@ class _Run:
         datasets: list[Dataset],
         *,
         machine: Machine,
-        base: Base,
+        base: BaseNetwork,
         watcher: Watcher,
-        lessons: Lessons | None,
+        distillation: Distillation | None,
     ) -> None:
-        self._lessons = lessons
+        self._distillation = distillation
         self._taught: dict[str, Any] | None = None
         self._source = source
         self._out = out
@@ -159,12 +161,12 @@ class _Run:
         self._split = hold_out([dataset.examples for dataset in datasets], settings.hold_out, settings.seed)
         if settings.hold_out:
             watcher.say(
-                f"held out {len(self._split.held_out)} examples, {settings.hold_out} were asked for; {self._split.lost}"
-                " others that share sentences with them are left out"
+                f"held out {len(self._split.held_out)} of {settings.hold_out} requested examples; {self._split.lost} "
+                "others that share sentences with them are left out"
             )
 
     def train(self, resume: bool, stopping: Callable[[], bool]) -> Position:
-        """Train all stages that are not done, and save the state after each."""
+        """Train all remaining stages, and save the state after each."""
         outputs = self._outputs(stopping)
         state = load_state(self._out, self._identity()) if resume else None
         position = restore(state, self._base.network) if state else Position()
@@ -184,7 +186,7 @@ class _Run:
         number: int,
         position: Position,
         optimizer_state: Any | None,
-        outputs: Outputs | None,
+        outputs: TeacherOutputs | None,
         stopping: Callable[[], bool],
     ) -> None:
         objective, grouped = self._objective(number, outputs)
@@ -202,7 +204,7 @@ class _Run:
             raise Interrupted(f"stopped at step {position.step} of {loop.steps} of stage {number + 1}")
 
     def finish(self, position: Position, stopping: Callable[[], bool]) -> dict[str, Any]:
-        """Measure, write the checkpoint and the record, remove the saved state; return the record."""
+        """Measure, write the checkpoint and the record, delete the saved state; return the record."""
         measured = self._measure(self._split.held_out, stopping) if self._split.held_out else None
         record = {
             "base": Path(self._source).resolve().name if Path(self._source).is_dir() else self._source,
@@ -222,7 +224,7 @@ class _Run:
         return record
 
     def _examples(self, number: int) -> list[Labelled]:
-        """The examples of a stage, joined: the same ones each time."""
+        """The joined examples of a stage. They are the same in each call."""
         stage, settings = self._settings.stages[number], self._settings
         return join_contexts(
             self._split.training[number],
@@ -231,38 +233,35 @@ class _Run:
             seed=f"{settings.seed}:join:{number}",
         )
 
-    def _outputs(self, stopping: Callable[[], bool]) -> Outputs | None:
-        """The teacher's outputs for the examples of all stages; what is missing is made."""
-        lessons = self._lessons
-        if lessons is None:
+    def _outputs(self, stopping: Callable[[], bool]) -> TeacherOutputs | None:
+        """The teacher's outputs for the examples of all stages; the teacher computes missing outputs."""
+        distillation = self._distillation
+        if distillation is None:
             return None
         examples = [example for number in range(len(self._settings.stages)) for example in self._examples(number)]
-        if not lessons.teacher:
-            outputs, self._taught = Outputs.load(lessons.outputs)
-            require(outputs, examples)
+        if not distillation.teacher:
+            outputs, self._taught = TeacherOutputs.load(distillation.outputs)
+            require_outputs(outputs, examples)
             return outputs
-        self._watcher.start("the teacher reads", 0, len(examples))
+        self._watcher.start("reading with the teacher", 0, len(examples))
 
         def report(done: int, total: int) -> None:
             self._watcher.step(done, total, None, 0)
 
-        try:
-            outputs = teach(
-                lessons.teacher,
-                lessons.outputs,
-                examples,
-                self._settings,
-                self._machine,
-                report=report,
-                stopping=stopping,
-            )
-        except Stopped as stopped:
-            raise Interrupted(str(stopped)) from stopped
-        self._taught = Outputs.load(lessons.outputs)[1]
+        outputs = teach(
+            distillation.teacher,
+            distillation.outputs,
+            examples,
+            self._settings,
+            self._machine,
+            report=report,
+            stopping=stopping,
+        )
+        self._taught = TeacherOutputs.load(distillation.outputs)[1]
         return outputs
 
-    def _objective(self, number: int, outputs: Outputs | None) -> tuple[Objective, bool]:
-        """What a stage makes smaller, and whether its steps have whole groups."""
+    def _objective(self, number: int, outputs: TeacherOutputs | None) -> tuple[Objective, bool]:
+        """The loss of a stage, and whether its steps have whole groups."""
         settings, dataset = self._settings, self._datasets[number]
         examples = self._examples(number)
         self._watcher.say(f"tokenizing {len(examples)} examples of {dataset.path.name}")
@@ -277,12 +276,12 @@ class _Run:
         windows = encoder.windows(examples)
         targets = None
         if outputs is not None:
-            targets = Targets(outputs, windows, examples, temperature=settings.temperature)
+            targets = TeacherTargets(outputs, windows, examples, temperature=settings.temperature)
         shared = settings.normalisation == "shared" or (settings.normalisation == "auto" and dataset.grouped)
         return Objective(windows, settings, shared, targets), shared or dataset.grouped
 
     def _described(self, number: int, objective: Objective, left_out: int | None) -> dict[str, Any]:
-        """The data of a stage, for the record; `left_out` counts windows too many for a step, None without groups."""
+        """The data of a stage, for the record. `left_out` counts windows that fit into no step; None without groups."""
         windows, dataset = objective.windows, self._datasets[number]
         description = {
             "file": dataset.path.name,
@@ -306,8 +305,8 @@ class _Run:
 
         def report(done: int, total: int) -> None:
             self._watcher.step(done, total, None, 0)
-            if stopping():  # the state is already saved at the end of the last stage
-                raise Interrupted(f"stopped at window {done} of {total} of the measuring")
+            if stopping():  # the state was saved at the end of the last stage
+                raise Interrupted(f"stopped at window {done} of {total} of the measurement")
 
         titles = self._settings.title_share > 0
         return measure(self._base, examples, self._machine.device, report, titles=titles)
@@ -338,7 +337,7 @@ class _Run:
             shutil.rmtree(partial, ignore_errors=True)
             raise ModelError(
                 f"cannot write the checkpoint to {str(self._out)!r}: {type(error).__name__}: {error}; the trained "
-                "weights are saved: make room, and give the same command with --resume"
+                "weights are saved: free disk space, and repeat the command with --resume"
             ) from error
         for written in sorted(partial.iterdir()):
             os.replace(written, self._out / written.name)

@@ -38,7 +38,7 @@ def measure(out: Path, options: dict[str, object]) -> ExportReport:
 
 
 def test_float32_files_answer_with_the_checkpoint_s_spans(tmp_path: Path) -> None:
-    before, *files = measure(tmp_path / "out", {"precision": "float32"}).ways
+    before, *files = measure(tmp_path / "out", {"precision": "float32"}).variants
     assert [way.runtime for way in files] == list(RUNTIMES)
     for way in files:
         for name, found in way.scored.items():
@@ -47,7 +47,7 @@ def test_float32_files_answer_with_the_checkpoint_s_spans(tmp_path: Path) -> Non
 
 
 def test_int8_stays_near_the_checkpoint(tmp_path: Path) -> None:
-    before, *files = measure(tmp_path / "out", {"precision": "int8", "calibration": place("QA_TEST_TRAINING")}).ways
+    before, *files = measure(tmp_path / "out", {"precision": "int8", "calibration": place("QA_TEST_TRAINING")}).variants
     for way in files:
         for name, found in way.scored.items():
             lost = before.scored[name].score.f1 - found.score.f1

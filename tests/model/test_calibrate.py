@@ -29,10 +29,10 @@ def test_separable_scores_still_give_a_finite_logistic() -> None:
 @pytest.mark.parametrize(
     ("scores", "right", "message"),
     [
-        ([1.0, 2.0], [True, True], "nothing to calibrate"),
-        ([1.0, 2.0], [False, False], "nothing to calibrate"),
-        ([1.0, 2.0, 3.0, 4.0], [True, True, False, False], "not a usable reader"),
-        ([1e9, 2e9, 3e9, 4e9], [False, True, False, True], "not a usable reader"),  # a slope that rounds to zero
+        ([1.0, 2.0], [True, True], "calibration needs right and wrong answers"),
+        ([1.0, 2.0], [False, False], "calibration needs right and wrong answers"),
+        ([1.0, 2.0, 3.0, 4.0], [True, True, False, False], "the reader cannot be used"),
+        ([1e9, 2e9, 3e9, 4e9], [False, True, False, True], "the reader cannot be used"),  # a slope that rounds to zero
     ],
 )
 def test_scores_that_mean_nothing_are_refused(scores: list[float], right: list[bool], message: str) -> None:

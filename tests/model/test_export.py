@@ -98,8 +98,8 @@ def test_weights_that_lack_the_head_are_refused(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("config.json", b"{", "cannot load config"),
-        ("config.json", b"[]", "is of the architecture None"),
-        ("config.json", b'{"model_type": "no-such-thing"}', "'no-such-thing', which transformers .* does not have$"),
+        ("config.json", b"[]", "has the architecture None"),
+        ("config.json", b'{"model_type": "no-such-thing"}', "'no-such-thing', which transformers .* does not support$"),
         ("model.safetensors", b"\x08\0\0\0\0\0\0\0garbage", "cannot load weights"),
         ("model.safetensors", None, "cannot load weights"),
         ("tokenizer.json", b"{", "cannot load tokenizer"),
@@ -133,9 +133,7 @@ def test_code_that_comes_with_a_checkpoint_is_never_run(checkpoint: Path, tmp_pa
         auto_map={"AutoConfig": "mine.Mine", "AutoModelForQuestionAnswering": "mine.Mine"},
     )
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(
-        ModelError, match=r"'mine', which transformers .*: it brings code of its own, which is never run"
-    ):
+    with pytest.raises(ModelError, match=r"'mine', which transformers .*; the code in the checkpoint is never run"):
         export(str(folder), tmp_path / "out")
     # for a known architecture the export uses transformers' own code
     native = with_config(folder, model_type="bert")
@@ -152,7 +150,9 @@ def test_pickled_weights_are_read_without_running_what_is_in_them(checkpoint: Pa
     assert all(torch.equal(value, weights[name]) for name, value in loaded.network.state_dict().items())
 
     torch.save({**weights, "extra": Touching(str(tmp_path / "ran"))}, tmp_path / "pickled" / "pytorch_model.bin")
-    with pytest.raises(ModelError, match=r"holds more than tensors and is not read: .* with model\.safetensors$"):
+    with pytest.raises(
+        ModelError, match=r"has other objects than tensors, which are not read: .* with model\.safetensors$"
+    ):
         load_checkpoint(str(tmp_path / "pickled"))
     assert not (tmp_path / "ran").exists()
 
@@ -196,7 +196,7 @@ class Joined:
 def test_a_context_that_is_tokenized_otherwise_behind_a_question_is_refused(checkpoint: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     assert learn_pair_layout(tokenizer, "fine").context_type == 1
-    with pytest.raises(ModelError, match="'odd' tokenizes a context differently when a question stands before it"):
+    with pytest.raises(ModelError, match="'odd' tokenizes a context differently after a question"):
         learn_pair_layout(Joined(tokenizer.backend_tokenizer), "odd")
 
 
@@ -204,7 +204,7 @@ def test_a_network_that_one_file_cannot_hold_is_refused(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracing, "_PROTOBUF_LIMIT", 10_000)
-    with pytest.raises(ModelError, match=r"weights of 'tiny\d*' take \d+ bytes, one ONNX file holds 10000"):
+    with pytest.raises(ModelError, match=r"weights of 'tiny\d*' have \d+ bytes, an ONNX file holds at most 10000"):
         export(str(checkpoint), tmp_path / "out")
     assert not any(tmp_path.iterdir())
 
@@ -215,7 +215,7 @@ def test_a_file_that_does_not_do_what_the_network_does_is_refused(
     other = load_checkpoint(str(FAMILIES["bert"].save(tmp_path / "other", num_hidden_layers=1)))
     real = tracing.write_onnx
     monkeypatch.setattr("qa_cluster.models.exporting.export.write_onnx", lambda mine, target: real(other, target))
-    with pytest.raises(ModelError, match="cannot be exported: written as ONNX it gives other logits in openvino"):
+    with pytest.raises(ModelError, match="cannot be exported: its ONNX file gives other logits in openvino"):
         export(str(checkpoint), tmp_path / "out", FAST)
 
 
@@ -235,7 +235,7 @@ def test_a_source_that_is_neither_folder_nor_hub_id_is_refused(source: str, tmp_
         ({"threads": 0}, "threads is 0"),
         ({"runtimes": ("tpu",)}, "runtimes are"),
         ({"calibration": Path("none.json")}, "cannot read question set 'none.json'"),
-        ({"evaluation": (Path("a/dev.json"), Path("b/dev.json"))}, "called dev, dev"),
+        ({"evaluation": (Path("a/dev.json"), Path("b/dev.json"))}, "have the names dev, dev"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_loaded(
@@ -246,20 +246,20 @@ def test_bad_options_are_refused_before_anything_is_loaded(
 
 
 def test_an_id_that_reads_like_a_revision_is_refused(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="id 'mine@2' holds an @"):
+    with pytest.raises(InvalidInput, match="id 'mine@2' contains an @"):
         export(str(checkpoint), tmp_path / "out", ExportOptions(model_id="mine@2"))
 
 
 def test_too_few_held_out_questions_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     row = {"question": "Who?", "context": "Ada did.", "answer": "Ada", "answer_start": 0}
     (tmp_path / "few.jsonl").write_text("\n".join([json.dumps(row)] * 19))
-    with pytest.raises(ModelError, match="19 held-out examples, calibration needs at least 20"):
+    with pytest.raises(ModelError, match="there are 19 held-out examples, but calibration needs at least 20"):
         export("/nowhere", tmp_path / "out", ExportOptions(held_out=tmp_path / "few.jsonl"))
 
 
 def test_a_checkpoint_is_not_written_over(checkpoint: Path) -> None:
     before = {path.name: path.read_bytes() for path in checkpoint.iterdir()}
-    with pytest.raises(InvalidInput, match="is the checkpoint's own folder"):
+    with pytest.raises(InvalidInput, match="is the folder of the checkpoint"):
         export(str(checkpoint), checkpoint / ".." / checkpoint.name)
     assert {path.name: path.read_bytes() for path in checkpoint.iterdir()} == before
 

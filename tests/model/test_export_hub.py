@@ -72,7 +72,7 @@ def test_what_was_fetched_is_used_offline(served: Hub, monkeypatch: pytest.Monke
     asked = len(served.asked)
     assert fetch(HubId("owner/reader", COMMIT)) == fetch(HubId("owner/reader")) == first
     assert len(served.asked) == asked
-    with pytest.raises(ModelError, match="'owner/other' was never fetched and HF_HUB_OFFLINE is set"):
+    with pytest.raises(ModelError, match="'owner/other' is not in the cache and HF_HUB_OFFLINE is set"):
         fetch(HubId("owner/other"))
 
 
@@ -84,10 +84,10 @@ def test_unknown_private_and_gated_checkpoints_are_told_apart_from_a_silent_hub(
     assert "or it is private: set HF_TOKEN" in refused(tmp_path, "owner/secret")
     served.models["owner/gated"] = served.models["owner/reader"]
     served.gated.add("owner/gated")
-    assert "available only to users whom its owners admit" in refused(tmp_path, "owner/gated")
-    assert "not that branch, tag or commit" in refused(tmp_path, "owner/reader@v9")
+    assert "needs access rights: request access on its page" in refused(tmp_path, "owner/gated")
+    assert "not this branch, tag or commit" in refused(tmp_path, "owner/reader@v9")
     served.broken = True
-    assert refused(tmp_path, "owner/reader").startswith("the hub refused to give 'owner/reader': ")
+    assert refused(tmp_path, "owner/reader").startswith("the hub refused 'owner/reader': ")
 
 
 def test_a_checkpoint_without_weights_or_head_is_refused(served: Hub, tmp_path: Path) -> None:
@@ -96,13 +96,13 @@ def test_a_checkpoint_without_weights_or_head_is_refused(served: Hub, tmp_path: 
     served.models["owner/empty"] = tmp_path / "empty"
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("nothing")
-    assert "holds no checkpoint that transformers can read" in refused(tmp_path, "owner/empty")
+    assert "has no checkpoint that transformers can read" in refused(tmp_path, "owner/empty")
 
 
 def test_weights_damaged_on_their_way_are_not_used(served: Hub, tmp_path: Path) -> None:
     served.damage["model.safetensors"] = lambda content: content[:-100] + b"\0" * 100
     message = refused(tmp_path, "owner/reader")
-    assert message.startswith("model.safetensors of 'owner/reader' was damaged on its way or since: its SHA-256 is ")
+    assert message.startswith("model.safetensors of 'owner/reader' is damaged: its SHA-256 is ")
     served.damage.clear()
     assert refused(tmp_path, "owner/reader") == message  # still in the cache
     Path(message.split("delete '")[1].split("'")[0]).unlink()
@@ -112,8 +112,8 @@ def test_weights_damaged_on_their_way_are_not_used(served: Hub, tmp_path: Path) 
 def test_weights_that_end_too_early_on_their_way_are_told(served: Hub, tmp_path: Path) -> None:
     served.damage["model.safetensors"] = lambda content: content[:1000]
     message = refused(tmp_path, "owner/reader")
-    assert message.startswith("files of 'owner/reader' could not be fetched or kept: ")
-    assert message.endswith(": run it again")
+    assert message.startswith("files of 'owner/reader' could not be fetched or stored: ")
+    assert message.endswith(": try again")
 
 
 def test_fetching_can_be_interrupted(served: Hub) -> None:
@@ -135,7 +135,7 @@ def test_fetching_can_be_interrupted(served: Hub) -> None:
 
 def test_what_no_file_could_hold_is_not_fetched(served: Hub, tmp_path: Path) -> None:
     served.sizes["model.safetensors"] = 140_000_000_000
-    assert "bytes and is not fetched: one ONNX file holds 2000000000 bytes" in refused(tmp_path, "owner/reader")
+    assert "bytes and is not fetched: an ONNX file holds at most 2000000000 bytes" in refused(tmp_path, "owner/reader")
     assert not [path for path in served.asked if "/resolve/" in path]
 
 
@@ -157,14 +157,14 @@ def test_a_place_that_cannot_keep_files_is_told_from_a_silent_hub(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
     message = refused(tmp_path, "owner/reader")
-    assert message.startswith("files of 'owner/reader' could not be fetched or kept: NotADirectoryError")
-    assert message.endswith("HF_HOME names the place they are kept in")
+    assert message.startswith("files of 'owner/reader' could not be fetched or stored: NotADirectoryError")
+    assert message.endswith("HF_HOME names the folder of these files")
 
 
 def test_an_answer_that_is_none_is_told_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
     served.nonsense = True
     message = refused(tmp_path, "owner/reader")
-    assert message.startswith("the hub's answer about 'owner/reader' cannot be used: JSONDecodeError")
+    assert message.startswith("the response of the hub about 'owner/reader' is invalid: JSONDecodeError")
     assert message.endswith("check HF_ENDPOINT")
 
 

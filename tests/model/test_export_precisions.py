@@ -19,7 +19,7 @@ from qa_cluster.gears.inference.model_file import ModelFile
 from qa_cluster.models.checkpoints.checkpoint import load_checkpoint, torch_runner
 from qa_cluster.models.exporting.export import ExportOptions, export
 from qa_cluster.models.quantization import quantize as quantizing
-from qa_cluster.models.quantization.onnx_graph import sites, watch
+from qa_cluster.models.quantization.onnx_graph import matmul_inputs, watch
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.precisions import METADATA_KEY, suits_openvino
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner
@@ -176,7 +176,8 @@ def test_activations_with_a_few_huge_values_get_no_fixed_range(
 
     model = onnx.load(readers.folders["float32"] / MODEL_FILE)
     widths = sorted(
-        seen.width for seen in watch(model, [site.tensor for site in sites(model.graph)], [readers.batch]).values()
+        seen.width
+        for seen in watch(model, [site.tensor for site in matmul_inputs(model.graph)], [readers.batch]).values()
     )
     monkeypatch.setattr(quantizing, "WIDEST", widths[-2])
     kinds = Counter(node.op_type for node in quantizing.quantize(model, [readers.batch]).graph.node)

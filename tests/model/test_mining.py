@@ -102,7 +102,7 @@ def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:
     ],
 )
 def test_answers_are_found_as_exact_match_compares_and_as_they_stand(text: str, held: bool) -> None:
-    assert KnownAnswers(["1990", "the Old Town Hall", "%"]).stand_in(text) is held
+    assert KnownAnswers(["1990", "the Old Town Hall", "%"]).occur_in(text) is held
 
 
 def test_a_question_without_an_answer_has_negatives_of_other_titles_only(tmp_path: Path) -> None:
@@ -190,18 +190,18 @@ def test_what_cannot_be_mined_is_refused(tmp_path: Path, capsys: pytest.CaptureF
         assert not out.exists()
 
     fails("must end in .jsonl.gz", tmp_path / "out.json")
-    fails("there is no such folder", tmp_path / "no" / "out.jsonl.gz")
+    fails("the folder does not exist", tmp_path / "no" / "out.jsonl.gz")
     fails("negatives is -1, must be from 0 to 100", negatives=-1)
     fails("both a number for each question and a file", unlabelled=2)
     fails("cannot read training data", source=tmp_path / "none.jsonl")
     grouped = write(
         tmp_path / "groups.jsonl", {"question": "Who?", "positives": [], "negatives": [{"context": "Ada."}]}
     )
-    fails("holds groups already", source=grouped)
+    fails("has groups already", source=grouped)
     unknown = write(tmp_path / "unknown.jsonl", {**row(), "answer": None, "answer_start": None})
     fails("no labelled question", source=unknown)
     (tmp_path / "there.jsonl.gz").write_bytes(b"")
-    fails("exists already", tmp_path / "there.jsonl.gz")
+    fails("exists: name another file", tmp_path / "there.jsonl.gz")
     assert main(["mine", str(out), "--data", str(data), "--depth", "0"]) == 1
     assert "depth is 0" in capsys.readouterr().err
     assert main(["mine", str(out), "--data", str(data), "--min-words", "1"]) == 0

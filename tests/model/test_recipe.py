@@ -17,7 +17,7 @@ from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.examples.data import load_dataset
 from qa_cluster.models.recipe import fetch as fetching
 from qa_cluster.models.recipe.__main__ import CHECKOUT, RECIPES
-from qa_cluster.models.recipe.ablations import ALL, Read, run_ablations, table, variants
+from qa_cluster.models.recipe.ablations import ALL, GroupResult, run_ablations, table, variants
 from qa_cluster.models.recipe.fetch import fetch
 from qa_cluster.models.recipe.plan import Archive, Encoder, Plan, Wheel
 from qa_cluster.models.recipe.steps import HELD_OUT, Recipe
@@ -51,7 +51,7 @@ def test_from_nothing_to_a_reader_in_steps_that_go_on(tmp_path: Path) -> None:
         stopped.run()
     again, watcher = recipe(tmp_path)
     reports = again.run()
-    assert {f"{name}: done before" for name in ("encoder-student", "data", "mining-own")} <= set(watcher.said)
+    assert {f"{name}: already done" for name in ("encoder-student", "data", "mining-own")} <= set(watcher.said)
     assert reports["data"]["held_out"] >= 12
     assert reports["mining"]["own"]["negatives"] > reports["mining"]["own"]["groups"]
     assert reports["student"]["data"][0]["loss"] == "shared + teacher"
@@ -61,7 +61,7 @@ def test_from_nothing_to_a_reader_in_steps_that_go_on(tmp_path: Path) -> None:
     assert not held & {example.context for example in load_dataset(again.file("own")).examples}
     third, watcher = recipe(tmp_path)
     assert third.run() == json.loads(json.dumps(reports))
-    assert len([line for line in watcher.said if line.endswith("done before")]) == 7
+    assert len([line for line in watcher.said if line.endswith("already done")]) == 7
     assert not watcher.losses
     text = run_ablations(third)
     assert [line.split(" | ")[0].strip("| ") for line in text.splitlines()[2:7]] == [
@@ -105,8 +105,8 @@ def test_variants_leave_out_one_part_each() -> None:
 
 
 def test_the_table_has_intervals_and_paired_differences() -> None:
-    good = [Read(1.0, 1.0, 3.0, True)] * 30 + [Read(0.0, 0.0, -2.0, False)] * 10
-    bad = [Read(0.0, 0.5, -1.0, True)] * 30 + [Read(0.0, 0.0, 2.0, False)] * 10
+    good = [GroupResult(1.0, 1.0, 3.0, True)] * 30 + [GroupResult(0.0, 0.0, -2.0, False)] * 10
+    bad = [GroupResult(0.0, 0.5, -1.0, True)] * 30 + [GroupResult(0.0, 0.0, 2.0, False)] * 10
     text = table({ALL: good, "without it": bad}, 0)
     assert f"| {ALL} | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] | 1.000 [1.000, 1.000] |  |" in text
     assert "| without it | 0.000 [0.000, 0.000] | 0.500 [0.500, 0.500] | 0.000 [0.000, 0.000] | -1.000" in text
@@ -175,7 +175,7 @@ def test_a_package_that_cannot_be_fetched_is_an_error(tmp_path: Path, monkeypatc
         ),
         ("negatives = 2", "negatives = 200", "negatives is 200"),
         ("seed = 0", "seed = ", "cannot read the recipe"),
-        ("[teacher]", "[teacher]\nlike = 'it.toml'", "the teacher is like that of 'it.toml', and has 'tiny'"),
+        ("[teacher]", "[teacher]\nlike = 'it.toml'", "the teacher has both 'like' .'it.toml'. and 'tiny'"),
     ],
 )
 def test_a_wrong_recipe_is_refused(tmp_path: Path, old: str, new: str, fault: str) -> None:

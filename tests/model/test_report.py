@@ -37,8 +37,8 @@ def measured(precision: str, runtime: str, f1: float, *, told: float | None = No
     return Measured(precision, runtime, 4_200_000, scored, latency)
 
 
-def report(*ways: Measured) -> ExportReport:
-    return ExportReport("owner/reader", "0123456789ab", "int8", 2, 0.5, 0.034, 0.212, ways)
+def report(*variants: Measured) -> ExportReport:
+    return ExportReport("owner/reader", "0123456789ab", "int8", 2, 0.5, 0.034, 0.212, variants)
 
 
 WAYS = (
@@ -57,8 +57,8 @@ def test_table_markdown_and_json_show_the_same_figures(tmp_path: Path) -> None:
         assert figure in text, figure
     assert "0.212 for the reader's own odds, 0.034 as calibrated" in text
     document = json.loads(report(*WAYS).to_json())
-    assert document["ways"][1]["scored"]["dev"]["score"]["f1"] == 0.8091
-    assert document["ways"][1]["latency"]["384"]["median_ms"] == 3.84
+    assert document["variants"][1]["scored"]["dev"]["score"]["f1"] == 0.8091
+    assert document["variants"][1]["latency"]["384"]["median_ms"] == 3.84
     assert "–" in report(measured("float32", "PyTorch", 0.5)).to_markdown().split("| float32")[1]
 
 
@@ -146,16 +146,18 @@ def test_every_precision_is_compared_and_the_manifest_says_what_the_file_scores(
     assert manifest == Manifest.load(tmp_path / "out" / MANIFEST_FILE)
     document = json.loads((tmp_path / "out" / "report.json").read_text())
     others = ("int8", "float32", "float16", "bfloat16", "int8-dynamic")
-    assert [(way["precision"], way["runtime"]) for way in document["ways"]] == [
+    assert [(way["precision"], way["runtime"]) for way in document["variants"]] == [
         ("float32", "PyTorch"),
         *((precision, runtime) for precision in others for runtime in RUNTIMES),
     ]
     assert re.search(r"bfloat16\s+│ onnxruntime", output.err)
-    agreed = {(way["precision"], way["runtime"]): way["scored"]["questions"]["agreement"] for way in document["ways"]}
+    agreed = {
+        (way["precision"], way["runtime"]): way["scored"]["questions"]["agreement"] for way in document["variants"]
+    }
     assert agreed["float32", "PyTorch"] == agreed["float32", "openvino"] == agreed["float32", "onnxruntime"] == 1.0
     (metric,) = manifest.metrics
     assert (metric.dataset, metric.questions) == ("questions", 24)
-    scores = [way["scored"]["questions"]["score"] for way in document["ways"]]
+    scores = [way["scored"]["questions"]["score"] for way in document["variants"]]
     assert (metric.before.f1, metric.after.f1) == (scores[0]["f1"], scores[1]["f1"])
     assert scores[0]["no_answer_accuracy"] is not None
 

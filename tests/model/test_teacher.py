@@ -14,9 +14,9 @@ from qa_cluster.models.examples.data import group_line
 from qa_cluster.models.examples.labelled import UNLABELLED, Labelled
 from qa_cluster.models.training.encoding import WindowEncoder, Windows
 from qa_cluster.models.training.objectives import teacher as teaching
-from qa_cluster.models.training.objectives.outputs import TOP, Outputs, compressed, key_of
-from qa_cluster.models.training.objectives.targets import Targets, softened
-from qa_cluster.models.training.train import Interrupted, Lessons, train
+from qa_cluster.models.training.objectives.outputs import TOP, TeacherOutputs, compressed, key_of
+from qa_cluster.models.training.objectives.targets import TeacherTargets, softened
+from qa_cluster.models.training.train import Distillation, Interrupted, train
 from tests.model.toy_training import Silent, save_base, settings, toy, weights
 
 transformers = pytest.importorskip("transformers", reason="the train extra is not installed")
@@ -36,14 +36,14 @@ def windows(tokenizer: Any, *examples: Labelled, max_tokens: int = 48, **changed
     return WindowEncoder(tokenizer, **sizes).windows(examples)
 
 
-def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end: int = len(CONTEXT)) -> Outputs:
+def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end: int = len(CONTEXT)) -> TeacherOutputs:
     """One window of `EXAMPLE` with these scores of places, for first and last tokens."""
     places, scores = np.zeros((1, 2, TOP), np.int32), np.full((1, 2, TOP), -np.inf, np.float16)
     for side, named in enumerate(scored):
         for number, (place, score) in enumerate(named.items()):
             places[0, side, number], scores[0, side, number] = place, score
     counts = np.array([len(scored[0]) + others], np.int32)
-    return Outputs(
+    return TeacherOutputs(
         np.array([key_of(EXAMPLE)], np.uint64),
         np.array([1], np.int32),
         np.array([0], np.int32),
@@ -59,7 +59,7 @@ def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end
 def test_places_become_the_tokens_that_begin_or_end_there(tmp_path: Path, family: str) -> None:
     mine = windows(tokenizer(tmp_path, family), EXAMPLE)
     begin, end = EXAMPLE.answer_start, EXAMPLE.answer_start + len("violet")
-    targets = Targets(outputs({begin: 5.0, 0: 1.0}, {end: 5.0, 3: 1.0}), mine, [EXAMPLE], temperature=1.0)
+    targets = TeacherTargets(outputs({begin: 5.0, 0: 1.0}, {end: 5.0, 3: 1.0}), mine, [EXAMPLE], temperature=1.0)
     start, stop = targets.rows(np.array([0]), int(mine.lengths[0]))
     assert start.sum() == stop.sum() == pytest.approx(1)
     assert int(start[0].argmax()) == mine.starts[0]
@@ -72,7 +72,7 @@ def test_places_become_the_tokens_that_begin_or_end_there(tmp_path: Path, family
 def test_a_place_inside_a_students_token_goes_to_the_nearest_one(tmp_path: Path) -> None:
     mine = windows(tokenizer(tmp_path, "bert"), EXAMPLE)
     begin = EXAMPLE.answer_start
-    targets = Targets(outputs({begin + 1: 9.0}, {begin + 5: 9.0}), mine, [EXAMPLE], temperature=1.0)
+    targets = TeacherTargets(outputs({begin + 1: 9.0}, {begin + 5: 9.0}), mine, [EXAMPLE], temperature=1.0)
     start, stop = targets.rows(np.array([0]), 48)
     assert (int(start[0].argmax()), int(stop[0].argmax())) == (mine.starts[0], mine.ends[0])
 
@@ -83,7 +83,7 @@ def test_what_lies_outside_of_a_students_window_is_no_answer_there(tmp_path: Pat
     assert len(mine) > 2
     made = outputs({long.answer_start: 9.0}, {len(long.context): 9.0}, end=len(long.context))
     made.keys[0] = key_of(long)
-    start, stop = Targets(made, mine, [long], temperature=1.0).rows(np.arange(len(mine)), 24)
+    start, stop = TeacherTargets(made, mine, [long], temperature=1.0).rows(np.arange(len(mine)), 24)
     assert start.argmax(axis=1).tolist() == mine.starts.tolist()
     assert stop.argmax(axis=1).tolist() == mine.ends.tolist()
     assert mine.ends[-1] > 0 and not mine.ends[0]
@@ -93,7 +93,7 @@ def test_the_rest_is_spread_over_the_other_tokens(tmp_path: Path) -> None:
     mine = windows(tokenizer(tmp_path, "bert"), EXAMPLE)
     context = np.flatnonzero(mine.spans[:, 0] >= 0)
     made = outputs({0: 0.0}, {3: 0.0}, rest=-1.0, others=len(context) - 1)
-    start, _ = Targets(made, mine, [EXAMPLE], temperature=2.0).rows(np.array([0]), len(mine.ids))
+    start, _ = TeacherTargets(made, mine, [EXAMPLE], temperature=2.0).rows(np.array([0]), len(mine.ids))
     assert start[0, context[1:]].min() == pytest.approx(start[0, context[1:]].max())
     assert start[0, context[1]] / start[0, context[0]] == pytest.approx(np.exp(-0.5), rel=1e-3)
     outside = np.setdiff1d(np.arange(1, len(mine.ids)), context)
@@ -154,13 +154,13 @@ def test_a_student_learns_from_a_teacher_with_other_tokens(
     rows = [Labelled(each.question, each.context, "", UNLABELLED).to_json() for each in toy(300)]
     unlabelled = tmp_path / "unlabelled.jsonl"
     unlabelled.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
-    lessons = Lessons(tmp_path / "outputs.npz", str(teacher))
+    distillation = Distillation(tmp_path / "outputs.npz", str(teacher))
     chosen = settings(unlabelled, "6:5e-3", teacher_weight=1.0)
-    record = train(str(base), tmp_path / "student", chosen, Silent(), lessons=lessons, stopping=lambda: False)
+    record = train(str(base), tmp_path / "student", chosen, Silent(), distillation=distillation, stopping=lambda: False)
     assert record["teacher"]["titles"] is False
     assert record["data"][0]["unlabelled"] == 300
     assert record["losses"][-1]["loss"] < record["losses"][0]["loss"] / 2
-    with pytest.raises(InvalidInput, match="300 examples without a label: only a teacher"):
+    with pytest.raises(InvalidInput, match="300 examples without a label, which only a teacher"):
         train(str(base), tmp_path / "other", chosen, Silent(), stopping=lambda: False)
 
 
@@ -170,60 +170,67 @@ def test_outputs_are_made_once_and_a_stopped_teacher_goes_on(
     teacher, _ = taught
     monkeypatch.setattr(teaching, "PART", 50)
     file, out, seen = tmp_path / "outputs.npz", tmp_path / "student", Silent()
-    chosen, lessons = settings(groups, "0.3:5e-3"), Lessons(file, str(teacher))
+    chosen, distillation = settings(groups, "0.3:5e-3"), Distillation(file, str(teacher))
     calls = iter([False, False, True])
     with pytest.raises(Interrupted, match="the teacher had read 100 of"):
-        train(str(base), out, chosen, seen, lessons=lessons, stopping=lambda: next(calls))
+        train(str(base), out, chosen, seen, distillation=distillation, stopping=lambda: next(calls))
     assert not out.exists()
     assert [path.name for path in sorted((tmp_path / "outputs.npz.parts").iterdir())] == ["00000.npz", "00001.npz"]
-    train(str(base), out, chosen, seen, lessons=lessons, stopping=lambda: False)
+    train(str(base), out, chosen, seen, distillation=distillation, stopping=lambda: False)
     assert not (tmp_path / "outputs.npz.parts").exists()
-    whole = Outputs.load(file)[0]
+    whole = TeacherOutputs.load(file)[0]
     monkeypatch.setattr(teaching, "_read", None)  # nothing is left to read
     again = tmp_path / "again"
-    train(str(base), again, chosen, seen, lessons=lessons, stopping=lambda: False)
-    train(str(base), tmp_path / "third", chosen, seen, lessons=Lessons(file), stopping=lambda: False)
+    train(str(base), again, chosen, seen, distillation=distillation, stopping=lambda: False)
+    train(str(base), tmp_path / "third", chosen, seen, distillation=Distillation(file), stopping=lambda: False)
     assert all(torch.equal(weight, weights(again)[name]) for name, weight in weights(out).items())
     assert all(torch.equal(weight, weights(again)[name]) for name, weight in weights(tmp_path / "third").items())
     monkeypatch.undo()
     straight = tmp_path / "straight.npz"
-    train(str(base), tmp_path / "fourth", chosen, seen, lessons=Lessons(straight, str(teacher)), stopping=lambda: False)
-    order, other = np.argsort(whole.keys), np.argsort(Outputs.load(straight)[0].keys)
-    assert np.array_equal(whole.keys[order], Outputs.load(straight)[0].keys[other])
+    train(
+        str(base),
+        tmp_path / "fourth",
+        chosen,
+        seen,
+        distillation=Distillation(straight, str(teacher)),
+        stopping=lambda: False,
+    )
+    order, other = np.argsort(whole.keys), np.argsort(TeacherOutputs.load(straight)[0].keys)
+    assert np.array_equal(whole.keys[order], TeacherOutputs.load(straight)[0].keys[other])
 
 
 def test_two_runs_do_not_add_to_one_file_of_outputs(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path
 ) -> None:
     teacher, _ = taught
-    chosen, lessons = settings(groups, "0.3:5e-3"), Lessons(tmp_path / "outputs.npz", str(teacher))
+    chosen, distillation = settings(groups, "0.3:5e-3"), Distillation(tmp_path / "outputs.npz", str(teacher))
     refused = []
 
     def stopping() -> bool:
-        with pytest.raises(InvalidInput, match="another run adds to"):
-            train(str(base), tmp_path / "other", chosen, Silent(), lessons=lessons, stopping=lambda: False)
+        with pytest.raises(InvalidInput, match="another run is writing"):
+            train(str(base), tmp_path / "other", chosen, Silent(), distillation=distillation, stopping=lambda: False)
         refused.append(True)
         return True
 
     with pytest.raises(Interrupted, match="the teacher had read 0 of"):
-        train(str(base), tmp_path / "student", chosen, Silent(), lessons=lessons, stopping=stopping)
+        train(str(base), tmp_path / "student", chosen, Silent(), distillation=distillation, stopping=stopping)
     assert refused == [True]
     assert not list(tmp_path.glob("*.lock"))
-    train(str(base), tmp_path / "student", chosen, Silent(), lessons=lessons, stopping=lambda: False)
+    train(str(base), tmp_path / "student", chosen, Silent(), distillation=distillation, stopping=lambda: False)
 
 
 def test_a_resumed_run_on_groups_with_a_teacher_ends_with_the_same_bits(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path
 ) -> None:
     teacher, _ = taught
-    lessons = Lessons(tmp_path / "outputs.npz", str(teacher))
+    distillation = Distillation(tmp_path / "outputs.npz", str(teacher))
     chosen = settings(groups, "1:5e-3", title_share=0.5, max_tokens=88)
     seen = Silent()
-    straight = train(str(base), tmp_path / "a", chosen, seen, lessons=lessons, stopping=lambda: False)
+    straight = train(str(base), tmp_path / "a", chosen, seen, distillation=distillation, stopping=lambda: False)
     assert straight["data"][0]["loss"] == "shared + teacher"
     resumed = Silent()
     with pytest.raises(Interrupted, match="stopped at step 3"):
-        train(str(base), tmp_path / "b", chosen, resumed, lessons=lessons, stopping=resumed.after(3))
+        train(str(base), tmp_path / "b", chosen, resumed, distillation=distillation, stopping=resumed.after(3))
     with pytest.raises(InvalidInput, match=r"cannot resume .*: teacher was"):
         labelled = data_only_labelled(groups, tmp_path)
         train(
@@ -234,7 +241,9 @@ def test_a_resumed_run_on_groups_with_a_teacher_ends_with_the_same_bits(
             resume=True,
             stopping=lambda: False,
         )
-    record = train(str(base), tmp_path / "b", chosen, resumed, resume=True, lessons=lessons, stopping=lambda: False)
+    record = train(
+        str(base), tmp_path / "b", chosen, resumed, resume=True, distillation=distillation, stopping=lambda: False
+    )
     assert resumed.losses == seen.losses
     assert record["losses"] == straight["losses"]
     assert all(torch.equal(weight, weights(tmp_path / "b")[name]) for name, weight in weights(tmp_path / "a").items())
@@ -253,20 +262,20 @@ def test_what_cannot_be_learned_from_is_refused(
     teacher, data = taught
     file = tmp_path / "outputs.npz"
 
-    def fails(lessons: Lessons | None, fault: str, *stages: str, path: Path = groups, **changed: Any) -> None:
+    def fails(distillation: Distillation | None, fault: str, *stages: str, path: Path = groups, **changed: Any) -> None:
         chosen = settings(path, *(stages or ("0.1:1e-3",)), **changed)
         with pytest.raises(InvalidInput, match=fault):
-            train(str(base), tmp_path / "out", chosen, Silent(), lessons=lessons, stopping=lambda: False)
+            train(str(base), tmp_path / "out", chosen, Silent(), distillation=distillation, stopping=lambda: False)
         assert not (tmp_path / "out").exists()
 
-    fails(Lessons(file), "no teacher's outputs .*name the teacher that makes them")
-    fails(Lessons(tmp_path / "none" / "x.npz", str(teacher)), "there is no such folder")
-    fails(Lessons(file, "nowhere"), "no teacher 'nowhere'")
-    fails(Lessons(file, str(base)), "without a span head")
-    fails(Lessons(file, str(teacher)), "groups, whose contexts cannot be joined", "1:1e-3:0.5")
-    fails(Lessons(file, str(teacher)), "hold out examples before you mine", hold_out=5)
+    fails(Distillation(file), "the file of teacher's outputs .*is missing: name the teacher")
+    fails(Distillation(tmp_path / "none" / "x.npz", str(teacher)), "the folder does not exist")
+    fails(Distillation(file, "nowhere"), "'nowhere' has no weights of a teacher")
+    fails(Distillation(file, str(base)), "without a span head")
+    fails(Distillation(file, str(teacher)), "groups, whose contexts cannot be joined", "1:1e-3:0.5")
+    fails(Distillation(file, str(teacher)), "hold out examples before you mine", hold_out=5)
     file.write_bytes(b"no archive")
-    fails(Lessons(file), "cannot read the teacher's outputs")
+    fails(Distillation(file), "cannot read the teacher's outputs")
     file.unlink()
     few = tmp_path / "few.jsonl"
     few.write_text("".join(f"{example.to_json()}\n" for example in toy(20)), encoding="utf-8")
@@ -275,11 +284,11 @@ def test_what_cannot_be_learned_from_is_refused(
         tmp_path / "few",
         settings(few),
         Silent(),
-        lessons=Lessons(file, str(teacher)),
+        distillation=Distillation(file, str(teacher)),
         stopping=lambda: False,
     )
-    fails(Lessons(file), r"lack \d+ of \d+ examples: name the teacher")
-    fails(Lessons(file, str(teacher)), "of another run: max_tokens was 48, is now 40", path=few, max_tokens=40)
+    fails(Distillation(file), r"lack \d+ of \d+ examples: name the teacher")
+    fails(Distillation(file, str(teacher)), "belong to another run: max_tokens was 48, is now 40", path=few, max_tokens=40)
     arguments = ["train", str(base), str(tmp_path / "out"), "--data", str(data), "--teacher", str(teacher)]
     assert main(arguments) == 1
     assert "--teacher needs --teacher-outputs" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def rewrite(name: str, text: str) -> Callable[[Path], object]:
         (rewrite("config.json", "{"), "cannot load config"),
         (rewrite("tokenizer_config.json", '{"tokenizer_class": "CanineTokenizer"}'), "Canine.*: only fast tokenizers"),
         (lambda base: (base / "tokenizer.json").unlink(), "has no tokenizer"),
-        (join_nothing, "does not begin a pair with a special token, but with 'a'"),
+        (join_nothing, "starts a pair with 'a', which is no special token"),
     ],
 )
 def test_a_base_that_cannot_be_trained_is_refused(
@@ -151,7 +151,7 @@ def test_a_base_that_cannot_be_trained_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("changed", "match"), [({"max_tokens": 128}, "reads 98 at most"), ({"device": "cuda"}, "no GPU")]
+    ("changed", "match"), [({"max_tokens": 128}, "reads at most 98 tokens"), ({"device": "cuda"}, "no GPU")]
 )
 def test_settings_that_do_not_fit_are_refused(
     base: Path, data: Path, tmp_path: Path, changed: dict[str, Any], match: str
@@ -192,7 +192,9 @@ def test_too_little_memory_says_what_to_do(base: Path, data: Path) -> None:
     loaded.network.forward = forward
     windows = WindowEncoder(loaded.tokenizer, max_tokens=48, doc_stride=8, max_question_tokens=8).windows(toy(40))
     loop = StageLoop(loaded, Machine("cpu", None), chosen, 0, Objective(windows, chosen, False))
-    with pytest.raises(ModelError, match=r"no memory for \d+ windows of up to \d+ tokens on cpu: .* --batch-tokens"):
+    with pytest.raises(
+        ModelError, match=r"cpu has not enough memory for \d+ windows of up to \d+ tokens: .* --batch-tokens"
+    ):
         loop.run(Position(), report=lambda *_: None, save=lambda: None, stopping=lambda: False)
 
 

@@ -73,11 +73,11 @@ def test_a_resumed_run_ends_with_the_same_bits(
 
 def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen = tmp_path / "out", Silent()
-    with pytest.raises(InvalidInput, match="nothing to resume"):  # before the command loads anything
+    with pytest.raises(InvalidInput, match="there is no run to resume"):  # before the command loads anything
         train("no base", out, settings(data), seen, resume=True, stopping=lambda: False)
     with pytest.raises(Interrupted):
         train(str(base), out, settings(data), seen, stopping=seen.after(2))
-    with pytest.raises(InvalidInput, match="unfinished run: go on with --resume"):
+    with pytest.raises(InvalidInput, match="unfinished run: resume it with --resume"):
         train(str(base), out, settings(data), seen, stopping=lambda: False)
     with pytest.raises(InvalidInput, match="batch_size was 16, is now 8"):
         train(str(base), out, settings(data, batch_size=8), seen, resume=True, stopping=lambda: False)
@@ -112,7 +112,7 @@ def test_a_full_disk_costs_no_more_than_the_steps_since_the_last_save(base: Path
     with pytest.raises(Interrupted):
         train(str(base), out, chosen, seen, stopping=lambda: True)
     saved = (out / STATE_FILE).read_bytes()
-    with largest_file(50_000), pytest.raises(ModelError, match="what was saved before is kept"):
+    with largest_file(50_000), pytest.raises(ModelError, match="the previous state is kept"):
         train(str(base), out, chosen, seen, resume=True, stopping=lambda: True)
     assert (out / STATE_FILE).read_bytes() == saved
     assert [path.name for path in out.iterdir()] == [STATE_FILE]
@@ -142,7 +142,7 @@ def test_a_checkpoint_that_cannot_be_written_is_not_lost(
 
 def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Path) -> None:
     out, seen, chosen = tmp_path / "out", Silent(), settings(data, "0.1:1e-3", hold_out=40)
-    with pytest.raises(Interrupted, match="of the measuring"):
+    with pytest.raises(Interrupted, match="of the measurement"):
         train(str(base), out, chosen, seen, stopping=lambda: seen.started == "measuring")
     record = train(str(base), out, chosen, seen, resume=True, stopping=lambda: False)
     assert record["held_out"]["scores"]["questions"] >= 40
@@ -168,6 +168,6 @@ def test_ctrl_c_and_sigterm_save_the_run(base: Path, data: Path, tmp_path: Path,
         os.killpg(program.pid, number) if number == signal.SIGINT else os.kill(program.pid, number)
         said.append(program.stderr.read())
         assert program.wait() == code, "".join(said)
-    assert "To go on: the same command with --resume" in said[-1]
+    assert "To resume, repeat the command with --resume" in said[-1]
     assert (out / STATE_FILE).is_file()
     assert not (out / RECORD_FILE).exists()

@@ -147,7 +147,7 @@ def test_what_cannot_be_held_out_is_said() -> None:
     shared = [
         Labelled(f"Who is number {number}?", f"{SENTENCES[0]} {SENTENCES[number]}", "", -1) for number in range(40)
     ]
-    with pytest.raises(InvalidInput, match=r"no example can be held out: .* more than 8 others"):
+    with pytest.raises(InvalidInput, match=r"no example can be held out: .* more than 8 other examples"):
         hold_out([shared], 5, seed=0)
     examples = [Labelled("Who?", sentence, "", -1) for sentence in SENTENCES]
     with pytest.raises(InvalidInput, match="holding out 60 examples leaves nothing of file 1"):
@@ -221,7 +221,7 @@ def test_data_option(text: str, stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("text", "fault"),
-    [("s.json:0", "0 epochs"), ("s.json:1:0", "learning rate 0"), ("s.json:1:1e-4:1.5", "share joined is 1.5")],
+    [("s.json:0", "epochs is 0"), ("s.json:1:0", "learning rate is 0"), ("s.json:1:1e-4:1.5", "share joined is 1.5")],
 )
 def test_data_option_out_of_its_limits(text: str, fault: str) -> None:
     with pytest.raises(InvalidInput, match=fault):
@@ -231,7 +231,7 @@ def test_data_option_out_of_its_limits(text: str, fault: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "fault"),
     [
-        ({"stages": ()}, "nothing to train on"),
+        ({"stages": ()}, "there is no training data"),
         ({"seed": -1}, "seed is -1, must be from 0"),
         ({"batch_size": 0}, "batch_size is 0"),
         ({"max_tokens": 70, "max_question_tokens": 60}, "max_tokens is 70, must be at least 16 more than the 60"),

@@ -1,1 +1,1 @@
-"""What a step of the training makes smaller: losses of labels, and of the distance to a teacher's outputs."""
+"""The losses of training: of the labels, and of the distance to the outputs of a teacher."""

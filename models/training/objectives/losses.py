@@ -1,8 +1,8 @@
 """The losses of a batch of windows, in PyTorch and float32.
 
-The score of a position is its logit over its window's null, as it is in use: `d = logit[i] - logit[0]`. Among the
-candidates of a window, which are the null and the tokens of the context, a softmax of the logits and one of `d` are the
-same. Only candidates count: neither the question nor the prefix nor padding can be an answer.
+The score of a position is its logit minus the logit of the null in its window, as in serving: `d = logit[i] -
+logit[0]`. The candidates of a window are the null and the tokens of the context. The question, the prefix and the
+padding cannot be an answer. Over the candidates, a softmax of the logits and a softmax of `d` are equal.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LOW = -1e9
-"""The score of what is no candidate: finite, so that a window without any has a gradient."""
+"""The score of other positions. It is finite, so that a window without candidates has a gradient."""
 
 
 def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], banned: Any | None = None) -> Any:
@@ -19,8 +19,8 @@ def span_loss(output: Any, starts: NDArray[np.int64], ends: NDArray[np.int64], b
 
     Args:
         output: has `start_logits` and `end_logits`, [windows, length].
-        starts, ends: [windows], the answer's first and last positions, 0 without an answer.
-        banned: bool [windows, length], positions that do not take part; None: all do.
+        starts, ends: [windows], the first and last positions of the answers, 0 without an answer.
+        banned: bool [windows, length], positions that are no candidates; None: all positions are candidates.
     """
     import torch
 
@@ -42,14 +42,15 @@ def shared_loss(
 ) -> Any:
     """Return the mean over groups of the shared-normalisation loss (Clark & Gardner 2018, "Shared-Normalization").
 
-    With D = 1 + the sum of exp(d) over the context positions of all windows of the group, where the 1 is the null:
-    -log(sum of exp(d) at the answer's positions in all windows / D), or log D for a group without an answer. Each
-    window without an answer adds `null_weight` times the mean of its own log(1 + sum of exp(d)), so that its null keeps
-    its meaning. Half of that for first positions, half for last.
+    D is 1 (the null) plus the sum of exp(d) over the context positions of all windows of a group. The loss of the group
+    is -log(sum of exp(d) at the positions of its answers / D), or log D without an answer.
+
+    In addition, the windows without an answer add `null_weight` times the mean of their own log(1 + sum of exp(d)), so
+    that the null of each window keeps its meaning. The result is the mean of the losses of first and last positions.
 
     Args:
         context: bool [windows, length], the tokens of the contexts.
-        groups: [windows], the group of each; those of a group are neighbours.
+        groups: [windows], the group of each window; the windows of a group are neighbours.
         starts, ends: [windows], 0 without an answer.
     """
     import torch
@@ -74,13 +75,13 @@ def shared_loss(
 
 
 def distillation_loss(output: Any, wanted: tuple[Any, Any], *, context: Any, temperature: float) -> Any:
-    """Return the mean over windows of the divergence of the network's distributions from the teacher's, times T².
+    """Return T² times the mean divergence of the network's distributions from the teacher's (Hinton et al. 2015).
 
-    Hinton et al. 2015: both are softened by the temperature T; T² keeps the gradients' size.
+    The temperature T softens both distributions. The factor T² keeps the size of the gradients.
 
     Args:
-        wanted: the teacher's distributions of first and last positions, [windows, length] each, softened already.
-        context: bool [windows, length]; candidates are these and position 0, the null.
+        wanted: the teacher's softened distributions of first and last positions, [windows, length] each.
+        context: bool [windows, length], the tokens of the contexts.
     """
     import torch
 
@@ -89,13 +90,13 @@ def distillation_loss(output: Any, wanted: tuple[Any, Any], *, context: Any, tem
         scores = scores_over_null(logits, context)
         scores = torch.cat([torch.zeros_like(scores[:, :1]), scores[:, 1:]], dim=1)
         found = torch.log_softmax(scores / temperature, dim=1)
-        # where the teacher's share is 0, the product is: xlogy knows that, and `found` is finite
+        # xlogy gives 0 where the teacher's probability is 0
         losses.append((torch.xlogy(target, target) - target * found).sum(dim=1).mean())
     return temperature**2 * (losses[0] + losses[1]) / 2
 
 
 def scores_over_null(logits: Any, context: Any) -> Any:
-    """Return [windows, length]: the logits of the context over those of position 0; all other positions have `LOW`."""
+    """Return [windows, length]: the logits of the context minus the logit of position 0; `LOW` elsewhere."""
     logits = logits.float()
     return (logits - logits[:, :1]).masked_fill(~context, LOW)
 
@@ -112,5 +113,5 @@ def _members(groups: NDArray[np.integer[Any]], device: Any) -> Any:
 
 
 def _in_groups(values: Any, members: Any) -> Any:
-    """Values of rows as [groups, most rows], with `LOW` where a group has fewer."""
+    """Values of rows as [groups, most rows], padded with `LOW`."""
     return values[members.clamp(min=0)].masked_fill(members < 0, LOW)

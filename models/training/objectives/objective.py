@@ -1,4 +1,4 @@
-"""The loss of a batch: of its labels, one window alone or whole groups together, and of the teacher's outputs."""
+"""The loss of a batch: of its labels, by window or by group, and of the teacher's outputs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,31 +7,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..encoding import Windows
-from ..padding import places
+from ..padding import token_masks
 from ..settings import TrainingSettings
 from .losses import distillation_loss, shared_loss, span_loss
-from .targets import Targets
+from .targets import TeacherTargets
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What the steps of a stage make smaller.
+    """The loss of a stage.
 
-    `shared`: groups are normalised together. With `targets`, the loss is (1 - `teacher_weight`) times that of the
-    labels plus `teacher_weight` times the distance to the teacher; windows without a label have the second only.
+    With `shared`, all windows of a group are normalised together. With `targets`, the loss is (1 - `teacher_weight`)
+    times the loss of the labels plus `teacher_weight` times the distance to the teacher. Windows without a label have
+    only the distance.
     """
 
     windows: Windows
     settings: TrainingSettings
     shared: bool
-    targets: Targets | None = None
+    targets: TeacherTargets | None = None
 
     def loss(self, output: Any, rows: NDArray[np.int64]) -> Any:
-        """The loss of the network's output for these rows: a scalar in float32."""
+        """Return the loss of the network's output for these rows, a float32 scalar."""
         import torch
 
         length, device = output.start_logits.shape[1], output.start_logits.device
-        context, prefix = (torch.from_numpy(found).to(device) for found in places(self.windows, rows, length))
+        context, prefix = (torch.from_numpy(found).to(device) for found in token_masks(self.windows, rows, length))
         if self.targets is None:
             return self._labels(output, rows, context, prefix)
         wanted = tuple(torch.from_numpy(part).to(device) for part in self.targets.rows(rows, length))
@@ -40,7 +41,7 @@ class Objective:
         weight = self.settings.teacher_weight
         if not len(labelled) or weight == 1:
             return weight * soft
-        hard = self._labels(_Part(output, labelled), rows[labelled], context[labelled], prefix[labelled])
+        hard = self._labels(_OutputRows(output, labelled), rows[labelled], context[labelled], prefix[labelled])
         return (1 - weight) * hard + weight * soft
 
     def _labels(self, output: Any, rows: NDArray[np.int64], context: Any, prefix: Any) -> Any:
@@ -51,7 +52,7 @@ class Objective:
         return shared_loss(output, starts, ends, context=context, groups=groups, null_weight=weight)
 
 
-class _Part:
+class _OutputRows:
     """Some rows of an output."""
 
     def __init__(self, output: Any, rows: NDArray[np.int64]) -> None:

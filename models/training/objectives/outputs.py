@@ -1,8 +1,8 @@
-"""A teacher's outputs on disk: for each pair of question and passage, its distributions over places of the text.
+"""The outputs of a teacher on disk: its distributions over the text, for each pair of question and passage.
 
-Places are code points of the context, not tokens, so that students with any tokenizer can learn from one file. A window
-keeps the scores over null of its `TOP` best positions; the others share the rest of the probability evenly. The null
-has the score 0.
+Positions are stored as code points of the context, not as tokens. So students with any tokenizer can learn from one
+file. For each window, the file has the scores over null of the `TOP` best positions. The other positions share the rest
+of the probability evenly. The null has the score 0.
 """
 
 import json
@@ -28,17 +28,17 @@ _ARRAYS = ("keys", "windows", "begins", "ends", "counts", "places", "scores", "r
 
 
 @dataclass(frozen=True, slots=True)
-class Outputs:
-    """The outputs for some pairs. `E` pairs, `W` windows of them in order.
+class TeacherOutputs:
+    """The outputs for `E` pairs, which have `W` windows.
 
     Attributes:
-        keys: uint64 [E], `key_of` each pair.
-        windows: int32 [E], how many windows each has.
-        begins, ends: int32 [W], the code points of the context that the window holds.
-        counts: int32 [W], how many positions the window has.
-        places: int32 [W, 2, TOP], where the best first tokens begin, and where the best last tokens end.
-        scores: float16 [W, 2, TOP], their logits over null, best first; -inf where a window has fewer positions.
-        rests: float16 [W, 2], the mean score of all other positions, as a logarithm of the mean of exponentials.
+        keys: uint64 [E], the `key_of` each pair.
+        windows: int32 [E], the number of windows of each pair.
+        begins, ends: int32 [W], the first and last code point of the context in the window.
+        counts: int32 [W], the number of positions in the window.
+        places: int32 [W, 2, TOP], the starts of the best first tokens, and the ends of the best last tokens.
+        scores: float16 [W, 2, TOP], their logits over null, best first; -inf if a window has fewer positions.
+        rests: float16 [W, 2], the score of all other positions: the logarithm of the mean of their exponentials.
     """
 
     keys: NDArray[np.uint64]
@@ -56,21 +56,21 @@ class Outputs:
         return frozenset(self.keys.tolist())
 
     @classmethod
-    def none(cls) -> "Outputs":
-        """No outputs."""
+    def none(cls) -> "TeacherOutputs":
+        """Return empty outputs."""
         shapes: dict[str, tuple[Any, tuple[int, ...]]] = dict.fromkeys(_ARRAYS, (np.int32, (0,)))
         shapes |= {"keys": (np.uint64, (0,)), "places": (np.int32, (0, 2, TOP))}
         shapes |= {"scores": (np.float16, (0, 2, TOP)), "rests": (np.float16, (0, 2))}
         return cls(**{name: np.zeros(shape, kind) for name, (kind, shape) in shapes.items()})
 
     @classmethod
-    def joined(cls, parts: Sequence["Outputs"]) -> "Outputs":
-        """The outputs of all parts."""
+    def joined(cls, parts: Sequence["TeacherOutputs"]) -> "TeacherOutputs":
+        """Return the outputs of all parts together."""
         parts = [cls.none(), *parts]
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS})
 
     def save(self, path: Path, identity: dict[str, Any]) -> None:
-        """Write a compressed file, atomically; `identity` says whose outputs these are."""
+        """Write a compressed file, atomically. `identity` describes the teacher and its limits."""
         header = np.frombuffer(json.dumps({"format": _FORMAT, **identity}, sort_keys=True).encode(), np.uint8)
         partial = path.with_name(f"{path.name}.partial")
         try:
@@ -84,31 +84,33 @@ class Outputs:
             raise ModelError(f"cannot write the teacher's outputs to {str(path)!r}: {error}") from error
 
     @classmethod
-    def load(cls, path: Path) -> tuple["Outputs", dict[str, Any]]:
-        """Read a file and its identity; InvalidInput says why it cannot be used."""
+    def load(cls, path: Path) -> tuple["TeacherOutputs", dict[str, Any]]:
+        """Read a file and its identity; InvalidInput if it cannot be used."""
         try:
             with np.load(path, allow_pickle=False) as file:
                 identity: dict[str, Any] = json.loads(file["header"].tobytes())
                 found = cls(**{name: file[name] for name in _ARRAYS})
             if identity.pop("format") != _FORMAT or int(found.windows.sum()) != len(found.begins):
-                raise InvalidInput(f"teacher's outputs {str(path)!r} are of another version: compute them anew")
+                raise InvalidInput(
+                    f"teacher's outputs {str(path)!r} have another format: remove the file, and compute them again"
+                )
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidInput(f"cannot read the teacher's outputs {str(path)!r}: {error}") from error
         return found, identity
 
 
 def key_of(example: Labelled) -> int:
-    """A number of 64 bits that stands for a question, a context and its place."""
+    """Return a 64-bit hash of a question and a context with its title and section."""
     text = "\0".join((example.question, example.context, example.title, example.section))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def compressed(logits: NDArray[np.float32], places: NDArray[np.int32]) -> tuple[Any, Any, Any]:
-    """The `TOP` best places, their scores, and the mean score of the rest, of one window's positions.
+    """Return the `TOP` best places of a window, their scores, and the mean score of all other positions.
 
     Args:
         logits: float32 [positions], over null.
-        places: int32 [positions], code points.
+        places: int32 [positions], the code point of each position.
     """
     scores = np.clip(logits, -_LARGEST, _LARGEST)
     order = np.argsort(-scores, kind="stable")

@@ -1,9 +1,9 @@
-"""Maps a teacher's outputs to a student's windows: from places in the text to positions of the student's tokens.
+"""Maps the outputs of a teacher to the windows of a student: from code points to positions of the student's tokens.
 
-Teacher and student may split text into other tokens and other windows. A first token is found by where it begins, a
-last token by where it ends; what has no counterpart goes to the nearest token. A student's window gets the distribution
-of the teacher's window that shares most text with it; what the teacher sees outside of it is, for this window, no
-answer, and goes to the null, as labels outside of a window do.
+Teacher and student can have different tokens and windows. A first token is matched by its start, and a last token by
+its end. A position without a match is assigned to the nearest token. A window of the student gets the distribution of
+the teacher's window that shares most text with it. Positions outside the student's window count as null, like labels
+outside a window.
 """
 
 from collections.abc import Sequence
@@ -15,29 +15,31 @@ from qa_cluster.errors import InvalidInput
 
 from ...examples.labelled import Labelled
 from ..encoding import Windows
-from .outputs import Outputs, key_of
+from .outputs import TeacherOutputs, key_of
 
 
-def require(outputs: Outputs, examples: Sequence[Labelled]) -> None:
-    """Raise InvalidInput unless the outputs have all examples."""
+def require_outputs(outputs: TeacherOutputs, examples: Sequence[Labelled]) -> None:
+    """Raise InvalidInput unless the outputs cover all examples."""
     known = outputs.known
     lacking = sum(key_of(example) not in known for example in examples)
     if lacking:
         raise InvalidInput(
-            f"the teacher's outputs lack {lacking} of {len(examples)} examples: name the teacher with --teacher, and "
-            "they are added"
+            f"the teacher's outputs lack {lacking} of {len(examples)} examples: name the teacher with --teacher to add "
+            "them"
         )
 
 
-class Targets:
+class TeacherTargets:
     """The teacher's distributions for the windows of a stage.
 
     Args:
-        examples: those of the windows; all must be in `outputs`.
-        temperature: 1 keeps the teacher's distributions, more makes them softer.
+        examples: the examples of the windows; `outputs` must cover all of them.
+        temperature: 1 leaves the distributions unchanged; a higher temperature softens them.
     """
 
-    def __init__(self, outputs: Outputs, windows: Windows, examples: Sequence[Labelled], *, temperature: float) -> None:
+    def __init__(
+        self, outputs: TeacherOutputs, windows: Windows, examples: Sequence[Labelled], *, temperature: float
+    ) -> None:
         self._outputs = outputs
         self._windows = windows
         self._temperature = temperature
@@ -47,7 +49,7 @@ class Targets:
         self._bounds = [(int(first[number]), int(first[number + 1])) for number in found]
 
     def rows(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The distributions of first and last positions, float32 [rows, length]; each row's sum is 1."""
+        """Return the distributions of first and last positions, float32 [rows, length]. The sum of each row is 1."""
         found = np.zeros((2, len(rows), length), np.float32)
         for number, row in enumerate(rows):
             spans = self._windows.spans[self._windows.bounds[row] : self._windows.bounds[row + 1]]
@@ -61,7 +63,7 @@ class Targets:
         return found[0], found[1]
 
     def _nearest(self, owner: int, spans: NDArray[np.int32]) -> int:
-        """The teacher's window of an example that shares most text with these tokens; -1 if none shares any."""
+        """The teacher's window that shares most text with these tokens of an example; -1 without such a window."""
         first, last = self._bounds[owner]
         begins, ends = self._outputs.begins[first:last], self._outputs.ends[first:last]
         shared = np.minimum(ends, spans[:, 1].max()) - np.maximum(begins, spans[0, 0])
@@ -78,7 +80,7 @@ class Targets:
         found = np.zeros(length)
         edges, places = spans[context, side], outputs.places[window, side, :named]
         low, high = spans[context[0], 0], spans[context[-1], 1]
-        # a first token that begins where the window ends is outside, and so is a last token that ends where it begins
+        # a first token at the end of the window is outside, and so is a last token at its start
         inside = (places >= low) & (places < high) if side == 0 else (places > low) & (places <= high)
         nearest = context[np.abs(edges[None, :] - places[:, None]).argmin(axis=1)]
         np.add.at(found, np.where(inside, nearest, 0), shares)
@@ -93,10 +95,10 @@ class Targets:
 def softened(
     scores: NDArray[np.float64], rest: float, others: int, temperature: float
 ) -> tuple[NDArray[np.float64], float, float]:
-    """The probabilities at a temperature: of each named position, of all others together, and of the null.
+    """Return probabilities at a temperature: of the scored positions, of all others together, and of the null.
 
     Args:
-        scores: over null; `rest` is the mean score of the `others`.
+        scores: the scores over null; `rest` is the mean score of the `others`.
     """
     every = np.array([0.0, *scores, *([rest] if others else [])]) / temperature
     every -= every.max()

@@ -1,6 +1,6 @@
-"""Has a teacher read examples, once, and keeps its outputs in a file that any number of students learn from.
+"""Lets a teacher read examples once, and stores its outputs in a file from which several students can learn.
 
-The work is done in parts; what is finished stays on disk when it is stopped, and the same call goes on.
+The work is done in parts. Finished parts stay on disk when a run is stopped, and the next call resumes after them.
 """
 
 import fcntl
@@ -20,38 +20,35 @@ from qa_cluster.errors import InvalidInput, ModelError
 
 from ...checkpoints.record import knows_titles
 from ...examples.labelled import Labelled
-from ..base import Base, Machine, load_base
+from ..base import BaseNetwork, Machine, load_base
 from ..encoding import WindowEncoder, Windows
 from ..padding import pad
 from ..settings import TrainingSettings
-from .outputs import TOP, Outputs, compressed, key_of
+from ..stopping import Interrupted
+from .outputs import TOP, TeacherOutputs, compressed, key_of
 
 PART = 2048
-"""So many pairs are read before their outputs are written."""
+"""The number of pairs in a part."""
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-
-
-class Stopped(Exception):
-    """The reading was stopped; what is finished is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """A checkpoint to learn from: its folder, and whether it was trained on passages with their prefixes."""
+    """A checkpoint to learn from: its folder, and whether it was trained on passages with prefixes."""
 
     folder: Path
     titles: bool
 
     @classmethod
     def at(cls, source: str) -> "Teacher":
-        """The teacher in a folder; InvalidInput if there is none. `training.json` says whether it knows titles."""
+        """Return the teacher in a folder; InvalidInput if the folder has no weights."""
         folder = Path(source)
         if not source or not any((folder / name).is_file() for name in _WEIGHTS):
-            raise InvalidInput(f"no teacher {source!r}: name the folder of a trained checkpoint")
+            raise InvalidInput(f"{source!r} has no weights of a teacher: name the folder of a trained checkpoint")
         return cls(folder, knows_titles(folder))
 
     def identity(self, settings: TrainingSettings) -> dict[str, Any]:
-        """What the outputs depend on, besides the examples."""
+        """Return the values on which the outputs depend, in addition to the examples."""
         weights = next(self.folder / name for name in _WEIGHTS if (self.folder / name).is_file())
         with weights.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -68,89 +65,90 @@ def teach(
     *,
     report: Callable[[int, int], None],
     stopping: Callable[[], bool],
-) -> Outputs:
-    """Return the outputs for all examples, from the file at `path` where it has them; add the others to it.
+) -> TeacherOutputs:
+    """Return the outputs for all examples, and add missing outputs to the file at `path`.
 
-    InvalidInput if the file is of another teacher or of other limits, or if another run adds to it just now; Stopped
-    after `stopping()` has returned True.
+    Raises:
+        InvalidInput: the file belongs to another teacher or other limits, or another run is writing to it.
+        Interrupted: `stopping()` has returned True.
     """
     teacher = Teacher.at(source)
     identity = teacher.identity(settings)
-    with _alone(path):
-        found = _same(path, identity) if path.exists() else Outputs.none()
+    with _locked(path):
+        found = _load_matching(path, identity) if path.exists() else TeacherOutputs.none()
         parts = path.with_name(f"{path.name}.parts")
-        finished = [_same(part, identity) for part in sorted(parts.glob("*.npz"))]
-        known = Outputs.joined([found, *finished]).known
+        finished = [_load_matching(part, identity) for part in sorted(parts.glob("*.npz"))]
+        known = TeacherOutputs.joined([found, *finished]).known
         missing = list({key: each for each in examples if (key := key_of(each)) not in known}.values())
         if missing:
             parts.mkdir(parents=True, exist_ok=True)
-            base = _loaded(source, settings, machine)
+            base = _load_teacher(source, settings, machine)
             for first in range(0, len(missing), PART):
                 if stopping():
-                    raise Stopped(f"stopped after the teacher had read {first} of {len(missing)} pairs")
+                    raise Interrupted(f"stopped after the teacher had read {first} of {len(missing)} pairs")
                 part = _read(base, missing[first : first + PART], settings, machine, teacher.titles)
                 part.save(parts / f"{len(finished):05}.npz", identity)
                 finished.append(part)
                 report(min(first + PART, len(missing)), len(missing))
         if finished:
-            found = Outputs.joined([found, *finished])
+            found = TeacherOutputs.joined([found, *finished])
             found.save(path, identity)
             shutil.rmtree(parts, ignore_errors=True)
         return found
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other runs from the file of outputs at `path`, by a lock beside it."""
-    beside = path.with_name(f"{path.name}.lock")
+def _locked(path: Path) -> Iterator[None]:
+    """Lock the file of outputs against other runs, with a lock file next to it."""
+    lock_file = path.with_name(f"{path.name}.lock")
     try:
-        lock = os.open(beside, os.O_CREAT | os.O_RDWR, 0o644)
+        lock = os.open(lock_file, os.O_CREAT | os.O_RDWR, 0o644)
     except OSError as error:
         raise ModelError(f"cannot lock the teacher's outputs {str(path)!r}: {error}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not os.fstat(lock).st_nlink:  # the run that held it has just taken it away
+        if not os.fstat(lock).st_nlink:  # the run that held the lock has just deleted the file
             raise BlockingIOError
     except BlockingIOError as error:
         os.close(lock)
         raise InvalidInput(
-            f"another run adds to the teacher's outputs {str(path)!r}: wait for it, or name another file with"
+            f"another run is writing the teacher's outputs {str(path)!r}: wait for it, or name another file with"
             " --teacher-outputs"
         ) from error
     try:
         yield
     finally:
-        beside.unlink(missing_ok=True)
+        lock_file.unlink(missing_ok=True)
         os.close(lock)
 
 
-def _loaded(source: str, settings: TrainingSettings, machine: Machine) -> Base:
-    """The teacher, loaded without a trace in the random generators: what follows must not depend on this."""
+def _load_teacher(source: str, settings: TrainingSettings, machine: Machine) -> BaseNetwork:
+    """Load the teacher. The random generators stay unchanged, so that the training does not depend on it."""
     import torch
 
     with torch.random.fork_rng():
         base = load_base(source, replace(settings, attention_dropout=None), machine.device)
     if base.new_head:
-        raise InvalidInput(f"teacher {source!r} is an encoder without a span head: it knows no answers, train it first")
+        raise InvalidInput(f"teacher {source!r} is an encoder without a span head: train it first")
     base.network.to(machine.device).eval()
     return base
 
 
-def _same(path: Path, identity: dict[str, Any]) -> Outputs:
-    """The outputs in a file, if they are of the same teacher with the same limits."""
-    outputs, found = Outputs.load(path)
+def _load_matching(path: Path, identity: dict[str, Any]) -> TeacherOutputs:
+    """Load the outputs in a file; InvalidInput if they belong to another teacher or other limits."""
+    outputs, found = TeacherOutputs.load(path)
     for name, value in identity.items():
         if found.get(name) != value:
             raise InvalidInput(
-                f"the teacher's outputs {str(path)!r} are of another run: {name} was {found.get(name)!r}, is now "
+                f"the teacher's outputs {str(path)!r} belong to another run: {name} was {found.get(name)!r}, is now "
                 f"{value!r}; remove the file, or name another one with --teacher-outputs"
             )
     return outputs
 
 
 def _read(
-    base: Base, examples: Sequence[Labelled], settings: TrainingSettings, machine: Machine, titles: bool
-) -> Outputs:
+    base: BaseNetwork, examples: Sequence[Labelled], settings: TrainingSettings, machine: Machine, titles: bool
+) -> TeacherOutputs:
     encoder = WindowEncoder(
         base.tokenizer,
         max_tokens=settings.max_tokens,
@@ -167,7 +165,7 @@ def _read(
         for row, logits in zip(part, _logits(base, windows, part, machine), strict=True):
             rows[row] = _window(windows, int(row), logits)
     begins, ends, counts, places, scores, rests = zip(*rows, strict=True)
-    return Outputs(
+    return TeacherOutputs(
         keys=np.array([key_of(example) for example in examples], np.uint64),
         windows=np.bincount(windows.owners, minlength=len(examples)).astype(np.int32),
         begins=np.array(begins, np.int32),
@@ -179,11 +177,11 @@ def _read(
     )
 
 
-def _logits(base: Base, windows: Windows, rows: NDArray[np.int64], machine: Machine) -> NDArray[np.float32]:
+def _logits(base: BaseNetwork, windows: Windows, rows: NDArray[np.int64], machine: Machine) -> NDArray[np.float32]:
     """The logits of first and last tokens, float32 [rows, 2, padded length]."""
     import torch
 
-    arrays, _, _ = pad(windows, rows, base)
+    arrays = pad(windows, rows, base)
     inputs = {name: torch.from_numpy(array).to(machine.device) for name, array in arrays.items()}
     with (
         torch.inference_mode(),
@@ -195,11 +193,11 @@ def _logits(base: Base, windows: Windows, rows: NDArray[np.int64], machine: Mach
 
 
 def _window(windows: Windows, row: int, logits: NDArray[np.float32]) -> tuple[Any, ...]:
-    """What is kept of a window: its code points, its number of positions, and the best places of both sides."""
+    """The outputs of one window: its code points, its number of positions, and the best places of both sides."""
     spans = windows.spans[windows.bounds[row] : windows.bounds[row + 1]]
     context = np.flatnonzero(spans[:, 0] >= 0)
     if not np.isfinite(logits[:, context]).all() or not np.isfinite(logits[:, 0]).all():
-        raise InvalidInput("the teacher's logits are not numbers: use --precision float32")
+        raise InvalidInput("the teacher's logits are not finite: use --precision float32")
     sides = [compressed(logits[side, context] - logits[side, 0], spans[context, side]) for side in (0, 1)]
     begin, end = (int(spans[context[0], 0]), int(spans[context[-1], 1])) if len(context) else (0, 0)
     return begin, end, len(context), *([side[part] for side in sides] for part in range(3))
