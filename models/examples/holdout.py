@@ -27,8 +27,7 @@ class Split:
 
 
 def hold_out(files: Sequence[Sequence[Labelled]], count: int, seed: int) -> Split:
-    """Hold out about `count` examples of the last file, and remove examples of all files that share sentences with
-    them.
+    """Hold out about `count` examples of the last file, and remove all examples that share sentences with them.
 
     Contexts of a file can be overlapping windows of one text, and another file can ask about the same text. So the
     training must not see any sentence of a held-out context. Each source contributes its share of the examples.

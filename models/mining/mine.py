@@ -237,8 +237,7 @@ class _Miner:
     def _others(
         self, asked: Labelled, ranked: Sequence[int], taken: Sequence[Labelled], answers: KnownAnswers
     ) -> tuple[list[Labelled], list[Labelled]]:
-        """The passages of ranked sentences, best first: passages without the words of the answer, and passages with
-        them.
+        """The passages of ranked sentences, best first: those without, and those with the words of the answer.
 
         No passage repeats a sentence of another passage. If no answer is known, any passage on the subject could
         contain it, so only passages of other titles count.

@@ -1,4 +1,4 @@
-"""Fixtures for tests of models: texts, a base to train, and one thread, because more only slow small networks."""
+"""Fixtures for tests of models: texts, a base to train, and a single thread, which is fastest for small networks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pairs() -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="session", autouse=True)
 def little_time_for_little_networks() -> Iterator[None]:
-    """One thread for PyTorch, and few rounds where an export measures latency."""
+    """Use one thread in PyTorch, and few rounds when an export measures latency."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(measure_latency, "__defaults__", (LENGTHS, 3))
         if find_spec("torch"):

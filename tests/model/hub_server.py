@@ -1,4 +1,4 @@
-"""A hub for the tests: it answers the few requests of the hub's library from a folder."""
+"""A hub for the tests. It answers the requests of the hub's library from a folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Hub:
     """The content of the hub, and its requests.
 
     Attributes:
-        models: folder of each checkpoint by its id; `revisions` are the names of the only commit.
-        private: ids that only users with a token may see; `gated` need the owner's permission.
-        delay: seconds before any answer; `nonsense`: whether it answers as no hub does.
-        damage: changes of files' content on the way, by name; `sizes`: the sizes that it reports.
-        stray: names of files that it reports for every checkpoint.
+        models: the folder of each checkpoint, by its id. `revisions` are the names of the only commit.
+        private: ids that need a token. `gated`: ids that need the permission of the owner.
+        delay: seconds before each reply. `nonsense`: whether replies are invalid.
+        damage: changes of the content of files, by name. `sizes`: the reported sizes.
+        stray: names of files that are reported for every checkpoint.
         asked: the requested paths, in order.
     """
 

@@ -30,7 +30,7 @@ def place(name: str) -> Path:
 
 
 def measure(out: Path, options: dict[str, object]) -> ExportReport:
-    """Export the checkpoint, whatever the loss, and return the report."""
+    """Export the checkpoint with any loss, and return the report."""
     shown: list[ExportReport] = []
     fixed = {"evaluation": (place("QA_TEST_QUESTIONS"),), "limit": None if FULL else SOME, "report": shown.append}
     export(str(place("QA_TEST_CHECKPOINT")), out, ExportOptions(**{**fixed, "force": True, **options}))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The fit finds known thresholds and calibrations, and refuses where there is nothing to find."""
+"""The fit finds known thresholds and calibrations, and rejects data that allow no fit."""
 
 from __future__ import annotations
 

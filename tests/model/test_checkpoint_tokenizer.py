@@ -1,4 +1,4 @@
-"""A reader tokenizes as its checkpoint's own files say, not as the present library would rebuild the tokenizer.
+"""A reader tokenizes as the files of its checkpoint define, not as transformers 5 would rebuild the tokenizer.
 
 Needs the `export` extra.
 """
@@ -37,7 +37,7 @@ def with_settings(folder: Path, **changes: Any) -> Path:
 
 @pytest.mark.parametrize("family", ["albert", "deberta", "deberta-v2", "xlm-roberta"])
 def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_path: Path) -> None:
-    """From these transformers 5 takes the vocabulary only; it also gives DeBERTa's pairs a second separator."""
+    """transformers 5 uses only the vocabulary of these files, and gives pairs of DeBERTa a second separator."""
     folder = FAMILIES[family].save(tmp_path / "checkpoint")
     stored = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     # no library could guess this

@@ -1,4 +1,4 @@
-"""The bundled reader: small, self-consistent, right on easy questions, and the same alone as in any batch."""
+"""The bundled reader is small and consistent, answers easy questions, and answers alone as in any batch."""
 
 from __future__ import annotations
 

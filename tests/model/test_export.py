@@ -1,4 +1,4 @@
-"""Export of small checkpoints made here, and refusals of unusable ones. Needs the `export` extra."""
+"""The export of small checkpoints, and errors for unusable checkpoints. Needs the `export` extra."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_pickled_weights_are_read_without_running_what_is_in_them(checkpoint: Pa
 
 
 class Touching:
-    """An object whose unpickling makes a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: str) -> None:
         self._path = path

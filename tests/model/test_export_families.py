@@ -1,4 +1,4 @@
-"""Every family's exported file gives the network's logits, in both runtimes, with and without padding.
+"""The exported file of every family gives the logits of the network, in both runtimes, with and without padding.
 
 The reference is the result of the checkpoint's own `tokenizer.json` for a pair alone, and its network in float32, as
 transformers runs it. Needs the `export` extra.

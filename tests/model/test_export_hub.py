@@ -1,4 +1,4 @@
-"""Checkpoints from a hub: the export fetches existing ones, and refuses others in one line within seconds."""
+"""The export fetches checkpoints from a hub. Errors have one line and come within seconds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_what_was_fetched_is_used_offline(served: Hub, monkeypatch: pytest.Monke
         fetch(HubId("owner/other"))
 
 
-def test_unknown_private_and_gated_checkpoints_are_told_apart_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
+def test_errors_distinguish_unknown_private_and_gated_checkpoints(served: Hub, tmp_path: Path) -> None:
     unknown = refused(tmp_path, "owner/none")
     assert unknown.startswith("'owner/none' is neither a local folder nor a checkpoint on the hub, or it is private")
     served.models["owner/secret"] = served.models["owner/reader"]
@@ -99,7 +99,7 @@ def test_a_checkpoint_without_weights_or_head_is_refused(served: Hub, tmp_path: 
     assert "has no checkpoint that transformers can read" in refused(tmp_path, "owner/empty")
 
 
-def test_weights_damaged_on_their_way_are_not_used(served: Hub, tmp_path: Path) -> None:
+def test_damaged_weights_are_not_used(served: Hub, tmp_path: Path) -> None:
     served.damage["model.safetensors"] = lambda content: content[:-100] + b"\0" * 100
     message = refused(tmp_path, "owner/reader")
     assert message.startswith("model.safetensors of 'owner/reader' is damaged: its SHA-256 is ")
@@ -109,7 +109,7 @@ def test_weights_damaged_on_their_way_are_not_used(served: Hub, tmp_path: Path) 
     assert fetch(HubId("owner/reader")).commit == COMMIT
 
 
-def test_weights_that_end_too_early_on_their_way_are_told(served: Hub, tmp_path: Path) -> None:
+def test_a_truncated_download_is_an_error(served: Hub, tmp_path: Path) -> None:
     served.damage["model.safetensors"] = lambda content: content[:1000]
     message = refused(tmp_path, "owner/reader")
     assert message.startswith("files of 'owner/reader' could not be fetched or stored: ")
@@ -151,7 +151,7 @@ def test_only_a_checkpoint_s_own_names_are_fetched(served: Hub) -> None:
     }
 
 
-def test_a_place_that_cannot_keep_files_is_told_from_a_silent_hub(
+def test_a_cache_that_cannot_be_written_is_distinguished_from_a_silent_hub(
     served: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("in the way")
@@ -161,7 +161,7 @@ def test_a_place_that_cannot_keep_files_is_told_from_a_silent_hub(
     assert message.endswith("HF_HOME names the folder of these files")
 
 
-def test_an_answer_that_is_none_is_told_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
+def test_an_invalid_reply_is_distinguished_from_a_silent_hub(served: Hub, tmp_path: Path) -> None:
     served.nonsense = True
     message = refused(tmp_path, "owner/reader")
     assert message.startswith("the response of the hub about 'owner/reader' is invalid: JSONDecodeError")
@@ -176,7 +176,7 @@ def test_a_hub_that_cannot_be_reached_is_an_error(
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{taken.getsockname()[1]}")
         assert main(["export", "owner/reader", str(tmp_path / "out")]) == 1
-    assert "'owner/reader' is no local folder, and the hub cannot be reached within 10 s" in capsys.readouterr().err
+    assert "'owner/reader' is not a local folder, and the hub cannot be reached within 10 s" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""Every precision: the file has it, answers like the checkpoint in both runtimes, and alone as in a batch.
+"""Every precision: the file has it, and gives the answers of the checkpoint in both runtimes, alone and in a batch.
 
 Needs the `export` extra.
 """
@@ -117,7 +117,7 @@ def test_files_are_as_small_as_they_can_be(readers: Readers) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_worker_runs_the_file_as_its_precision_asks(readers: Readers, precision: str) -> None:
-    """A worker gets bytes and no manifest: the file itself states its precision."""
+    """The file states its precision, because a worker gets bytes without a manifest."""
     import onnx
 
     path = readers.folders[precision] / MODEL_FILE
@@ -186,7 +186,7 @@ def test_activations_with_a_few_huge_values_get_no_fixed_range(
 
 @pytest.mark.parametrize("family", ["albert", "roberta", "deberta-v2"])
 def test_int8_of_other_families(family: str, tmp_path: Path, calibration: Path, pairs: list[tuple[str, str]]) -> None:
-    """ALBERT's layers share their weights, DeBERTa's multiply positions by them too."""
+    """The layers of ALBERT share their weights. Those of DeBERTa also multiply positions by them."""
     checkpoint = FAMILIES[family].save(tmp_path / "checkpoint", initializer_range=0.06)
     folder = exported(checkpoint, tmp_path / "out", "int8", calibration)
     pairing = encoder(folder)

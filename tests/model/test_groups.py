@@ -1,5 +1,4 @@
-"""Groups of passages of one question, and passages with title and section, as the training reads them. Needs no torch
-but for tokenizers."""
+"""Training data with groups, titles and sections. Only the tests of tokenizers need transformers."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ def test_titles_of_squad_and_of_written_passages_are_read(tmp_path: Path) -> Non
 
 
 def made(sizes: list[int], seed: int = 0) -> Windows:
-    """Windows in groups of these sizes, of random lengths; the last of each group has the answer."""
+    """Windows of random lengths in groups of these sizes. The last window of each group has the answer."""
     random = np.random.default_rng(seed)
     count = sum(sizes)
     lengths = random.integers(8, 60, count)

@@ -1,4 +1,4 @@
-"""Mined groups: what ranks high and does not hold the answer, the same each time, in the product's own passages."""
+"""Mining finds high-ranking passages without the answer. The result is the same each time."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_negatives_rank_high_and_do_not_hold_the_answer(tmp_path: Path) -> None:
 
 
 def test_the_whole_of_a_domain_has_no_negative_with_an_answer(tmp_path: Path) -> None:
-    """On the written passages: titles and sections stay, and nothing that the question's answers say is a negative."""
+    """Titles and sections of the written passages stay, and no negative contains an answer of the question."""
     out = tmp_path / "law.jsonl.gz"
     made = mine([WRITTEN], out, MiningSettings(min_words=1))
     groups = [json.loads(line) for line in gzip.decompress(out.read_bytes()).decode().splitlines()]
@@ -126,7 +126,7 @@ def test_all_contexts_of_a_question_are_one_group(tmp_path: Path) -> None:
     assert len(group["negatives"]) == 3
 
 
-def test_short_questions_get_none(tmp_path: Path) -> None:
+def test_short_questions_get_no_negatives(tmp_path: Path) -> None:
     short = row("Which port?")
     assert group_of(mined(tmp_path, short, *filler()), "Which port?")["negatives"] == []
     assert group_of(mined(tmp_path, short, *filler(), name="b", min_words=2), "Which port?")["negatives"]

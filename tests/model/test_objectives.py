@@ -1,5 +1,4 @@
-"""What a step of the training makes smaller: shared normalisation as a plain computation has it, and the distance to a
-teacher."""
+"""The losses of training equal those of a simple computation: shared normalisation, and distance to a teacher."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ def candidates() -> NDArray[np.bool_]:
 
 
 def plain(scores: NDArray[np.float64], wanted: NDArray[np.int64]) -> tuple[float, NDArray[np.float64]]:
-    """Loss and gradient of one side, [windows, length], as the documentation has them, in float64 and loops."""
+    """Loss and gradient of one side, [windows, length], computed in float64 with loops."""
     value, gradient = 0.0, np.zeros_like(scores)
     over = scores - scores[:, :1]
     held = candidates()
@@ -78,7 +77,7 @@ def test_shared_normalisation_and_its_gradient_are_those_of_a_plain_computation(
         np.testing.assert_allclose(tensor.grad.numpy(), gradient / 2, atol=1e-6)
 
 
-def test_what_is_no_candidate_has_no_part_and_a_window_without_any_is_no_trouble() -> None:
+def test_other_positions_have_no_gradient_also_without_candidates() -> None:
     held = candidates()
     held[4] = False
     values = logits(1)
@@ -123,7 +122,7 @@ def test_distillation_is_zero_at_the_teachers_distribution_and_its_gradient_the_
 
 
 class Uniform:
-    """A teacher that knows nothing."""
+    """A teacher with uniform distributions."""
 
     def rows(self, rows: NDArray[np.int64], length: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         held = candidates()[rows, :length]

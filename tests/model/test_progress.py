@@ -1,4 +1,4 @@
-"""What a run shows of its progress where there is no terminal."""
+"""The progress of a run without a terminal."""
 
 from __future__ import annotations
 

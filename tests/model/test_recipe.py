@@ -1,4 +1,4 @@
-"""The recipe: every step works with tiny networks, is skipped when it is done, and goes on where it was stopped."""
+"""Every step of the recipe works with tiny networks, is skipped when it is done, and resumes when it was stopped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def recipe(folder: Path, plan: Plan | None = None, **options: Any) -> tuple[Reci
     return Recipe(chosen, folder, watcher, checkout=CHECKOUT, shared=folder / "none", **options), watcher
 
 
-def test_from_nothing_to_a_reader_in_steps_that_go_on(tmp_path: Path) -> None:
+def test_all_steps_make_a_reader_and_resume_after_a_stop(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="the export extra is not installed")
     stopped, watcher = recipe(tmp_path)
     stopped.stopping = lambda: len(watcher.losses) >= 2

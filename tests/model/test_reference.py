@@ -1,4 +1,4 @@
-"""The reference ranks with bm25s and reads with plain PyTorch. Needs the `bench` extra."""
+"""The baseline ranks with bm25s and reads with plain PyTorch. Needs the `bench` extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of an export has the same figures in every form; the export refuses a file that loses too much.
+"""The report of an export has the same figures in every format. The export refuses a file that loses too much.
 
 The exports need the `export` extra.
 """
@@ -55,7 +55,7 @@ def test_table_markdown_and_json_show_the_same_figures(tmp_path: Path) -> None:
     for figure in ("0.8127", "0.8091", "0.8099", "0.7500", "98.5%", "4.2", "3.8 (1.9–7.7)", "dev: 200 questions"):
         assert figure in shown, figure
         assert figure in text, figure
-    assert "0.212 for the reader's own odds, 0.034 as calibrated" in text
+    assert "0.212 for the reader's own odds, 0.034 after calibration" in text
     document = json.loads(report(*WAYS).to_json())
     assert document["variants"][1]["scored"]["dev"]["score"]["f1"] == 0.8091
     assert document["variants"][1]["latency"]["384"]["median_ms"] == 3.84
@@ -111,7 +111,7 @@ def test_latency_is_measured_at_lengths_the_model_takes(reader: Path, manifest: 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A checkpoint with random weights, and a question set whose right answers are those of the checkpoint."""
+    """A checkpoint with random weights, and a question set with the answers of this checkpoint."""
 
     checkpoint: Path
     questions: Path

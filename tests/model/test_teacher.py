@@ -1,4 +1,4 @@
-"""A teacher's outputs: kept by places in the text, mapped to students with other tokens, and made only once."""
+"""Outputs of a teacher: stored by positions in the text, mapped to students with other tokens, computed once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def windows(tokenizer: Any, *examples: Labelled, max_tokens: int = 48, **changed
 
 
 def outputs(*scored: dict[int, float], rest: float = -20.0, others: int = 0, end: int = len(CONTEXT)) -> TeacherOutputs:
-    """One window of `EXAMPLE` with these scores of places, for first and last tokens."""
+    """One window of `EXAMPLE` with these scores by place, for first and last tokens."""
     places, scores = np.zeros((1, 2, TOP), np.int32), np.full((1, 2, TOP), -np.inf, np.float16)
     for side, named in enumerate(scored):
         for number, (place, score) in enumerate(named.items()):
@@ -125,7 +125,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def groups_of(data: list[Labelled], path: Path) -> Path:
-    """Each answered question with two passages that do not hold the answer; some of the lines have no label."""
+    """Each answered question with two passages without the answer. Some lines have no label."""
     without = [example for example in data if example.answer_start < 0]
     lines = []
     for number, example in enumerate(data):
@@ -149,7 +149,7 @@ def groups(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_student_learns_from_a_teacher_with_other_tokens(
     base: Path, taught: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Without a single label."""
+    """The training works without any label."""
     teacher, _ = taught
     rows = [Labelled(each.question, each.context, "", UNLABELLED).to_json() for each in toy(300)]
     unlabelled = tmp_path / "unlabelled.jsonl"
@@ -288,7 +288,9 @@ def test_what_cannot_be_learned_from_is_refused(
         stopping=lambda: False,
     )
     fails(Distillation(file), r"lack \d+ of \d+ examples: name the teacher")
-    fails(Distillation(file, str(teacher)), "belong to another run: max_tokens was 48, is now 40", path=few, max_tokens=40)
+    fails(
+        Distillation(file, str(teacher)), "belong to another run: max_tokens was 48, is now 40", path=few, max_tokens=40
+    )
     arguments = ["train", str(base), str(tmp_path / "out"), "--data", str(data), "--teacher", str(teacher)]
     assert main(arguments) == 1
     assert "--teacher needs --teacher-outputs" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Training of small networks made here: every family learns, and the command refuses what it cannot train."""
+"""Small networks of every family learn. The command rejects bases and settings that it cannot train."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_settings_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("what", ["loss", "length of the gradient"])
-def test_numbers_that_are_none_end_the_run(base: Path, data: Path, what: str) -> None:
+def test_nan_ends_the_run(base: Path, data: Path, what: str) -> None:
     chosen = settings(data)
     loaded = load_base(str(base), chosen, "cpu")
     first = next(loaded.network.parameters())

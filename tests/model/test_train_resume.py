@@ -1,4 +1,4 @@
-"""Training runs that a signal, a full disk or a caller stops: each resumes with the same bits."""
+"""Training runs resume with the same bits after a signal, a full disk or a stop by the caller."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.filterwarnings("ignore")]
 
 @dataclass(frozen=True, slots=True)
 class Straight:
-    """A run without a stop."""
+    """An uninterrupted run."""
 
     settings: TrainingSettings
     losses: list[float]
@@ -40,7 +40,7 @@ class Straight:
 
 @pytest.fixture(scope="module")
 def straight(base: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Straight:
-    """Stages of 57 (one and a half epochs) and 19 steps, with dropout."""
+    """Two stages with dropout: 57 steps (one and a half epochs) and 19 steps."""
     out, seen, chosen = (
         tmp_path_factory.mktemp("straight") / "out",
         Silent(),
@@ -95,7 +95,7 @@ def test_only_the_same_run_is_resumed(base: Path, data: Path, tmp_path: Path) ->
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """Make writing fail beyond `size` bytes of a file, as on a full disk."""
+    """Make writes beyond `size` bytes of a file fail, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -151,7 +151,7 @@ def test_a_stop_while_it_measures_is_heeded(base: Path, data: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_ctrl_c_and_sigterm_save_the_run(base: Path, data: Path, tmp_path: Path, number: int, code: int) -> None:
-    """Ctrl-C goes to the whole process group, as from a terminal; SIGTERM to the command alone."""
+    """Ctrl-C goes to the whole process group, as from a terminal, and SIGTERM to the command only."""
     out = tmp_path / "out"
     command = [str(Path(sys.executable).with_name("qa-cluster")), "model", "train", str(base), str(out)]
     options = ["--data", f"{data}:400:1e-4", "--max-tokens", "48", "--max-question-tokens", "8", "--doc-stride", "8"]

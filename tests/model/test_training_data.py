@@ -1,4 +1,4 @@
-"""The preparation of a training run's files for the network. Needs no torch."""
+"""The preparation of training data. Needs no torch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def chapter(number: int) -> Labelled:
 
 @pytest.fixture
 def overlapping() -> list[Labelled]:
-    """Windows of two sentences that overlap like those of SQuAD paragraphs, from two sources."""
+    """Overlapping windows of two sentences from two sources, like the windows of SQuAD paragraphs."""
     found = []
     for number in range(len(SENTENCES) - 1):
         context = f"{SENTENCES[number]} {SENTENCES[number + 1]}"
@@ -133,7 +133,7 @@ def test_no_sentence_of_what_is_held_out_is_trained_on(overlapping: list[Labelle
 
 
 def test_long_paragraphs_with_several_questions_are_held_out() -> None:
-    """The run loses other examples, however many sentences they share with the held-out one."""
+    """No other example is lost, although all questions of a paragraph share its sentences."""
     examples = []
     for number in range(20):
         context = " ".join(f"Line {line} of paragraph {number} is about a map." for line in range(15))
@@ -143,14 +143,14 @@ def test_long_paragraphs_with_several_questions_are_held_out() -> None:
     assert split.lost == 0
 
 
-def test_what_cannot_be_held_out_is_said() -> None:
+def test_an_impossible_hold_out_is_an_error() -> None:
     shared = [
         Labelled(f"Who is number {number}?", f"{SENTENCES[0]} {SENTENCES[number]}", "", -1) for number in range(40)
     ]
     with pytest.raises(InvalidInput, match=r"no example can be held out: .* more than 8 other examples"):
         hold_out([shared], 5, seed=0)
     examples = [Labelled("Who?", sentence, "", -1) for sentence in SENTENCES]
-    with pytest.raises(InvalidInput, match="holding out 60 examples leaves nothing of file 1"):
+    with pytest.raises(InvalidInput, match="holding out 60 examples leaves no example of file 1"):
         hold_out([hold_out([examples], 60, seed=0).held_out[:3], examples], 60, seed=0)
 
 

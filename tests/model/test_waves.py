@@ -1,4 +1,4 @@
-"""The wave threshold is the lowest that costs nothing on held-out questions; too few of them give no fit."""
+"""The wave threshold is the lowest that costs nothing on held-out questions. Too few questions give no fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def prediction(text: str, score: float) -> Prediction:
 
 
 def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
-    """Questions whose first sentence is right from a score on; else a later one is, with a better score."""
+    """Questions whose first sentence is right from a certain score on. Otherwise a later sentence is right."""
     examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
     readings = [
         [
@@ -101,7 +101,7 @@ def test_order_is_that_by_which_services_choose(values: tuple[float, ...]) -> No
 
 
 def reading(score: Callable[[int, int], float]) -> Callable[[Sequence[Example]], list[Prediction]]:
-    """Reads town n out of "Person n lives in town n." with the score of that n for a question about person m."""
+    """Reads town n in "Person n lives in town n.", with a score for n and a question about person m."""
 
     def read(pairs: Sequence[Example]) -> list[Prediction]:
         found = []

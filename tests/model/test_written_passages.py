@@ -1,4 +1,4 @@
-"""The written passages agree with their card, share nothing with the yardstick, and are ready for training."""
+"""The written passages match their README, share no text with the yardstick, and have no faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_nothing_is_wrong_with_them(passages: list[WrittenPassage]) -> None:
     assert faults(passages) == []
 
 
-def test_the_card_counts_what_is_there(passages: list[WrittenPassage]) -> None:
+def test_the_readme_has_the_right_counts(passages: list[WrittenPassage]) -> None:
     card = (WRITTEN / "README.md").read_text()
     for domain in DOMAINS:
         here = [passage for passage in passages if passage.domain == domain]

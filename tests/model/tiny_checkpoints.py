@@ -1,4 +1,4 @@
-"""Random checkpoints of every family, a few kilobytes each, with tokenizers trained here on a few sentences.
+"""Random checkpoints of every family, of a few kilobytes, with tokenizers that are trained on a few sentences.
 
 Their `tokenizer.json` says all that a real one says: how to normalize and split texts, and how to join pairs.
 """
@@ -41,7 +41,7 @@ TAG_NAMES = {
 
 
 def word_pieces(texts: Sequence[str], special: tuple[str, ...] = BRACKETS) -> Tokenizer:
-    """Lower-cased WordPiece like BERT's."""
+    """A lower-casing WordPiece tokenizer, like BERT's."""
     unknown = next(token for token in special if "unk" in token.lower())
     tokenizer = Tokenizer(models.WordPiece(unk_token=unknown))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -52,7 +52,7 @@ def word_pieces(texts: Sequence[str], special: tuple[str, ...] = BRACKETS) -> To
 
 
 def byte_pairs(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
-    """Byte-level BPE like RoBERTa's: a character beyond ASCII is several tokens."""
+    """A byte-level BPE tokenizer, like RoBERTa's. A character beyond ASCII has several tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -65,7 +65,7 @@ def byte_pairs(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokeniz
 
 
 def pieces(texts: Sequence[str], special: tuple[str, ...] = TAGS) -> Tokenizer:
-    """Unigram pieces with white space in them, like SentencePiece's."""
+    """A unigram tokenizer whose pieces include white space, like SentencePiece."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.NFKC()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -27,7 +27,7 @@ def save_base(folder: Path, family: str = "bert") -> Path:
 
 
 def toy(count: int, seed: int = 0) -> list[Labelled]:
-    """Questions `which colour ?` on random words; a fifth of these have no colour."""
+    """Questions `which colour?` about random words. A fifth of the texts have no colour."""
     order = random.Random(seed)
     found = []
     for _ in range(count):
@@ -43,7 +43,7 @@ def toy(count: int, seed: int = 0) -> list[Labelled]:
 
 
 class Silent:
-    """Watches a run and keeps its events."""
+    """A watcher that records the losses of a run."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -59,7 +59,7 @@ class Silent:
             self.losses.append(loss)
 
     def after(self, steps: int) -> Callable[[], bool]:
-        """Ask for a stop after this many steps."""
+        """Return a function that requests a stop after this number of steps."""
         return lambda: len(self.losses) >= steps
 
 
