@@ -1,12 +1,12 @@
-"""The queue of a device: its threads run models and scripts; work that arrives while a batch runs waits.
+"""The queue of a device. Its threads run models and scripts, and new work waits in the queue meanwhile.
 
-Micro-batching without waiting: the next batch of a token model has its oldest item and those items of the same model
-with which it shares a run at the least cost (token_batches). Models with a `BATCHSIZE` are batched by that option
-(client_batches); all others run one by one. A batch that fails is run again item by item, so that a bad item fails
-alone.
+No request waits for others to arrive. The next batch of a token model has the oldest item, and the items of the same
+model that are cheapest to run with it (`token_batches`). Models with a `BATCHSIZE` are batched by that option
+(`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one, so
+that only the bad item fails.
 
-Threads: `submit` and all results belong to the event loop. The event loop and the device's threads share the queue
-under one lock; only those threads use the models and their arrays.
+Threads: `submit` and all results belong to the event loop. The event loop and the threads of the device share the queue
+under one lock. Only these threads use the models and their arrays.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ItemOutcome:
 
 @dataclass(slots=True)
 class _Queue:
-    """The state that the event loop and the device's threads share."""
+    """The state that the event loop shares with the threads of the device."""
 
     items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
@@ -55,7 +55,7 @@ class _Queue:
 
 
 def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequence[Item | DeviceCall], float]:
-    """The next batch and 0; if all items wait for further ones, an empty batch and the time when the first may run."""
+    """Return the next batch and 0. If all items wait for more items: an empty batch, and the time of the next batch."""
     first = live[0]
     if len(live) == 1 and (isinstance(first, DeviceCall) or first.batching is None):
         return live, 0.0
@@ -78,7 +78,7 @@ def next_batch(live: Sequence[Item | DeviceCall], max_tokens: int) -> tuple[Sequ
 
 
 class Batcher:
-    """The queue in front of a device's threads."""
+    """The queue of a device, and its threads."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Batcher:
         self._shared = _Queue()
         self._wake = threading.Condition()
         self._arrived: list[Item | DeviceCall] = []
-        self._totals = [BatchTotals() for _ in range(threads)]  # one per thread: `+=` is not atomic
+        self._totals = [BatchTotals() for _ in range(threads)]  # one for each thread, because `+=` is not atomic
         self._threads = [
             threading.Thread(target=self._work, args=(totals,), name=f"models-{device}", daemon=True)
             for totals in self._totals
@@ -117,7 +117,7 @@ class Batcher:
         return len(self._shared.items) + len(self._arrived)
 
     def submit(self, model: ServedModel, arrays: Sequence[Array]) -> asyncio.Future[list[Array]]:
-        """Queue a request; it raises QueueFull or InvalidInput at once if it cannot."""
+        """Queue a request. Raise QueueFull if the queue is full, InvalidInput if the arrays do not fit the model."""
         return self.enqueue(model, arrays).future
 
     def enqueue(
@@ -127,8 +127,8 @@ class Batcher:
         batching: Batching | None = None,
         limit: WaitLimit | None = None,
     ) -> Item:
-        """Like `submit`, with the model's batching options and a limit on waiting."""
-        self._check_room()
+        """Like `submit`, with the batching options of the model and a limit on its waiting time."""
+        self._check_capacity()
         checked = model.check(arrays)
         item = Item(model, checked, self._loop.create_future(), limit=limit)
         if batching is not None:
@@ -148,14 +148,19 @@ class Batcher:
     ) -> tuple[list[Array], int]:
         """Queue a request and wait for it; return its outputs and the microseconds of its runs.
 
-        Rows of a token model that are more than a batch go in parts, one after the other, with others in between. It
-        raises as `enqueue` does, InferenceFailed if the model fails, and CancelledError once nothing of it runs.
+        If a request of a token model has more rows than a batch, it runs in parts, and other requests can run in
+        between.
+
+        Raises:
+            QueueFull, InvalidInput: as `enqueue`.
+            InferenceFailed: the model failed.
+            CancelledError: the caller was cancelled, and no part runs any more.
         """
         outputs, items = await self._run_parts(model, arrays, batching, limit)
         return outputs, sum(item.run_us for item in items)
 
     async def run_measured(self, model: ServedModel, arrays: Sequence[Array]) -> tuple[list[Array], RunTimes]:
-        """Like `run`, with the times of its run; of several parts, from the first one's wait to the last one's run."""
+        """Like `run`, with the times: the start of the wait of the first part, and the run of the last part."""
         outputs, items = await self._run_parts(model, arrays, None, None)
         return outputs, RunTimes(items[0].queued_at, items[-1].ran)
 
@@ -184,8 +189,8 @@ class Batcher:
     async def call(
         self, function: Callable[[], list[Array]], limit: WaitLimit | None = None
     ) -> tuple[list[Array], int]:
-        """Queue a call of a function; return its result and the microseconds it took."""
-        self._check_room()
+        """Queue a call of a function; return its result and its duration in microseconds."""
+        self._check_capacity()
         future = self._loop.create_future()
         call = DeviceCall(function, future, limit)
         self._add(call)
@@ -196,8 +201,8 @@ class Batcher:
             raise
 
     def call_blocking(self, function: Callable[[], list[Array]]) -> list[Array]:
-        """Call a function on a thread of the device and wait for it; for callers on any thread."""
-        self._check_room()
+        """Call a function on a thread of the device and wait for it. Any thread may call this."""
+        self._check_capacity()
         future: concurrent.futures.Future[list[Array]] = concurrent.futures.Future()
         with self._wake:
             self._shared.items.append(DeviceCall(function, future))
@@ -205,7 +210,7 @@ class Batcher:
         return future.result()
 
     async def over(self, item: Item | DeviceCall) -> None:
-        """Return when a cancelled item no longer runs: a run that never ends must not look as if it had ended."""
+        """Return when a cancelled item no longer runs. A run that never ends must not seem to have ended."""
         while True:
             with self._wake:
                 if not item.running:
@@ -214,26 +219,26 @@ class Batcher:
                 await asyncio.sleep(OVER_POLL_SECONDS)
 
     def when_idle(self, work: Callable[[], None]) -> None:
-        """Queue work, such as warming shapes, that a thread does when no item waits."""
+        """Queue work for times when no item waits, for example warming shapes."""
         with self._wake:
             self._shared.idle_work.append(work)
             self._wake.notify()
 
     def stop(self) -> None:
-        """End the threads after the batches they run."""
+        """End the threads after their running batches."""
         with self._wake:
             self._shared.stopping = True
             self._wake.notify_all()
         for thread in self._threads:
             thread.join(timeout=5)
 
-    def _check_room(self) -> None:
+    def _check_capacity(self) -> None:
         if self.depth >= self._max_queue:
-            raise QueueFull(f"{self._max_queue} requests wait for a model already: try again later")
+            raise QueueFull(f"{self._max_queue} requests are waiting for a model, the limit: try again later")
 
     def _add(self, item: Item | DeviceCall) -> None:
         if not self._arrived:
-            # all items that arrive in the same turn of the event loop can share a batch
+            # items that arrive in the same iteration of the event loop can share a batch
             self._loop.call_soon(self._hand_over)
         self._arrived.append(item)
 
@@ -244,7 +249,7 @@ class Batcher:
         self._arrived.clear()
 
     def _take(self) -> Sequence[Item | DeviceCall] | Callable[[], None] | None:
-        """Wait for the next batch or, when idle, other work; None when the thread must end."""
+        """Wait for the next batch or, when idle, for other work. None: the thread must end."""
         with self._wake:
             while True:
                 shared = self._shared
@@ -268,7 +273,7 @@ class Batcher:
                     else:
                         self._wake.wait(max(0.0, due - time.monotonic()))
                     continue
-                # the pause between two requests of a busy client does not count as idle
+                # a pause between two requests of a busy client is not idle time
                 woken = self._wake.wait(IDLE_SECONDS if shared.idle_work else None)
                 if not woken and shared.idle_work:
                     return shared.idle_work.popleft()
@@ -283,7 +288,7 @@ class Batcher:
                 item.running = False
             try:
                 _hand_back(self._loop, outcomes)
-            except RuntimeError:  # the loop has been closed: the worker ends
+            except RuntimeError:  # the loop is closed: the worker is shutting down
                 return
 
 
@@ -297,19 +302,19 @@ def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOu
             items = [item for item in batch if isinstance(item, Item)]
             plain = head.batching is None and head.model.is_token_model
             results = run_batch(items, totals) if plain else run_joined(items, totals)
-    except (BatchSizeMismatch, WorkerLost) as error:  # one by one, its items could take further workers with them
+    except (BatchSizeMismatch, WorkerLost) as error:  # run one by one, the items could kill more workers
         return [ItemOutcome(item, error=error) for item in batch]
     except Exception as error:  # runtimes raise bare RuntimeError
         if len(batch) > 1:
             return [outcome for item in batch for outcome in _run([item], totals)]
         head.run_us = round((time.monotonic() - started) * 1e6)
         return [ItemOutcome(head, error=_as_failure(error))]
-    _note(batch, started, time.monotonic())
+    _record_run(batch, started, time.monotonic())
     return [ItemOutcome(item, arrays) for item, arrays in zip(batch, results, strict=True)]
 
 
-def _note(batch: Sequence[Item | DeviceCall], began: float, ended: float) -> None:
-    """Tell the items of a run when it was, and what was in it."""
+def _record_run(batch: Sequence[Item | DeviceCall], began: float, ended: float) -> None:
+    """Record in the items of a run its times and its size."""
     items = [item for item in batch if isinstance(item, Item)]
     ran: BatchRun | None = None
     if items and items[0].batching is None and items[0].model.is_token_model:
@@ -331,7 +336,7 @@ def _as_failure(error: Exception) -> Exception:
 
 def _hand_back(loop: asyncio.AbstractEventLoop, outcomes: list[ItemOutcome]) -> None:
     if isinstance(outcomes[0].item.future, concurrent.futures.Future):
-        _deliver(outcomes)  # the waiting thread may be the event loop's, which could not deliver them
+        _deliver(outcomes)  # the waiting thread may be that of the event loop, which could then not deliver them
     else:
         loop.call_soon_threadsafe(_deliver, outcomes)
 

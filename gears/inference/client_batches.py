@@ -1,7 +1,7 @@
-"""Makes batches by a model's `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT`; requests are joined on dimension 0.
+"""Makes batches by `BATCHSIZE`, `MINBATCHSIZE` and `MINBATCHTIMEOUT` of a model. Requests are joined on dimension 0.
 
-The oldest request is joined by those of its model whose other dimensions and types are the same, up to the batch size.
-A batch with fewer rows than the minimum waits until the timeout.
+A batch has the oldest request and other requests to the same model with the same types and other dimensions, up to the
+batch size. A batch with fewer rows than the minimum waits until the timeout.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..shard.failures import GearsError
 from .served import BatchTotals, Item
 from .tensors import Array
 
-# without a timeout of their own, requests must not wait for the minimum for ever
+# the limit on the wait for the minimum, for models without a timeout
 DEFAULT_MIN_TIMEOUT_MS = 1000
 
 
@@ -26,7 +26,7 @@ class BatchSizeMismatch(GearsError):
 
 
 def joint_rows(arrays: Sequence[Array]) -> int:
-    """The first dimension, if it is the same for all inputs; otherwise 0, and the request runs alone."""
+    """Return the first dimension if all inputs share it, otherwise 0: the request then runs alone."""
     if not arrays or any(array.ndim == 0 for array in arrays):
         return 0
     rows = int(arrays[0].shape[0])
@@ -46,7 +46,7 @@ def _can_join(head: Item, other: Item) -> bool:
 
 
 def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
-    """The batch of `head`, filled from the items that wait behind it, and the time when it may run (0: now)."""
+    """Return a batch of `head` and of items that wait behind it, and the time when it may run (0: now)."""
     batching = head.batching
     if batching is None or head.rows == 0 or head.rows >= batching.size:
         return [head], 0.0
@@ -63,7 +63,7 @@ def gather(head: Item, waiting: Sequence[Item]) -> tuple[list[Item], float]:
 
 
 def run_joined(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
-    """Run the requests as one and split the outputs; a single request runs unchanged."""
+    """Run the requests together and split the outputs. A single request runs unchanged."""
     model = batch[0].model
     rows = sum(item.rows for item in batch)
     if len(batch) == 1:

@@ -1,6 +1,6 @@
-"""The devices `CPU`, `CPU:1`, `GPU`, `GPU:0`, .., each with its own bounded queue and threads.
+"""The devices `CPU`, `CPU:1`, `GPU`, `GPU:0` and so on. Each has its own bounded queue and threads.
 
-A queue is made when a model or script of its device is first used. The queue `CPU` exists from the start.
+A queue is created when a model or script of its device is first used. The queue `CPU` exists from the start.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Devices:
         self.of(DEFAULT_DEVICE)
 
     def of(self, device: str) -> Batcher:
-        """The queue of a device, made at its first use."""
+        """Return the queue of a device, and create it at the first use."""
         queue = self._queues.get(device)
         return queue if queue is not None else self._make(device)
 
@@ -48,7 +48,9 @@ class Devices:
             queue = self._queues.get(name)
             if queue is None:
                 if len(self._queues) >= MAX_DEVICES:
-                    raise GearsError(f"ERR {MAX_DEVICES} devices are in use already: store for one of them, not {name}")
+                    raise GearsError(
+                        f"ERR {MAX_DEVICES} devices are in use, the limit: use one of them instead of {name}"
+                    )
                 queue = Batcher(
                     self._loop, device=name, threads=self._threads_per_queue, max_batch_tokens=self._max_batch_tokens
                 )
@@ -71,10 +73,10 @@ class Devices:
 
     @property
     def depth(self) -> int:
-        """The number of items that wait, on all devices."""
+        """The number of waiting items on all devices."""
         return sum(queue.depth for queue in self._queues.values())
 
     def stop(self) -> None:
-        """End all threads after the batches they run."""
+        """End all threads after their running batches."""
         for queue in self._queues.values():
             queue.stop()

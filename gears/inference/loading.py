@@ -1,7 +1,7 @@
-"""Keeps models and scripts by reference: the loading thread makes them, and any thread can get them.
+"""Keeps loaded models and scripts by reference. The loader thread loads them, and any thread can get them.
 
-A reference names the bytes of one object, which never change, so that what was made of them stays valid. The module
-reports when the object is gone.
+A reference is the number of an object whose bytes never change, so a loaded object stays valid. The module reports when
+the object is deleted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoadedByRef(Generic[T]):
-    """Loaded objects by reference; `fetch` gets the source of a reference from the shard and makes the object."""
+    """Loaded objects by reference. `fetch` gets the bytes of a reference from the shard and loads the object."""
 
     def __init__(self, fetch: Callable[[int], T], loader: ThreadPoolExecutor) -> None:
         self._fetch = fetch
@@ -27,25 +27,25 @@ class LoadedByRef(Generic[T]):
         self._ready: dict[int, T] = {}
 
     def ready(self, ref: int) -> T | None:
-        """The object, if it is already loaded."""
+        """Return the object if it is already loaded."""
         return self._ready.get(ref)
 
     async def get(self, ref: int) -> T:
-        """The loaded object; fetched from the shard if this worker does not have it."""
+        """Return the loaded object. Fetch it from the shard if this worker does not have it."""
         found = self._ready.get(ref)
         return found if found is not None else await self.load(ref, partial(self._fetch, ref))
 
     async def load(self, ref: int, make: Callable[[], T]) -> T:
-        """Make an object that is being stored, or wait for the one that is being made."""
+        """Load an object that is being stored, or wait for the running load."""
         return await asyncio.shield(asyncio.wrap_future(self._begin(ref, make)))
 
     def get_blocking(self, ref: int) -> T:
-        """Like `get`, for a thread that may wait."""
+        """Like `get`, for a thread that may block."""
         found = self._ready.get(ref)
         return found if found is not None else self._begin(ref, partial(self._fetch, ref)).result()
 
     def drop(self, ref: int) -> None:
-        """Forget an object that the shard no longer has."""
+        """Drop an object that the shard no longer has."""
         with self._lock:
             self._ready.pop(ref, None)
             self._loading.pop(ref, None)
@@ -63,12 +63,12 @@ class LoadedByRef(Generic[T]):
     def _make(self, ref: int, make: Callable[[], T], loading: Future[T]) -> None:
         try:
             made = make()
-        except BaseException as error:  # every waiting caller must get the error, of any type
+        except BaseException as error:  # all waiting callers must get the error, of any type
             with self._lock:
                 if self._loading.get(ref) is loading:
                     del self._loading[ref]
             loading.set_exception(error)
-            # otherwise a cycle of error, traceback and this frame would keep the refused bytes alive
+            # a cycle of error, traceback and this frame would keep the refused bytes in memory
             del loading, make
             return
         with self._lock:

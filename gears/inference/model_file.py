@@ -1,7 +1,7 @@
-"""A model's file while it is being compiled: in memory, under a name by which the runtimes can read it.
+"""The file of a model while it is compiled: in memory, with a path that the runtimes can read.
 
-A runtime that gets bytes copies them under the interpreter lock, and the worker's other jobs and its heartbeat wait.
-Besides, a model given as bytes may make the runtime read further files in the worker's directory; a model in
+A runtime that gets bytes copies them under the interpreter lock, which delays other jobs and the heartbeat of the
+worker. A model that is given as bytes can also make the runtime read other files in the worker's folder. A model in
 `/proc/self/fd` cannot.
 """
 
@@ -20,44 +20,44 @@ from qa_cluster.errors import ModelError
 from ..shard.failures import GearsError
 from ..shard.link import BlockingLink
 
-PART_BYTES = 1 << 20  # between two parts the shard serves other clients
-RUNTIME_COPIES = 3  # while a runtime reads a model, it may need this many times the model's size in memory
+PART_BYTES = 1 << 20  # between two parts, the shard serves other clients
+RUNTIME_COPIES = 3  # a runtime needs up to this multiple of a model's size to read it
 _FOLDER = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """The path at which the file can be read, and its size."""
+    """The path of the file, and its size in bytes."""
 
     path: str
     size: int
 
 
 @contextmanager
-def written(parts: Iterable[bytes]) -> Iterator[ModelFile]:
-    """A file of these parts; it exists for the duration of the block."""
-    file, size = kept(parts)
+def temporary_model_file(parts: Iterable[bytes]) -> Iterator[ModelFile]:
+    """Write the parts to a file that exists within the block."""
+    file, size = memory_file(parts)
     with file:
-        yield opened(file.fileno(), size)
+        yield file_of_descriptor(file.fileno(), size)
 
 
-def kept(parts: Iterable[bytes]) -> tuple[IO[bytes], int]:
-    """A file of these parts that exists until it is closed, and its size."""
+def memory_file(parts: Iterable[bytes]) -> tuple[IO[bytes], int]:
+    """Write the parts to a file that exists until it is closed. Return the file and its size in bytes."""
     file = _in_memory()
     try:
         for part in parts:
             file.write(part)
         file.flush()
         size = file.tell()
-        file.seek(0)  # opening a name in /dev/fd may share this descriptor's position
+        file.seek(0)  # a path in /dev/fd can share the position of this descriptor
     except BaseException:
         file.close()
         raise
     return file, size
 
 
-def opened(descriptor: int, size: int) -> ModelFile:
-    """The file behind a descriptor of this process."""
+def file_of_descriptor(descriptor: int, size: int) -> ModelFile:
+    """Return the file of a descriptor of this process."""
     return ModelFile(f"{_FOLDER}/{descriptor}", size)
 
 
@@ -68,7 +68,7 @@ def _in_memory() -> IO[bytes]:
 
 
 def fetch(link: BlockingLink, ref: int, size: int) -> Iterator[bytes]:
-    """The parts of a model, fetched from the shard."""
+    """Fetch the parts of a model from the shard."""
     offset = 0
     while offset < size:
         try:

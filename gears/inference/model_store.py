@@ -1,6 +1,7 @@
-"""Holds the shard's models: it compiles them off the event loop, warms them and runs them in queues.
+"""Holds the models of the shard: compiles them outside the event loop, warms them, and runs them in queues.
 
-They are compiled in this process or, with `qa.inference-workers`, in others only (`workers`).
+Without `qa.inference-workers`, this process compiles and runs the models. Otherwise only the inference workers do
+(`workers`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .backends.base import CompiledModel, RuntimeLimits, blank_inputs
 from .backends.choose import load_model
 from .devices import Devices
 from .loading import LoadedByRef
-from .model_file import RUNTIME_COPIES, fetch, written
+from .model_file import RUNTIME_COPIES, fetch, temporary_model_file
 from .served import Batching, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
@@ -30,15 +31,15 @@ from .workers.pool import InferenceWorkers, WorkerCounts
 from .workers.remote import RemoteModel
 
 logger = logging.getLogger(__name__)
-# the shapes that a single question needs first; the others are warmed when nothing waits
+# the shapes that a single question needs first; the other shapes are warmed when the device is idle
 _FIRST_SHAPES = ((1, 32), (1, 48), (1, 64), (4, 48), (8, 48))
 _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
 
 class ModelStore:
-    """Compiled models by reference; with `workers`, models are loaded and run in these processes.
+    """Compiled models by reference. With `workers`, these processes load and run the models.
 
-    `loader` is the thread that compiles them.
+    `loader` is the thread that compiles models.
     """
 
     def __init__(
@@ -60,15 +61,15 @@ class ModelStore:
 
     @property
     def worker_counts(self) -> WorkerCounts:
-        """What the inference workers are and have done; zeros where models run in this process."""
+        """The counts of the inference workers; zeros if models run in this process."""
         return self._workers.counts if self._workers is not None else WorkerCounts()
 
     async def get(self, ref: int) -> ServedModel:
-        """The compiled model; loaded from the shard if this worker does not have it."""
+        """Return the compiled model. Load it from the shard if this worker does not have it."""
         return await self._models.get(ref)
 
     def get_blocking(self, ref: int) -> ServedModel:
-        """Like `get`, for a thread that may wait."""
+        """Like `get`, for a thread that may block."""
         return self._models.get_blocking(ref)
 
     async def load(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
@@ -76,13 +77,13 @@ class ModelStore:
         return await self._models.load(ref, partial(self._fetch_file, ref, backend, device, size))
 
     async def compile(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
-        """Compile bytes that are in no key of this shard."""
+        """Compile a model that no key of this shard stores."""
         return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
-        """Run a token model once in each shape, rows x tokens, in turn with the other work of the device.
+        """Run a token model once in each shape (rows x tokens), in turn with other work of the device.
 
-        It raises InferenceFailed if one fails.
+        InferenceFailed if a run fails.
         """
         queue = self.devices.of(model.device)
         for rows, length in shapes:
@@ -90,7 +91,7 @@ class ModelStore:
                 await queue.call(partial(self._warm_asked, model, rows, length))
 
     def ready(self, ref: int) -> ServedModel | None:
-        """The compiled model, if it is already loaded."""
+        """Return the compiled model if it is already loaded."""
         return self._models.ready(ref)
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
@@ -98,33 +99,33 @@ class ModelStore:
         return await self.run_loaded(self._models.ready(ref) or await self._models.get(ref), arrays)
 
     async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
-        """Run a compiled model, even if no key holds it any more."""
+        """Run a compiled model, even if no key stores it any more."""
         outputs, _ = await self.devices.of(model.device).run(model, arrays)
         return outputs
 
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
-        """Run a model by its batching options, if it has any; return the outputs and the microseconds of the run."""
+        """Run a model by its batching options, if it has any. Return the outputs and the microseconds of the run."""
         model = self._models.ready(ref) or await self._models.get(ref)
         return await self.devices.of(model.device).run(model, arrays, batching, limit)
 
     def run_blocking(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model on its device and wait for it; for callers on any thread."""
+        """Run a model on its device and wait for it. Any thread may call this."""
         model = self._models.get_blocking(ref)
         checked = model.check(arrays)
         return self.devices.of(model.device).call_blocking(lambda: model.compiled.run(checked))
 
     def drop(self, ref: int) -> None:
-        """Forget a model whose bytes the shard no longer has."""
+        """Drop a model whose bytes the shard no longer has."""
         self._models.drop(ref)
 
     async def load_all(self) -> None:
-        """Load every model of the shard, at start; one that cannot be loaded is logged and left for later."""
+        """Load every model of the shard, at the start of the worker. Log models that cannot be loaded."""
         for key, _tag in self._host.execute("AI._MODELSCAN"):
             name = key.decode("utf-8", "replace")
             try:
-                # after READONLY a replica serves the keys of its primary: its models are warm before it is promoted
+                # after READONLY, a replica serves the keys of its primary: its models are warm before a promotion
                 replies = self._host.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
                 await self.get(int(raise_on_error(replies[1])[0]))
             except (QAError, GearsError) as error:
@@ -162,7 +163,7 @@ class ModelStore:
     def _loaded(self, backend: str, device: str, parts: Iterable[bytes], limits: RuntimeLimits) -> CompiledModel:
         if self._workers is not None:
             return self._workers.load(backend, device, parts, limits)
-        with written(parts) as file:
+        with temporary_model_file(parts) as file:
             return load_model(backend, device, file, limits)
 
     def _warm_later(self, model: ServedModel) -> None:
@@ -183,8 +184,8 @@ class ModelStore:
     def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
         try:
             self._warm(model, rows, length)
-        except Exception as error:  # a model may have a length limit below the usual shapes
-            logger.info("model %d does not take %d x %d tokens: %s", model.ref, rows, length, error_line(error))
+        except Exception as error:  # a model may have a lower limit of its length
+            logger.info("model %d cannot run %d x %d tokens: %s", model.ref, rows, length, error_line(error))
 
     def _warm_asked(self, model: ServedModel, rows: int, length: int) -> list[Array]:
         try:
@@ -192,7 +193,7 @@ class ModelStore:
         except Exception as error:
             if is_exhaustion(error):
                 raise
-            raise InferenceFailed(f"the model does not take {rows} x {length} tokens: {error_line(error)}") from error
+            raise InferenceFailed(f"the model cannot run {rows} x {length} tokens: {error_line(error)}") from error
         return []
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Declares the items of a device's queue: requests to models, calls of scripts, and the limits on their waiting."""
+"""Declares the items of a device's queue: requests to models, calls of scripts, and limits on their waiting time."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 class TimedOut(Exception):
-    """A request has waited for as long as its client allows, and has not begun."""
+    """A request did not start within the waiting time that its client allows."""
 
 
 class WaitLimit:
-    """Decides, once, whether work begins within its waiting time; the limit of a part also asks that of the `whole`."""
+    """Decides once whether work starts within its waiting time. The limit of a part also asks its `whole`."""
 
     def __init__(self, whole: WaitLimit | None = None) -> None:
         self._lock = threading.Lock()
@@ -32,14 +32,14 @@ class WaitLimit:
         self.expired = False
 
     def begin(self) -> bool:
-        """Whether the work may begin; if so, the limit can no longer expire."""
+        """Return whether the work may start. If so, the limit can no longer expire."""
         with self._lock:
             if not self.expired and (self._whole is None or self._whole.begin()):
                 self._begun = True
             return self._begun
 
     def expire(self) -> bool:
-        """Whether the time has passed before the work began; if so, it can no longer begin."""
+        """Return whether the limit has expired before the work started. If so, the work can no longer start."""
         with self._lock:
             if not self._begun:
                 self.expired = True
@@ -47,7 +47,7 @@ class WaitLimit:
 
 
 async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any, Any, T]]) -> T:
-    """Do `work`; TimedOut when none of it has begun after `wait_ms` (0: no limit)."""
+    """Do `work`; TimedOut if no part of it has started after `wait_ms` (0: no limit)."""
     if wait_ms <= 0:
         return await work(None)
     limit = WaitLimit()
@@ -70,27 +70,27 @@ async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any,
 
 
 class ServedModel:
-    """A compiled model with the facts that batching needs."""
+    """A compiled model, with the facts that batching needs."""
 
     def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU") -> None:
         self.ref = ref
         self.compiled = compiled
         self.device = device
         self.is_token_model = is_token_model(compiled)
-        # shapes that have been run, rows x tokens: the first run of one compiles its kernels
+        # shapes (rows x tokens) that were run: the first run of a shape compiles its kernels
         self.warmed: set[tuple[int, int]] = set()
 
     def check(self, arrays: Sequence[Array]) -> list[Array]:
-        """The inputs in the model's types; InvalidInput if they do not fit the model."""
+        """Return the inputs in the types of the model; InvalidInput if they do not fit the model."""
         ports = self.compiled.inputs
         if len(arrays) != len(ports):
             raise InvalidInput(f"the model has {len(ports)} inputs, got {len(arrays)}")
         checked = [self._fit(port, array) for port, array in zip(ports, arrays, strict=True)]
         if self.is_token_model and any(array.shape != checked[0].shape for array in checked):
             shapes = ", ".join(str(list(array.shape)) for array in checked)
-            raise InvalidInput(f"the inputs of a token model must have one shape, got {shapes}")
+            raise InvalidInput(f"the inputs of a token model must have the same shape, got {shapes}")
         if self.is_token_model and 0 in checked[0].shape:
-            raise InvalidInput(f"a token model's input must not be empty, got shape {list(checked[0].shape)}")
+            raise InvalidInput(f"the inputs of a token model must not be empty, got shape {list(checked[0].shape)}")
         return checked
 
     def _fit(self, port: Port, array: Array) -> Array:
@@ -109,7 +109,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a model's requests share runs, by its `BATCHSIZE` options."""
+    """The `BATCHSIZE` options of a model: how its requests share runs."""
 
     size: int
     min_size: int = 0
@@ -118,13 +118,13 @@ class Batching:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchRun:
-    """A run of a device's thread that has succeeded; one object for all its items.
+    """A successful run on a thread of the device. All its items share one object.
 
     Attributes:
         began, ended: seconds of `time.monotonic`.
-        items: how many requests it had.
-        rows, length: the padded shape of a token model's batch; 0 for other models.
-        tokens: those of all items that are no padding.
+        items: the number of requests.
+        rows, length: the padded shape of the batch of a token model; 0 for other models.
+        tokens: the number of tokens without padding.
     """
 
     began: float
@@ -137,7 +137,7 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class RunTimes:
-    """When a request came to its device's queue, and the run that did it; None: it was no model's."""
+    """The time at which a request was queued, and its run; None if it was not a request to a model."""
 
     queued_at: float
     batch: BatchRun | None
@@ -145,7 +145,7 @@ class RunTimes:
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A request: `rows` rows of `length` tokens; for models with `BATCHSIZE`, `rows` is the size of dimension 0."""
+    """A request: `rows` rows of `length` tokens. For models with `BATCHSIZE`, `rows` is the size of dimension 0."""
 
     model: ServedModel
     arrays: list[Array]
@@ -162,7 +162,7 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class DeviceCall:
-    """A call of a function on a thread of the device; it is never batched."""
+    """A call of a function on a thread of the device. It is never batched."""
 
     function: Callable[[], list[Array]]
     future: asyncio.Future[list[Array]] | concurrent.futures.Future[list[Array]]
@@ -173,7 +173,7 @@ class DeviceCall:
 
 @dataclass(slots=True)
 class BatchTotals:
-    """Totals since start, for `QA.BEAT`."""
+    """Totals since the start of the worker, for `QA.BEAT`."""
 
     batches: int = 0
     items: int = 0

@@ -1,4 +1,4 @@
-"""Converts tensors between numpy arrays, which the worker uses, and the wire's (dtype, shape, blob)."""
+"""Converts tensors between numpy arrays and the wire format (dtype, shape, blob)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def dtype_name(array: Array) -> str:
-    """The wire's name of an array's type; GearsError for types that the wire does not have."""
+    """Return the wire name of an array's type; GearsError for a type that the wire does not have."""
     if array.dtype.kind in "OUS":
         return "STRING"
     name = _NAMES.get(array.dtype.newbyteorder("<") if array.dtype.byteorder == "=" else array.dtype)
     if name is None:
-        raise GearsError(f"ERR the wire has no tensor type for {array.dtype}")
+        raise GearsError(f"ERR there is no tensor type for {array.dtype}")
     return name
 
 
 def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
-    """An array over `blob` (not copied, read-only)."""
+    """Return an array over `blob` (not copied, read-only)."""
     shape = tuple(dims)
     count = math.prod(shape)
     if dtype.upper() == "STRING":
-        texts = blob.removesuffix(b"\0").split(b"\0")  # the NUL of the last one may be missing
+        texts = blob.removesuffix(b"\0").split(b"\0")  # the last NUL may be missing
         if len(texts) != count:
             raise GearsError("ERR Number of string elements in data blob does not match tensor length")
         return np.array([text.decode() for text in texts], dtype=object).reshape(shape)
@@ -55,7 +55,7 @@ def from_wire(dtype: str, dims: Sequence[int], blob: bytes) -> Array:
 
 
 def parse_values(dtype: str, dims: Sequence[str], values: Sequence[str]) -> Array:
-    """The array that `AI.TENSORSET key dtype dim.. VALUES value..` stores; without values, all elements are zero."""
+    """Return the array that `AI.TENSORSET key dtype dim.. VALUES value..` stores; zeros without values."""
     if not dims or any(not dim.isdigit() or int(dim) == 0 for dim in dims):
         raise GearsError("ERR invalid or negative value found in tensor shape")
     shape = tuple(int(dim) for dim in dims)
@@ -67,7 +67,7 @@ def parse_values(dtype: str, dims: Sequence[str], values: Sequence[str]) -> Arra
     if kind is None:
         return np.array(list(values) or [""] * math.prod(shape), dtype=object).reshape(shape)
     try:
-        # for numpy every text but the empty one is true
+        # numpy would convert any non-empty text to true
         parse = _bool if kind.kind == "b" else kind.type
         array: Array = np.array([parse(value) for value in values] or 0, dtype=kind)
     except (ValueError, OverflowError) as error:
@@ -82,19 +82,19 @@ def _bool(text: str) -> bool:
 
 
 def to_blob(array: Array) -> bytes:
-    """The packed bytes of an array."""
+    """Return the packed bytes of an array."""
     if array.dtype.kind in "OUS":
         return b"".join(str(item).encode() + b"\0" for item in array.reshape(-1).tolist())
     return array.tobytes()
 
 
 def to_wire(array: Array) -> tuple[str | int | bytes, ...]:
-    """The array as the wire's arguments: dtype, ndim, dims.., blob."""
+    """Return the array as arguments: dtype, ndim, dims.., blob."""
     return (dtype_name(array), array.ndim, *array.shape, to_blob(array))
 
 
 def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
-    """The first `count` tensors of a job's arguments (dtype ndim dims.. blob)."""
+    """Yield the first `count` tensors of a job's arguments (dtype ndim dims.. blob)."""
     position = 0
     for _ in range(count):
         dtype, ndim = arguments[position].decode(), int(arguments[position + 1])
@@ -104,7 +104,7 @@ def read_wire(arguments: Sequence[Any], count: int) -> Iterator[Array]:
 
 
 def take_wire(words: Iterator[Any]) -> Array:
-    """The next tensor of a job's arguments."""
+    """Return the next tensor of a job's arguments."""
     dtype, ndim = next(words).decode(), int(next(words))
     dims = [int(next(words)) for _ in range(ndim)]
     return from_wire(dtype, dims, next(words))
@@ -112,7 +112,7 @@ def take_wire(words: Iterator[Any]) -> Array:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A tensor as functions see it."""
+    """A tensor as user functions see it."""
 
     array: Array
 

@@ -1,7 +1,7 @@
-"""Makes batches for token models: it pads lengths to multiples of 16 and batches to a few sizes.
+"""Makes batches for token models: pads lengths to multiples of 16, and batches to a few sizes.
 
-There are few shapes, because a runtime compiles kernels per shape. Padding is masked and cut off again, so that an
-item's result does not depend on the others in its batch.
+The number of shapes is small because a runtime compiles kernels for each shape. Padding is masked and removed from the
+outputs, so the result of an item does not depend on the other items in its batch.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from .tensors import Array
 
 BATCH_SIZES = (1, 2, 4, 8, 16, 32)
 RUN_TOKENS = 48
-"""The fixed cost of a run, in tokens. On the bundled reader, int8, one thread, it is 11 in a tight loop and 65 on a
-busy machine, where the weights leave the caches between runs; the worker's own work on a batch adds to that."""
+"""The fixed cost of a run, in tokens. For the bundled int8 reader on one thread it is 11 in a tight loop, and 65 on a
+busy machine, where other work evicts the weights from the processor's caches."""
 
-_NEAREST = BATCH_SIZES[-1] - 1  # items on either side of the oldest one that can share its batch
+_NEAREST = BATCH_SIZES[-1] - 1  # items on either side of the oldest item that can share its batch
 
 
 def padded_length(length: int) -> int:
-    """The length after padding."""
+    """Return the length after padding."""
     return -(-length // LENGTH_STEP) * LENGTH_STEP
 
 
 def padded_rows(rows: int) -> int:
-    """The rows after filling up: the smallest batch size that holds them; beyond the largest, their own number."""
+    """Return the rows after padding: the next batch size, or the number itself above the largest size."""
     return next((size for size in BATCH_SIZES if size >= rows), rows)
 
 
 def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
-    """Divide the rows of one request into runs of at most `max_tokens`, or of one row; of full sizes but for the last.
+    """Divide the rows of one request into runs of at most `max_tokens` or of one row. Only the last can be smaller.
 
     >>> row_parts(20, 100, 1024), row_parts(2, 5000, 1024), row_parts(3, 16, 1024)
     ([slice(0, 8, None), slice(8, 16, None), slice(16, 20, None)], [slice(0, 1, None), slice(1, 2, None)], \
@@ -49,10 +49,10 @@ def row_parts(rows: int, length: int, max_tokens: int) -> list[slice]:
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """The items of the next batch: the oldest one and those of its model that share its run when all cost least.
+    """Return the items of the next batch: the run of the oldest item in the cheapest division of all items.
 
-    A padded token costs as much as a real one, and a filler row as much as a full one, but each run has a fixed cost:
-    it is best to read a few items together, and many items in runs of similar lengths.
+    A padded token costs as much as a real token, and a padded row as much as a real row. Each run has a fixed cost. So
+    a few items are best run together, and many items in runs of similar lengths.
     """
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:
@@ -66,10 +66,10 @@ def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
 
 
 def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
-    """Divide items into runs with the least total cost, each within `max_tokens` unless it has only one item.
+    """Divide items into runs with the least total cost. A run of several items has at most `max_tokens`.
 
     Args:
-        lengths: the items' padded lengths, ascending.
+        lengths: the padded lengths of the items, ascending.
 
     >>> cheapest_runs([16, 32, 48, 48], 1024), cheapest_runs([16] * 8 + [128] * 4, 1024)
     ([slice(0, 4, None)], [slice(0, 8, None), slice(8, 12, None)])
@@ -93,14 +93,14 @@ def cheapest_runs(lengths: Sequence[int], max_tokens: int) -> list[slice]:
 
 
 def batch_shape(batch: Sequence[Item]) -> tuple[int, int]:
-    """Rows and length of the padded batch that items of one token model share."""
+    """Return rows and length of the padded batch of items of one token model."""
     return padded_rows(sum(item.rows for item in batch)), padded_length(max(item.length for item in batch))
 
 
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
-    """Run items of one token model as one padded batch, and cut each item's part out of the outputs.
+    """Run items of one token model as one padded batch, and return the outputs of each item.
 
-    It raises InferenceFailed if the outputs are not ``[rows, tokens, ..]``.
+    InferenceFailed if the outputs do not have the shape ``[rows, tokens, ..]``.
     """
     model = batch[0].model
     size, length = batch_shape(batch)
@@ -117,7 +117,7 @@ def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     for output in outputs:
         if output.shape[:2] != (size, length):
             raise InferenceFailed(
-                f"a token model gives one value a token: for {size} x {length} tokens it gave shape"
+                f"a token model must return values for each token: for {size} x {length} tokens it returned the shape"
                 f" {list(output.shape)}"
             )
     totals.batches += 1

@@ -12,7 +12,7 @@ from qa_cluster.gears.inference.backends import choose
 from qa_cluster.gears.inference.backends.base import RuntimeLimits, is_token_model
 from qa_cluster.gears.inference.backends.onnx import OnnxModel
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
-from qa_cluster.gears.inference.model_file import written
+from qa_cluster.gears.inference.model_file import temporary_model_file
 from qa_cluster.gears.inference.tensors import from_wire, read_wire, to_blob, to_wire
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.models.bundle import default_reader
@@ -30,7 +30,7 @@ from tests.gears.onnx_file import (
 
 
 def test_runtimes_agree_on_ports_and_results() -> None:
-    with written([token_model()]) as file:
+    with temporary_model_file([token_model()]) as file:
         models = [OpenVinoModel(file, 1), OnnxModel(file, "CPU", RuntimeLimits())]
     ids, mask = np.array([[5, 6, 7]]), np.array([[1, 1, 0]])
     for model in models:
@@ -87,7 +87,7 @@ def test_shapes_that_do_not_fit_each_other_are_refused_and_spoil_no_later_run(
 @pytest.mark.parametrize("longest", [5, 512, 600])
 @pytest.mark.parametrize("threads", [1, 2])
 def test_rows_beyond_the_positions_of_a_token_model_are_refused_before_they_run(longest: int, threads: int) -> None:
-    with written([positions_model(longest)]) as file:
+    with temporary_model_file([positions_model(longest)]) as file:
         model = OpenVinoModel(file, threads)
     for rows in (1, 3):
         ids = np.full((rows, longest), 2)
@@ -99,7 +99,7 @@ def test_rows_beyond_the_positions_of_a_token_model_are_refused_before_they_run(
 
 
 def test_what_a_run_of_openvino_raises_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    with written([positions_model(5)]) as file:
+    with temporary_model_file([positions_model(5)]) as file:
         model = OpenVinoModel(file, 1)
     monkeypatch.setattr(model, "_longest", 100)
     ids = np.full((1, 5), 2)

@@ -216,7 +216,7 @@ async def test_a_full_queue_refuses_at_once(fake: FakeModel, model: ServedModel)
     ("arrays", "message"),
     [
         (row(4)[:1], "the model has 2 inputs, got 1"),
-        ([row(4)[0], row(5)[0]], "must have one shape"),
+        ([row(4)[0], row(5)[0]], "must have the same shape"),
         ([row(4)[0], row(4)[0].astype("<f4")], "attention_mask is float32, the model takes int64"),
         ([row(4)[0][0], row(4)[0]], r"input_ids has shape \[4\]"),
         ([np.ones((1, 0), INT64)] * 2, "must not be empty"),

@@ -25,7 +25,7 @@ from tests.harness.servers import Server
 from tests.harness.workers import FEW_TOKENS, WORKER
 
 READER = default_reader() / MODEL_FILE
-TAKEN = "is taken from its file"
+LOADED = "is loaded from its file"
 
 
 @pytest.fixture
@@ -125,10 +125,10 @@ def test_what_openvino_does_not_take_is_made_anew(
     found = kept.read(file.stem)
     assert found is not None
     file.unlink()
-    kept.keep(file.stem, found[0], b"no model")
+    kept.write(file.stem, found[0], b"no model")
     assert score(load(tmp_path / "kept")) == [[[5.0, 6.0, 0.0]]]
     assert compiled == [1, 1]
-    assert "is removed, and the model compiled anew" in caplog.text
+    assert "is removed, and the model is compiled again" in caplog.text
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), MemoryError("no memory")])
@@ -145,7 +145,7 @@ def test_a_model_that_cannot_be_written_out_runs_all_the_same(
     monkeypatch.setattr("openvino.CompiledModel.export_model", refuse)
     model = load(tmp_path / "kept")
     assert (score(model), [port.name for port in model.outputs]) == ([[[5.0, 6.0, 0.0]]], ["score"])
-    assert "the compiled model is not kept: no memory" in caplog.text
+    assert "the compiled model is not stored: no memory" in caplog.text
     assert not (tmp_path / "kept").exists()
 
 
@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_made_is_done_without(
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file" / "kept", tmp_path / "missing" / "kept"):
         assert score(load(folder)) == [[[5.0, 6.0, 0.0]]]
-        assert "compiled models are not kept" in caplog.text
+        assert "compiled models are not stored" in caplog.text
         caplog.clear()
     assert compiled == [1, 1]
 
@@ -260,10 +260,10 @@ def test_a_worker_that_starts_again_has_its_model_from_the_file(
     with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:
         server.wait_ready()
         client.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", model)
-        assert TAKEN not in server.log.read_text()
+        assert LOADED not in server.log.read_text()
         (file,) = files(tmp_path / "compiled")
         assert file.stat().st_size > READER.stat().st_size
         server.signal_worker(signal.SIGKILL)
-        eventually(lambda: TAKEN in server.log.read_text())
+        eventually(lambda: LOADED in server.log.read_text())
         server.wait_ready()
         assert client.config_get("qa.model-cache-dir") == {"qa.model-cache-dir": str(tmp_path / "compiled")}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_cluster.gears.inference.tensors import Array
-from qa_cluster.gears.inference.workers.frames import Closed, receive, send
+from qa_cluster.gears.inference.workers.frames import ConnectionClosed, receive, send
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -97,7 +97,7 @@ def frame(head: bytes, rest: bytes = b"", whole: int | None = None) -> bytes:
 def test_what_is_no_frame_is_refused(pair: Pair, data: bytes, message: str) -> None:
     pair[0].sendall(data)
     pair[0].shutdown(socket.SHUT_WR)
-    with pytest.raises(Closed, match=message):
+    with pytest.raises(ConnectionClosed, match=message):
         receive(pair[1])
 
 
@@ -114,6 +114,6 @@ def test_a_damaged_frame_is_a_frame_or_the_end_of_its_sender(head: bytes, at: in
         ours.shutdown(socket.SHUT_WR)
         try:
             taken, arrays, _ = receive(theirs)
-        except (Closed, TimeoutError, MemoryError):
+        except (ConnectionClosed, TimeoutError, MemoryError):
             return
         assert isinstance(taken, dict) and all(isinstance(array, np.ndarray) for array in arrays)

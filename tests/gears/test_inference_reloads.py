@@ -57,7 +57,7 @@ def number_of(model: Any) -> int:
 
 def busy(found: InferenceWorkers) -> list[int]:
     """The process ids of the workers that have runs."""
-    return [life.pid for life in found._lives if life is not None and life.busy]
+    return [life.pid for life in found._processes if life is not None and life.busy]
 
 
 def kill(pid: int) -> None:
@@ -82,7 +82,7 @@ def test_a_model_that_kills_its_process_is_loaded_in_one_at_a_time(monkeypatch: 
 def test_a_model_that_one_has_loaded_is_loaded_in_all() -> None:
     with workers(3) as found:
         model = load(found, double_model())
-        assert [number_of(model) in life.loaded for life in found._lives if life is not None] == [True] * 3
+        assert [number_of(model) in life.loaded for life in found._processes if life is not None] == [True] * 3
         assert found.counts.missing == 0
 
 
@@ -100,7 +100,7 @@ def test_one_that_cannot_load_a_model_again_leaves_it_to_the_others_and_tries_ag
         kill(second)
         eventually(lambda: (found.counts.ready, found.counts.missing) == (2, 2))
         assert doubled(other) == [[6]]
-        with pytest.raises(WorkerLost, match=r"the next try is in \d+ s: .*unsupported backend TF"):
+        with pytest.raises(WorkerLost, match=r"next try in \d+ s: .*unsupported backend TF"):
             for _ in range(1000):  # while one tries again, a run waits for it
                 model.run([np.array([[3]])])
         pids = children()
@@ -110,8 +110,8 @@ def test_one_that_cannot_load_a_model_again_leaves_it_to_the_others_and_tries_ag
 
 
 def test_a_model_of_which_new_processes_die_rests_and_costs_no_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "FIRST_REST_SECONDS", 3600.0)
-    monkeypatch.setattr(models, "MAX_REST_SECONDS", 3600.0)
+    monkeypatch.setattr(models, "FIRST_RETRY_SECONDS", 3600.0)
+    monkeypatch.setattr(models, "MAX_RETRY_SECONDS", 3600.0)
     with workers(2, wait_seconds=3600.0) as found:
         model, other = load(found, double_model()), load(found, double_model())
         loading = Loading(found, monkeypatch)
@@ -125,7 +125,7 @@ def test_a_model_of_which_new_processes_die_rests_and_costs_no_other_model(monke
             model.run([np.array([[3]])])
         loading.deadly.clear()
         with found._changed:
-            found._models[number_of(model)].rests_until = 0.0
+            found._models[number_of(model)].no_load_before = 0.0
         eventually(lambda: found.counts.missing == 0)
         assert doubled(model) == [[6]]
 

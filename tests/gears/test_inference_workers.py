@@ -20,7 +20,7 @@ from qa_cluster.errors import InferenceFailed, ModelError, WorkerLost
 from qa_cluster.gears.inference.backends.base import CompiledModel, RuntimeLimits
 from qa_cluster.gears.inference.tensors import Array
 from qa_cluster.gears.inference.workers import process
-from qa_cluster.gears.inference.workers.frames import TAKEN
+from qa_cluster.gears.inference.workers.frames import LAST_REQUEST
 from qa_cluster.gears.inference.workers.pool import InferenceWorkers, WorkerOptions
 from tests.gears.files import load_bytes
 from tests.gears.onnx_file import add_model, double_model, loop_model, token_model
@@ -72,16 +72,16 @@ def begun(pool: InferenceWorkers, model: CompiledModel, arrays: list[Array]) -> 
 
 def sent_to(pool: InferenceWorkers) -> list[int]:
     """The process ids of the workers that have not answered all requests."""
-    return [life.pid for life in pool._lives if life is not None and life._waiting]
+    return [life.pid for life in pool._processes if life is not None and life._waiting]
 
 
 def taken(pool: InferenceWorkers) -> list[int]:
     """The process id of its worker for each request that a worker has taken up and not answered."""
     found = []
-    for life in pool._lives:
+    for life in pool._processes:
         with suppress(ValueError):  # its memory is closed: it has just died
             if life is not None and life._waiting:
-                (last,) = TAKEN.unpack(life._taken)
+                (last,) = LAST_REQUEST.unpack(life._last_request)
                 found += [life.pid for number in list(life._waiting) if number <= last]
     return found
 
@@ -136,7 +136,7 @@ def test_a_run_whose_worker_is_killed_is_done_by_another_and_the_killed_one_come
         with pytest.raises(InferenceFailed, match="terminate flag"):
             held.result(60)
         eventually(lambda: (pool.counts.ready, pool.counts.restarts, pool.counts.retries) == (2, 1, 1))
-        eventually(lambda: all(life is not None and life.loaded for life in pool._lives))
+        eventually(lambda: all(life is not None and life.loaded for life in pool._processes))
         assert model.run([np.array(1), np.array(True), np.ones(1, "<f4")])[0].tolist() == [1]
 
 
@@ -228,7 +228,7 @@ def test_a_new_worker_has_all_models_and_shapes_of_the_one_before() -> None:
         os.kill(children()[0], signal.SIGKILL)
         for other in others:
             assert other.run([np.array([[3]])])[0].tolist() == [[6]]
-        (life,) = pool._lives
+        (life,) = pool._processes
         assert life is not None and {(rows, length) for _, rows, length in life.warmed} >= {(1, 16), (4, 48)}
         # the large one follows while it has nothing to do
         eventually(lambda: (1, 1024) in {(rows, length) for _, rows, length in life.warmed})
@@ -246,10 +246,10 @@ def test_a_model_is_forgotten_when_nothing_refers_to_it() -> None:
     with workers() as pool:
         stays = load(pool, double_model())
         goes = load(pool, token_model())
-        assert [len(life.loaded) for life in pool._lives if life is not None] == [2, 2]
+        assert [len(life.loaded) for life in pool._processes if life is not None] == [2, 2]
         del goes
         gc.collect()
-        eventually(lambda: [len(life.loaded) for life in pool._lives if life is not None] == [1, 1])
+        eventually(lambda: [len(life.loaded) for life in pool._processes if life is not None] == [1, 1])
         assert len(pool._models) == 1
         assert stays.run([np.array([[3]])])[0].tolist() == [[6]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import ModelError
-from qa_cluster.gears.inference.model_file import PART_BYTES, fetch, written
+from qa_cluster.gears.inference.model_file import PART_BYTES, fetch, temporary_model_file
 from qa_cluster.gears.shard.failures import GearsError
 
 
@@ -29,7 +29,7 @@ class Shard:
 def test_the_parts_are_the_file() -> None:
     file = bytes(range(256)) * (PART_BYTES // 100)
     shard: Any = Shard(file, 3)
-    with written(fetch(shard, 7, len(file))) as made:
+    with temporary_model_file(fetch(shard, 7, len(file))) as made:
         assert made.size == len(file)
         with open(made.path, "rb") as stream:
             assert stream.read() == file
@@ -47,5 +47,5 @@ def test_the_parts_are_the_file() -> None:
 )
 def test_a_model_that_goes_meanwhile(error: str, kind: type[Exception], told: str) -> None:
     shard: Any = Shard(bytes(3 * PART_BYTES), 2, error)
-    with pytest.raises(kind, match=told), written(fetch(shard, 7, 3 * PART_BYTES)):
+    with pytest.raises(kind, match=told), temporary_model_file(fetch(shard, 7, 3 * PART_BYTES)):
         raise AssertionError("half a file was handed out")

@@ -69,7 +69,7 @@ def newer_file() -> bytes:
         (newer_file(), "CPU", "version 999.*maximum supported version"),
         (models.file_of(models.Saving()), "CPU", "uses save"),
         (models.file_of(models.Unchecked()), "CPU", "uses _sparse_coo_tensor_unsafe"),
-        (models.file_of(models.Commanding()), "CPU", "uses redis, which models may not"),
+        (models.file_of(models.Commanding()), "CPU", "uses redis, which is forbidden in models"),
         (models.file_of(models.Flagged()), "CPU", "scale, a float: only tensors"),
         (models.file_of(models.Add()), "GPU:63", "unsupported device GPU:63"),
     ],
@@ -93,7 +93,7 @@ def changed_code(blob: bytes, old: bytes, new: bytes) -> bytes:
 @pytest.mark.parametrize("name", [b'getattr(torch, "a" "dd")', b'getattr((ops.aten), "\\x61dd")'])
 def test_operators_are_called_by_their_names(name: bytes) -> None:
     blob = models.file_of(models.Add())
-    with pytest.raises(ModelError, match="which models may not"):
+    with pytest.raises(ModelError, match="which is forbidden in models"):
         load(changed_code(blob, b"torch.add", name))
 
 
@@ -103,7 +103,7 @@ def test_modules_in_a_row_are_told_by_number() -> None:
 
 def test_code_that_loading_would_run_is_refused_before(tmp_path: Path) -> None:
     target = tmp_path / "written"
-    with pytest.raises(ModelError, match="uses save, which models may not"):
+    with pytest.raises(ModelError, match="uses save, which is forbidden in models"):
         load(models.file_of(models.SavingAtLoad(str(target))))
     assert not target.exists()
 

@@ -1,1 +1,1 @@
-"""This room has the runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""
+"""The runtimes that run models, behind one interface: OpenVINO, ONNX Runtime and torch."""

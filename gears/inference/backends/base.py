@@ -1,8 +1,8 @@
-"""Declares the interface of a compiled model, which is the same for all runtimes, and the limits of a runtime.
+"""Declares the interface of a compiled model for all runtimes, and the limits of a runtime.
 
-A *token model* is one whose inputs are `input_ids`, `attention_mask` and perhaps `token_type_ids`, all [batch, length]
-with both dimensions free, and whose outputs have the same two dimensions: its requests may be padded and batched
-together.
+A *token model* has the inputs `input_ids`, `attention_mask` and optionally `token_type_ids`. They have the shape
+[batch, length] with both dimensions free, and the outputs have the same two dimensions. Its requests can be padded and
+batched together.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An input or output; a free dimension of `shape` is None, and so is `shape` when even the rank is free."""
+    """An input or output. A free dimension in `shape` is None. `shape` itself is None if the rank is free."""
 
     name: str
     dtype: np.dtype[np.generic] | None
@@ -34,11 +34,11 @@ class CompiledModel(Protocol):
     outputs: tuple[Port, ...]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model once; the caller owns the arrays that it returns."""
+        """Run the model once. The caller owns the returned arrays."""
 
 
 def is_token_model(model: CompiledModel) -> bool:
-    """Whether requests to this model may be padded and batched together."""
+    """Return whether requests to this model can be padded and batched together."""
     names = {port.name for port in model.inputs}
     if not {"input_ids", "attention_mask"} <= names <= set(TOKEN_INPUTS):
         return False
@@ -48,9 +48,12 @@ def is_token_model(model: CompiledModel) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeLimits:
-    """The limits of a runtime: its threads, its memory, and the time of a run if runs can be stopped (0: no limit).
+    """The limits of a runtime.
 
-    `compiled_folder` is where it keeps models that it has compiled; empty: nowhere.
+    Attributes:
+        run_timeout_ms: the time limit of a run, if the runtime can stop runs; 0: no limit.
+        memory_mb: the memory limit; 0: no limit.
+        compiled_folder: the folder for compiled models; empty: compiled models are not stored.
     """
 
     threads: int = 1
@@ -61,5 +64,5 @@ class RuntimeLimits:
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
-    """Inputs of a token model in this shape, of no meaning: to run it once before a question needs the shape."""
+    """Return placeholder inputs of a token model in this shape, to warm the shape."""
     return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

@@ -1,9 +1,9 @@
-"""Chooses the runtime that takes a model.
+"""Chooses the runtime of a model. The runtimes are imported only when they are needed.
 
-Of ONNX files, token models and those with fixed shapes run in OpenVINO on CPU. All others run in ONNX Runtime, and
-these too if OpenVINO cannot load them, a memory limit is set, the device is a GPU, or the model is int8 and the
-processor lacks what OpenVINO needs for it. TorchScript runs in torch, if the worker's environment has it. The runtimes
-are imported late.
+- OpenVINO runs ONNX files on a CPU if they are token models or have fixed shapes.
+- ONNX Runtime runs all other ONNX files. It also runs files that OpenVINO cannot load, all files if a memory limit is
+  set or the device is a GPU, and int8 files on a processor without int8 products.
+- torch runs TorchScript, if the worker's environment has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RUNTIMES = ("onnxruntime", "openvino", "torch")
 
 
 def backend_versions() -> list[str]:
-    """Name and version of each installed runtime, by turns, without importing any."""
+    """Return name and version of each installed runtime in one list, without importing the runtimes."""
     found: list[str] = []
     for name in RUNTIMES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -34,7 +34,7 @@ def backend_versions() -> list[str]:
 
 
 def import_ahead() -> None:
-    """Import the runtime that readers need as a rule, in a thread of its own while the worker starts."""
+    """Import the runtime that readers usually need, in a separate thread while the worker starts."""
     name = "openvino" if has_int8_products() else "onnx"
     threading.Thread(target=_import, args=(name,), name="import", daemon=True).start()
 
@@ -43,11 +43,11 @@ def _import(name: str) -> None:
     try:
         importlib.import_module(f"{__package__}.{name}")
     except ImportError as error:
-        logger.warning("the runtime %s cannot be imported, models run in another one: %s", name, error)
+        logger.warning("the runtime %s cannot be imported, so models run in another runtime: %s", name, error)
 
 
 def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
-    """Compile a model; ModelError says in one line why it cannot be compiled."""
+    """Compile a model; ModelError if it cannot be compiled."""
     if backend.upper() == "TORCH":
         return _load_torch(device, file, limits)
     if backend.upper() != "ONNX":
@@ -60,7 +60,7 @@ def load_model(backend: str, device: str, file: ModelFile, limits: RuntimeLimits
 
             return OpenVinoModel(file, limits.threads, limits.compiled_folder)
         except Exception as error:  # OpenVINO raises bare RuntimeError; ONNX Runtime shows whether the model is bad
-            logger.info("OpenVINO does not take the model, trying ONNX Runtime: %s", _one_line(error))
+            logger.info("OpenVINO cannot run the model, trying ONNX Runtime: %s", _one_line(error))
     from .onnx import OnnxModel
 
     return OnnxModel(file, device, limits)
@@ -75,7 +75,7 @@ def _load_torch(device: str, file: ModelFile, limits: RuntimeLimits) -> Compiled
 
 
 def torch_missing(error: ImportError) -> ModelError:
-    """The error for a worker whose environment has no usable torch."""
+    """Return the error for a worker whose environment has no usable torch."""
     reason = "" if getattr(error, "name", None) == "torch" else f" ({_one_line(error)})"
     return ModelError(
         f"the worker's environment has no torch{reason}: install qa-cluster with its extra torch there, "

@@ -1,8 +1,8 @@
-"""Compiled models in files of a folder (`qa.model-cache-dir`), so that a worker that starts again has them sooner.
+"""Files of compiled models in a folder (`qa.model-cache-dir`), so that a restarted worker loads models sooner.
 
-A file is named by all that its content depends on, so what is there is never wrong, only missing. It is an aid: one
-that is damaged or cannot be read or written costs no more than the compilation that it would have saved. A worker does
-not use a folder in which another user may write: its runtime would take that user's code for its own.
+The name of a file is a hash of everything that its content depends on, so a file is never outdated. If a file is
+damaged, or cannot be read or written, the worker compiles the model. A worker does not use a folder that another user
+can write to, because its runtime would run that user's code.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from qa_cluster.security.ownership import objection
 
 logger = logging.getLogger(__name__)
 SMALLEST_MODEL_BYTES = 1 << 20
-"""Smaller models are compiled faster than their file is found."""
+"""Smaller models are compiled faster than their file is read."""
 MAX_FOLDER_BYTES = 1 << 30
-"""When the folder has more, the files go that were not used for longest."""
+"""Above this size of the folder, the least recently used files are deleted."""
 MAX_FILE_BYTES = MAX_FOLDER_BYTES // 4
 
 _SUFFIX = ".compiled"
 _PART = ".part"
-_PART_SECONDS = 3600.0  # a file that is still being written after this time is of a worker that has died
-_HEAD = struct.Struct("<8sII")  # what it is, length of the facts, CRC-32 of all that follows
+_PART_SECONDS = 3600.0  # an unfinished file of this age belongs to a worker that has died
+_HEAD = struct.Struct("<8sII")  # magic, length of the facts, CRC-32 of the rest
 _MAGIC = b"qa-comp1"
 
 
 class CompiledFiles:
-    """The files in a folder. Any number of processes may use it at once; none of the methods raises OSError."""
+    """The files in a folder. Several processes can use it at the same time. No method raises OSError."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
     def read(self, name: str) -> tuple[dict[str, Any], bytes] | None:
-        """Facts and compiled model of a name; None if there is no such file, or it is damaged."""
+        """Return the facts and the compiled model of a name; None if the file is missing or damaged."""
         path = self._path(name)
         try:
             if reason := objection(self._folder):
-                logger.warning("models are compiled anew: %s %s", self._folder, reason)
+                logger.warning("models are compiled again: %s %s", self._folder, reason)
                 return None
             with path.open("rb") as file:
                 found = _content(file)
@@ -54,14 +54,14 @@ class CompiledFiles:
         except FileNotFoundError:
             return None
         except (OSError, MemoryError) as error:
-            logger.warning("models are compiled anew: %s cannot be read: %s", path, error)
+            logger.warning("models are compiled again: %s cannot be read: %s", path, error)
             return None
         if found is None:
-            self.remove(name, "it is damaged")
+            self.remove(name, "the file is damaged")
         return found
 
-    def keep(self, name: str, facts: Mapping[str, Any], compiled: bytes | memoryview) -> None:
-        """Write a file, unless there is one already or it would be too large; its readers see all of it or nothing."""
+    def write(self, name: str, facts: Mapping[str, Any], compiled: bytes | memoryview) -> None:
+        """Write a file atomically, unless it exists or would be too large."""
         packed = json.dumps(facts, separators=(",", ":")).encode()
         size = _HEAD.size + len(packed) + len(compiled)
         if size > MAX_FILE_BYTES or self.has(name):
@@ -70,7 +70,7 @@ class CompiledFiles:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             if reason := objection(self._folder):
-                logger.warning("compiled models are not kept: %s %s", self._folder, reason)
+                logger.warning("compiled models are not stored: %s %s", self._folder, reason)
                 return
             with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(_HEAD.pack(_MAGIC, len(packed), zlib.crc32(compiled, zlib.crc32(packed))))
@@ -78,25 +78,25 @@ class CompiledFiles:
                 file.write(compiled)
             part.replace(self._path(name))
         except OSError as error:
-            logger.warning("compiled models are not kept: %s: %s", self._folder, error)
+            logger.warning("compiled models are not stored: %s: %s", self._folder, error)
             _unlink(part)
             return
-        self._make_room()
+        self._delete_oldest()
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Return whether the file exists."""
         return self._path(name).exists()
 
     def remove(self, name: str, reason: str) -> None:
-        """Remove a file that is of no use."""
-        logger.warning("%s is removed, and the model compiled anew: %s", self._path(name), reason)
+        """Remove an unusable file."""
+        logger.warning("%s is removed, and the model is compiled again: %s", self._path(name), reason)
         _unlink(self._path(name))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}{_SUFFIX}"
 
-    def _make_room(self) -> None:
-        """Remove files that were not used for longest until the folder's have `MAX_FOLDER_BYTES`, and old parts."""
+    def _delete_oldest(self) -> None:
+        """Delete the least recently used files above `MAX_FOLDER_BYTES`, and old unfinished files."""
         found = []
         for path in self._folder.iterdir():
             with contextlib.suppress(OSError):  # another process may remove it at the same time
@@ -114,7 +114,7 @@ class CompiledFiles:
 
 
 def _content(file: IO[bytes]) -> tuple[dict[str, Any], bytes] | None:
-    """What a file has; None if it is not what was written."""
+    """Return the facts and the compiled model of a file; None if it is damaged."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None

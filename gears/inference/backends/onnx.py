@@ -1,6 +1,6 @@
-"""ONNX models in ONNX Runtime: on a GPU, and on CPU those that `choose.py` does not give to OpenVINO.
+"""ONNX models in ONNX Runtime: on a GPU, and on a CPU if `choose.py` does not choose OpenVINO.
 
-One thread watches all runs that have a time limit and stops those that exceed it.
+One thread watches all runs with a time limit, and stops runs that exceed it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DTYPES = {
 
 def _port(argument: onnxruntime.NodeArg) -> Port:
     dtype = _DTYPES.get(argument.type)
-    # it shows no dimensions for a scalar and for an unknown rank alike: the runtime checks these itself
+    # a scalar and an unknown rank both have no dimensions here; the runtime checks them
     shape = tuple(d if isinstance(d, int) else None for d in argument.shape) if argument.shape else None
     return Port(argument.name, np.dtype(dtype) if dtype else None, shape)
 
@@ -49,12 +49,12 @@ def _open(path: str, device: str, options: onnxruntime.SessionOptions) -> onnxru
         return open_on_gpu(path, options, int(number or 0))
     except ModelError as error:
         raise ModelError(f"unsupported device {device}: {error}, use CPU") from error
-    except Exception as error:  # ONNX Runtime has one exception class per cause, all private
+    except Exception as error:  # ONNX Runtime has a private exception class for each cause
         raise ModelError(f"not a model that ONNX Runtime can load: {_error_text(error)}") from error
 
 
 class _RunWatch:
-    """Ends runs that exceed their time limit."""
+    """Stops runs that exceed their time limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class _RunWatch:
         self._thread: threading.Thread | None = None
 
     def begin(self, timeout_ms: int) -> onnxruntime.RunOptions:
-        """Begin to watch a run; return the options to run it with."""
+        """Start to watch a run; return its options."""
         options = onnxruntime.RunOptions()
         with self._lock:
             self._runs[id(options)] = (time.monotonic() + timeout_ms / 1000, options)
@@ -74,7 +74,7 @@ class _RunWatch:
         return options
 
     def end(self, options: onnxruntime.RunOptions) -> None:
-        """Stop watching a run, which has ended."""
+        """Stop watching a run."""
         with self._lock:
             self._runs.pop(id(options), None)
 
@@ -95,7 +95,7 @@ _arena: list[int] = []
 
 
 def _limit_arena(options: onnxruntime.SessionOptions, memory_mb: int) -> None:
-    """Let the session allocate from the arena that all limited sessions of this process share."""
+    """Let the session use the arena that all limited sessions of this process share."""
     if not _arena:
         info = onnxruntime.OrtMemoryInfo(
             "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
@@ -123,7 +123,7 @@ class OnnxModel:
         options.log_severity_level = 3
         self._timeout_ms = limits.run_timeout_ms
         if limits.memory_mb:
-            # the memory into which a session reads the file does not count against its arena
+            # the memory of the file does not count against the arena
             if file.size > limits.memory_mb << 20:
                 raise ModelError(
                     f"{_NO_MEMORY} (the model has {file.size} bytes, qa.backend-memory-mb is {limits.memory_mb})"
@@ -131,7 +131,7 @@ class OnnxModel:
             _limit_arena(options, limits.memory_mb)
         self._session = _open(file.path, device, options)
         self.inputs = tuple(_port(argument) for argument in self._session.get_inputs())
-        # sequences and maps cannot be tensors: a model with such outputs is run without them
+        # sequences and maps are no tensors: these outputs are left out
         tensors = [argument for argument in self._session.get_outputs() if argument.type.startswith("tensor(")]
         if not tensors:
             kinds = ", ".join(f"{argument.name} {argument.type}" for argument in self._session.get_outputs())

@@ -1,11 +1,11 @@
-"""ONNX models in OpenVINO on CPU: those whose shapes can be checked before a run.
+"""ONNX models in OpenVINO on a CPU, if their shapes can be checked before a run.
 
-A run that fails in the middle, because shapes do not fit each other, leaves OpenVINO's graph in a state in which later
-runs read memory of others. So only two kinds of models run here: those with fixed shapes throughout, and token models,
-whose inputs have one shape, up to a length that is found out when the model is loaded.
+If a run fails because shapes do not match, later runs of the graph read wrong memory. So only two kinds of models run
+here: models whose shapes are all fixed, and token models. The inputs of a token model have the same shape, up to a
+length that is determined when the model is loaded.
 
-With a folder for compiled models (`compiled_files.py`) a model is checked and compiled once for each kind of processor:
-its file there has what OpenVINO has made of it, and what the checks have found.
+With a folder for compiled models (`compiled_files.py`), a model is checked and compiled once for each kind of
+processor. Its file has the compiled model and the results of the checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from qa_cluster.errors import InferenceFailed
-from qa_cluster.reading import lean_openvino  # noqa: F401 (it comes first: `import openvino` alone takes twice as long)
+from qa_cluster.reading import lean_openvino  # noqa: F401 (must come first: a plain `import openvino` takes twice as long)
 
 # isort: split
 import openvino
@@ -53,13 +53,13 @@ def _onnx() -> FrontEnd:
 
 
 def _read(file: ModelFile) -> openvino.Model:
-    # frontends of other formats must not try it: TensorFlow's accepts text, slowly, and prints its complaints
+    # frontends of other formats must not try the file: TensorFlow's reads any text, slowly, and prints errors
     if not _onnx().supported(file.path):
-        raise RuntimeError("no ONNX file")
+        raise RuntimeError("the file is not an ONNX file")
     return _core().read_model(file.path)
 
 
-def _takes(model: openvino.Model, length: int) -> bool:
+def _accepts(model: openvino.Model, length: int) -> bool:
     tried = model.clone()
     try:
         tried.reshape({port: openvino.PartialShape([2, length]) for port in tried.inputs})
@@ -68,15 +68,15 @@ def _takes(model: openvino.Model, length: int) -> bool:
     return True
 
 
-def _longest(model: openvino.Model) -> int:
-    """How many tokens a row of a token model may have: often, it has a table of so many positions."""
-    if _takes(model, _ANY_LENGTH):
+def _find_longest(model: openvino.Model) -> int:
+    """The longest row of a token model, which usually is the size of its table of positions."""
+    if _accepts(model, _ANY_LENGTH):
         return _ANY_LENGTH
     most, too_many = 0, _ANY_LENGTH
     tries = [_USUAL_LENGTH, _USUAL_LENGTH + 1]
     while too_many - most > 1:
         length = tries.pop(0) if tries and most < tries[0] < too_many else (most + too_many) // 2
-        if _takes(model, length):
+        if _accepts(model, length):
             most = length
         else:
             too_many = length
@@ -94,7 +94,7 @@ def _port(port: openvino.ConstOutput | openvino.Output, position: int) -> Port:
 
 
 def _ports(model: openvino.Model | openvino.CompiledModel) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
-    """The inputs and the outputs."""
+    """Return the inputs and the outputs."""
     inputs, outputs = (tuple(_port(port, i) for i, port in enumerate(each)) for each in (model.inputs, model.outputs))
     return inputs, outputs
 
@@ -105,25 +105,25 @@ def _settings(threads: int, precision: str | None) -> dict[str, Any]:
         "NUM_STREAMS": "1",
         "INFERENCE_NUM_THREADS": threads,
         **openvino_settings(precision),
-        # with pinning, every worker of the host would use the same first cores
+        # with pinning, all workers of the host would use the same cores
         "ENABLE_CPU_PINNING": False,
     }
 
 
 @cache
 def _processor() -> str:
-    """What the kernels that OpenVINO chooses depend on: a folder may come to another machine."""
+    """The processor features that OpenVINO's kernels depend on, because a folder can be moved to another machine."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:
         lines = []
-    # the features are called flags on x86 and Features on ARM
+    # features have the name flags on x86 and Features on ARM
     told = sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
     return "\n".join([platform.machine(), _core().get_property("CPU", "FULL_DEVICE_NAME"), *told])
 
 
 def _name(file: ModelFile, threads: int) -> str:
-    """The name of the file with this model compiled: all that its content depends on."""
+    """The name of the file of this compiled model: a hash of everything that its content depends on."""
     digest = hashlib.blake2b(digest_size=20)
     for part in (openvino.get_version(), _processor(), str(threads)):
         digest.update(f"{len(part)} {part}".encode())
@@ -136,7 +136,7 @@ def _name(file: ModelFile, threads: int) -> str:
 class OpenVinoModel:
     """A compiled model with one request, which one thread uses at a time.
 
-    `folder` is where compiled models are kept; empty: nowhere.
+    `folder` is the folder for compiled models; empty: compiled models are not stored.
     """
 
     inputs: tuple[Port, ...]
@@ -145,35 +145,35 @@ class OpenVinoModel:
     def __init__(self, file: ModelFile, threads: int, folder: str = "") -> None:
         files = CompiledFiles(folder) if folder and file.size >= SMALLEST_MODEL_BYTES else None
         name = _name(file, threads) if files is not None else ""
-        if files is None or not self._take(files, name, threads):
+        if files is None or not self._load_compiled(files, name, threads):
             precision = self._compile(file, threads)
             if files is not None:
-                self._keep(files, name, _settings(threads, precision), precision)
+                self._store_compiled(files, name, _settings(threads, precision), precision)
         self._request = self._compiled.create_infer_request()
         self._lock = threading.Lock()
 
     def _compile(self, file: ModelFile, threads: int) -> str | None:
-        """Check and compile the model; its precision. RuntimeError says why it cannot run here."""
+        """Check and compile the model; return its precision. RuntimeError if it cannot run here."""
         model = _read(file)
         if any(op.get_type_name() == "Loop" for op in model.get_ops()):
-            raise RuntimeError("a loop may never end, and only runs of ONNX Runtime can be stopped")
+            raise RuntimeError("the model has a loop, which may never end, and only ONNX Runtime can stop runs")
         self.inputs, self.outputs = _ports(model)
-        self._longest = _longest(model) if is_token_model(self) else None
+        self._longest = _find_longest(model) if is_token_model(self) else None
         if self._longest is None and model.is_dynamic():
-            raise RuntimeError("only ONNX Runtime checks shapes that are not fixed")
+            raise RuntimeError("the model has free shapes, which only ONNX Runtime checks")
         precision = precision_of(model)
         self._compiled = _core().compile_model(model, "CPU", _settings(threads, precision))
         return precision
 
-    def _take(self, files: CompiledFiles, name: str, threads: int) -> bool:
-        """Whether the model has come from a file, ready to run."""
+    def _load_compiled(self, files: CompiledFiles, name: str, threads: int) -> bool:
+        """Load the compiled model from its file; return whether it is ready to run."""
         found = files.read(name)
         if found is None:
             return False
         facts, compiled = found
         settings = _settings(threads, facts["precision"])
         if facts["settings"] != settings:
-            files.remove(name, "it was made with other settings")
+            files.remove(name, "the file has other settings")
             return False
         try:
             self._compiled = _core().import_model(compiled, "CPU", settings)
@@ -182,33 +182,33 @@ class OpenVinoModel:
             files.remove(name, " ".join(str(error).split())[:200])
             return False
         self._longest = facts["longest"]
-        logger.info("compiled model %s is taken from its file", name)
+        logger.info("compiled model %s is loaded from its file", name)
         return True
 
-    def _keep(self, files: CompiledFiles, name: str, settings: dict[str, Any], precision: str | None) -> None:
-        if files.has(name):  # several shards of a host begin at the same time
+    def _store_compiled(self, files: CompiledFiles, name: str, settings: dict[str, Any], precision: str | None) -> None:
+        if files.has(name):  # several shards of a host can start at the same time
             return
         try:
             exported = self._compiled.export_model()
             same = _ports(self._compiled) == (self.inputs, self.outputs)
-        except (RuntimeError, MemoryError) as error:  # it is compiled all the same
-            logger.warning("the compiled model is not kept: %s", error)
+        except (RuntimeError, MemoryError) as error:  # the model can run without its file
+            logger.warning("the compiled model is not stored: %s", error)
             return
         if same:
             facts = {"precision": precision, "settings": settings, "longest": self._longest}
-            files.keep(name, facts, exported.getbuffer() if isinstance(exported, BytesIO) else exported)
+            files.write(name, facts, exported.getbuffer() if isinstance(exported, BytesIO) else exported)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model once; it copies inputs and outputs, so that no array refers to the request's memory later.
+        """Run the model once. Inputs and outputs are copied, so no array refers to the memory of the request later.
 
-        It raises InferenceFailed for rows that are too long, and with OpenVINO's reason when a run fails.
+        InferenceFailed if a row is too long, or if OpenVINO fails.
         """
         if self._longest is not None and arrays[0].shape[1] > self._longest:
-            raise InferenceFailed(f"the model takes rows of up to {self._longest} tokens, got {arrays[0].shape[1]}")
+            raise InferenceFailed(f"the model reads rows of at most {self._longest} tokens, got {arrays[0].shape[1]}")
         with self._lock:
             try:
-                # `infer` loses every error where INFERENCE_NUM_THREADS is 1: its outputs are then those of the run
-                # before, which may have been another client's
+                # With INFERENCE_NUM_THREADS 1, `infer` loses errors and returns the outputs of the previous run, which
+                # can belong to another client.
                 self._request.start_async(list(arrays), share_inputs=False)
                 self._request.wait()
             except RuntimeError as error:

@@ -1,6 +1,6 @@
-"""TorchScript models in torch, which only environments with the extra `torch` have: import this module late.
+"""TorchScript models in torch. Import this module only when it is needed: torch belongs to the extra `torch`.
 
-The file format has no types or shapes of inputs, so torch refuses unsuitable inputs only when the model runs.
+The file format has no types or shapes of inputs, so torch rejects unsuitable inputs only when the model runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..tensors import Array
 from .base import Port, RuntimeLimits
 
 MAX_ERROR_TEXT = 500
-# operators that reach out of the model: a stored model must not use them
+# operators that reach outside the model: a stored model must not use them
 REFUSED_OPERATORS = ("aten::save", "aten::from_file")
 # a file must not call what is only for scripts either (a script that runs the model would lend it its rights), access
 # memory by address or without checks of indices, or reach other processes
@@ -34,7 +34,7 @@ _CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")
 
 
 def torch_error(error: BaseException) -> str:
-    """The error in one line: the last message, without the interpreter's traceback and C++ frames."""
+    """Return the last message of the error in one line, without the traceback and C++ frames."""
     text = str(error)
     raised = list(_RAISED.finditer(text))
     if raised:
@@ -46,7 +46,7 @@ def torch_error(error: BaseException) -> str:
 
 
 def torch_device(name: str) -> torch.device:
-    """The torch device of a queue's name; ModelError if this environment has no such device."""
+    """Return the torch device of a queue's name; ModelError if this environment does not have the device."""
     kind, _, number = name.upper().partition(":")
     if kind == "CPU":
         return torch.device("cpu")
@@ -58,7 +58,7 @@ def torch_device(name: str) -> torch.device:
 
 
 def to_torch(array: Array, device: torch.device) -> torch.Tensor:
-    """The array as a tensor with memory of its own: a model may change its inputs in place."""
+    """Return a copy of the array as a tensor, because a model can change its inputs in place."""
     if array.dtype.kind in "OUS":
         raise InferenceFailed("torch has no tensors of type STRING")
     tensor = torch.from_numpy(np.array(array))
@@ -66,7 +66,7 @@ def to_torch(array: Array, device: torch.device) -> torch.Tensor:
 
 
 def to_array(tensor: torch.Tensor) -> Array:
-    """An array of the tensor's values; half precision becomes FLOAT, because the wire has no 16-bit floats."""
+    """Return the values of a tensor as an array; 16-bit floats become FLOAT, because the wire does not have them."""
     plain = tensor.detach()
     if plain.dtype in (torch.float16, torch.bfloat16):
         plain = plain.float()
@@ -75,7 +75,7 @@ def to_array(tensor: torch.Tensor) -> Array:
 
 
 def flat_tensors(result: Any) -> list[torch.Tensor] | None:
-    """The tensors of a result: a tensor, or nested lists and tuples of them; None if it holds anything else."""
+    """Return the tensors of a result (a tensor, or nested lists and tuples); None if it has other values."""
     if isinstance(result, torch.Tensor):
         return [result]
     if not isinstance(result, (list, tuple)):
@@ -112,26 +112,26 @@ def _input_ports(schema: Any) -> tuple[Port, ...]:
         if str(argument.type) in ("Tensor", "Optional[Tensor]"):
             ports.append(Port(argument.name, None, None))
         elif not argument.has_default_value():
-            raise ModelError(f"forward takes {argument.name}, a {argument.type}: only tensors can be given to a model")
+            raise ModelError(f"forward needs {argument.name}, a {argument.type}, but a model gets only tensors")
     return tuple(ports)
 
 
 def _check_code(path: str) -> None:
-    """Raise if a file's code uses names that models may not use; loading it would already run some of that code."""
+    """Raise ModelError if the code of a file uses forbidden names. Loading the file would already run some code."""
     reader = torch._C.PyTorchFileReader(path)
     records = reader.get_all_records()
-    if "model.json" in records:  # in this format, code may be in any record
+    if "model.json" in records:  # in this format, any record can contain code
         raise ModelError("the file has the format of torch 1.2 and older: save the model with a newer torch")
     for name in records:
         if name.startswith("code/") and not name.endswith(".debug_pkl"):
             code = reader.get_record(name)
             found = _REFUSED_WORDS.search(code) or (_NAMELESS.search(code) if b"getattr" in code else None)
             if found is not None:
-                raise ModelError(f"the model uses {found.group().decode()}, which models may not")
+                raise ModelError(f"the model uses {found.group().decode()}, which is forbidden in models")
 
 
 class TorchModel:
-    """A TorchScript module; any thread may run it."""
+    """A TorchScript module. Any thread may run it."""
 
     def __init__(self, file: ModelFile, device: str, limits: RuntimeLimits) -> None:
         self._device = torch_device(device)
@@ -163,5 +163,7 @@ class TorchModel:
             raise InferenceFailed(torch_error(error)) from error
         tensors = flat_tensors(result)
         if tensors is None:
-            raise InferenceFailed(f"the model returned {type(result).__name__}: a tensor, or a list of them, is needed")
+            raise InferenceFailed(
+                f"the model returned {type(result).__name__}, but must return tensors or lists of tensors"
+            )
         return [to_array(tensor) for tensor in tensors]

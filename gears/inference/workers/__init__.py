@@ -1,1 +1,1 @@
-"""Inference workers (`qa.inference-workers`): processes that hold and run models for the shard's worker."""
+"""Inference workers (`qa.inference-workers`): processes that load and run models for the worker of the shard."""

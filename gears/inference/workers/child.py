@@ -1,8 +1,8 @@
-"""The process of an inference worker: ``python -m qa_cluster.gears.inference.workers.child``.
+"""The program of an inference worker: ``python -m qa_cluster.gears.inference.workers.child``.
 
-Only the shard's worker starts it, with their connection as standard input. It holds models and runs them, and knows no
-shard, no key and no script. The main thread reads frames; one thread loads models, others run them, one beats. The
-process ends when its connection closes or its parent dies.
+The shard's worker starts it, with their connection as standard input. It loads and runs models, and has no access to
+the shard, keys or scripts. The main thread reads frames, one thread loads models, other threads run them, and one
+thread sends beats. The process ends when its connection closes or its parent dies.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from ...shard.failures import GearsError, error_line
 from ...shard.memory import check_fits, is_exhaustion, limit_memory, too_large
 from ..backends.base import CompiledModel, Port, RuntimeLimits
 from ..backends.choose import import_ahead, load_model
-from ..model_file import RUNTIME_COPIES, opened
+from ..model_file import RUNTIME_COPIES, file_of_descriptor
 from ..tensors import Array
-from .frames import TAKEN, Closed, Head, receive, send
+from .frames import LAST_REQUEST, ConnectionClosed, Head, receive, send
 
 BEAT_SECONDS = 0.5
 _PR_SET_PDEATHSIG = 1
 
 
 class InferenceChild:
-    """The models of this process, and its connection to the shard's worker."""
+    """The models of this process, and its connection to the worker of the shard."""
 
-    def __init__(self, connection: socket.socket, taken: mmap.mmap, run_threads: int) -> None:
+    def __init__(self, connection: socket.socket, last_request: mmap.mmap, run_threads: int) -> None:
         self._connection = connection
-        self._taken = taken
+        self._last_request = last_request
         self._sending = threading.Lock()
         self._models: dict[int, CompiledModel] = {}
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
@@ -50,15 +50,15 @@ class InferenceChild:
         threading.Thread(target=self._beat, name="beat", daemon=True).start()
         while True:
             head, arrays, descriptors = receive(self._connection, descriptors=True)
-            if head["id"]:  # it wants an answer
-                TAKEN.pack_into(self._taken, 0, head["id"])
+            if head["id"]:  # it needs a reply
+                LAST_REQUEST.pack_into(self._last_request, 0, head["id"])
             if head["op"] == "run":
                 self._runners.submit(self._answer, head, partial(self._run, head["model"], arrays))
             elif head["op"] == "load":
                 self._loader.submit(self._answer, head, partial(self._load, head, descriptors))
             elif head["op"] == "drop":
                 self._models.pop(head["model"], None)
-            # the frame's memory must not be kept until the next one comes
+            # releases the memory of the frame before the next frame arrives
             del head, arrays
 
     def _beat(self) -> None:
@@ -71,7 +71,7 @@ class InferenceChild:
         try:
             answer, arrays = work()
             self._send({"id": head["id"], **answer}, arrays)
-        except BaseException as error:  # runtimes raise errors of any type, and an answer may be too large to pack
+        except BaseException as error:  # runtimes raise errors of any type, and a reply can be too large
             self._send({"id": head["id"], **_failure(error)})
 
     def _send(self, head: Head, arrays: Sequence[Array] = ()) -> None:
@@ -89,15 +89,15 @@ class InferenceChild:
             return {}, model.run(arrays)
         except (InferenceFailed, GearsError):
             raise
-        except Exception as error:  # as a device's thread reports it (batcher)
+        except Exception as error:  # like a thread of the device (batcher)
             raise InferenceFailed(" ".join(str(error).split())[:500]) from error
 
     def _load(self, head: Head, descriptors: Sequence[int]) -> tuple[Head, Sequence[Array]]:
         limits = RuntimeLimits(*head["limits"])
         try:
-            if not descriptors:  # the kernel drops what the process has no room for
+            if not descriptors:  # the kernel drops descriptors beyond the limit of the process
                 raise GearsError("ERR the inference worker has no free file descriptor for the model")
-            file = opened(descriptors[0], head["size"])
+            file = file_of_descriptor(descriptors[0], head["size"])
             check_fits("model", file.size, RUNTIME_COPIES)
             model = load_model(head["backend"], head["device"], file, limits)
         except Exception as error:
@@ -125,7 +125,7 @@ def _failure(error: BaseException) -> Head:
 
 def _prepare_process() -> None:
     if sys.platform == "linux":
-        # its parent is one thread of the worker, which lives as long as the worker does
+        # the parent is a thread that lives as long as the worker
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker decides when this process ends
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s inference worker: %(message)s")
@@ -137,24 +137,26 @@ def main() -> int:
     try:
         connection = socket.socket(fileno=os.dup(0))
     except OSError:
-        print("an inference worker is started by the shard's worker: its input is not a socket", file=sys.stderr)
+        print(
+            "the standard input is not a socket: only the worker of a shard starts an inference worker", file=sys.stderr
+        )
         return 2
     try:
         start, _, (descriptor,) = receive(connection, descriptors=True)
-        taken = mmap.mmap(descriptor, TAKEN.size)
+        last_request = mmap.mmap(descriptor, LAST_REQUEST.size)
         limit_memory(start["memory_mb"], start["spare_mb"])
         if start["ahead"]:
             import_ahead()
-        InferenceChild(connection, taken, start["run_threads"]).serve()
-    except (Closed, OSError):
+        InferenceChild(connection, last_request, start["run_threads"]).serve()
+    except (ConnectionClosed, OSError):
         pass
-    except BaseException:  # a normal exit would wait for runs, and the process would beat meanwhile
-        logging.exception("an inference worker cannot go on")
+    except BaseException:  # a normal exit would wait for runs, and the process would send beats meanwhile
+        logging.exception("an inference worker cannot continue")
         logging.shutdown()
         os._exit(1)
     logging.shutdown()
     sys.stderr.flush()
-    # a normal exit would wait for the threads of runs, whose answers nobody takes any more
+    # a normal exit would wait for running models, whose results are no longer needed
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""The frames between the shard's worker and an inference worker: a head in JSON and tensors as raw bytes, no code.
+"""The frames between the worker of a shard and an inference worker: a JSON head and tensors as raw bytes, without code.
 
-A frame is 12 bytes (8 of the whole length, 4 of the head's), the head, and the bytes of its tensors one after the
-other; the head's `tensors` has their types and shapes. The file of a model goes beside a frame as a descriptor, so
-that every process reads the same memory.
+A frame starts with 12 bytes: the length of the rest (8 bytes) and the length of the head (4 bytes). Then come the head
+and the bytes of the tensors. `tensors` in the head has their types and shapes. The file of a model is passed with a
+frame as a descriptor, so all processes read the same memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ...shard.memory import begin_receiving, end_receiving
 from ..tensors import Array
 
 Head = dict[str, Any]
-TAKEN = struct.Struct("<Q")
-"""The number of the last request that an inference worker has taken up, in memory that both processes share."""
+LAST_REQUEST = struct.Struct("<Q")
+"""The number of the last request that an inference worker has started, in memory that both processes share."""
 
 _PREFIX = struct.Struct("<QI")
 _MAX_HEAD_BYTES = 1 << 20
@@ -31,8 +31,8 @@ _BIG_FRAME = 1 << 20
 _STRING = "STRING"
 
 
-class Closed(Exception):
-    """The other process is gone, or what it sent is no frame."""
+class ConnectionClosed(Exception):
+    """The other process has ended, or has sent an invalid frame."""
 
 
 def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> None:
@@ -56,17 +56,19 @@ def send(connection: socket.socket, head: Head, arrays: Sequence[Array] = (), de
 
 
 def receive(connection: socket.socket, *, descriptors: bool = False) -> tuple[Head, list[Array], list[int]]:
-    """The next frame, its tensors (the caller owns them) and its descriptors.
+    """Return the next frame, its tensors (the caller owns them) and its descriptors.
 
-    It raises Closed, or TimeoutError when nothing came within the connection's timeout.
+    Raises:
+        ConnectionClosed: the connection is closed, or the frame is invalid.
+        TimeoutError: no data arrived within the timeout of the connection.
     """
     prefix, passed = _receive_prefix(connection, descriptors)
     whole, head_bytes = _PREFIX.unpack(prefix)
     if not 0 < head_bytes <= min(whole, _MAX_HEAD_BYTES):
-        raise Closed(f"a frame has {whole} bytes with a head of {head_bytes}")
+        raise ConnectionClosed(f"a frame has {whole} bytes with a head of {head_bytes}")
     if whole <= _BIG_FRAME:
         return *_receive_rest(connection, whole, head_bytes), passed
-    begin_receiving()  # a process that runs out of memory half-way is lost, a run that does gets an error
+    begin_receiving()  # without memory for a frame, the process ends; without memory for a run, the run gets an error
     try:
         return *_receive_rest(connection, whole, head_bytes), passed
     finally:
@@ -78,10 +80,10 @@ def _receive_rest(connection: socket.socket, whole: int, head_bytes: int) -> tup
         head: Head = json.loads(_receive_bytes(connection, head_bytes))
         described = [(str(dtype), tuple(map(int, shape)), int(size)) for dtype, shape, size in head.pop("tensors")]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Closed(f"the head of a frame cannot be read: {error}") from error
+        raise ConnectionClosed(f"the head of a frame cannot be read: {error}") from error
     sizes = [size for _, _, size in described]
     if sum(sizes) != whole - head_bytes or min(sizes, default=0) < 0:
-        raise Closed(f"a frame of {whole} bytes does not have the tensors of its head")
+        raise ConnectionClosed(f"a frame of {whole} bytes does not have the tensors of its head")
     return head, [_receive_array(connection, *tensor) for tensor in described]
 
 
@@ -92,7 +94,7 @@ def _type_of(array: Array) -> str:
 def _bytes_of(array: Array) -> memoryview | bytes:
     if array.dtype.kind in "OUS":
         return json.dumps([str(item) for item in array.reshape(-1).tolist()]).encode()
-    # a view of a scalar or of an array without elements cannot be cast
+    # views of scalars and of empty arrays cannot be cast
     return np.ascontiguousarray(array).data.cast("B") if array.size and array.ndim else array.tobytes()
 
 
@@ -106,7 +108,9 @@ def _receive_array(connection: socket.socket, dtype: str, shape: tuple[int, ...]
             return np.empty(shape, kind)
         return np.frombuffer(data, kind).reshape(shape)
     except (TypeError, ValueError) as error:
-        raise Closed(f"a tensor of type {dtype!r} and shape {list(shape)} has {size} bytes: {error}") from error
+        raise ConnectionClosed(
+            f"a tensor of type {dtype!r} and shape {list(shape)} has {size} bytes: {error}"
+        ) from error
 
 
 def _receive_bytes(connection: socket.socket, size: int) -> bytearray:
@@ -115,7 +119,7 @@ def _receive_bytes(connection: socket.socket, size: int) -> bytearray:
     while got < size:
         count = connection.recv_into(view[got:])
         if not count:
-            raise Closed("the connection has been closed")
+            raise ConnectionClosed("the connection has been closed")
         got += count
     return data
 
@@ -127,7 +131,7 @@ def _receive_prefix(connection: socket.socket, descriptors: bool) -> tuple[bytes
     while len(data) < _PREFIX.size:
         part, fresh, _, _ = socket.recv_fds(connection, _PREFIX.size - len(data), 1)
         if not part:
-            raise Closed("the connection has been closed")
+            raise ConnectionClosed("the connection has been closed")
         data += part
         passed += fresh
     return data, passed

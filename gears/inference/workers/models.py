@@ -1,7 +1,7 @@
-"""A model that all inference workers load: which of them loads it now, what came of it, and when it is tried again.
+"""A model that all inference workers load: which process loads it, the results, and the time of the next retry.
 
-The pool holds its lock around everything here. A process that loads a bad file may die of it. So until one process has
-loaded the model, and again after one has died of it, only one at a time tries.
+The pool holds its lock during all calls. A bad file can kill a process that loads it. So only one process at a time
+loads a model until one process has loaded it, and again after a process has died of it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import IO
 
 from ...shard.failures import error_line
 from ..backends.base import Port, RuntimeLimits
-from .process import InferenceProcess, Refusal
+from .process import InferenceProcess, LoadFailure
 
 MAX_DEATHS = 2
-FIRST_REST_SECONDS = 1.0
-MAX_REST_SECONDS = 60.0
+FIRST_RETRY_SECONDS = 1.0
+MAX_RETRY_SECONDS = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -23,15 +23,15 @@ class PooledModel:
     """A model of the pool.
 
     Attributes:
-        served: whether `load` has returned it. Before that a refusal is the answer to the client; afterwards the
-            model is known to be good, and a process that does not take it tries again later.
-        proven: whether a process has loaded it, and none has died of that since.
-        trying: the process that loads it alone, because it is not proven.
-        deaths: how many processes in a row have died while they loaded it.
-        rests_until: no process loads it before this time (monotonic seconds), because too many have died of it.
-        error: why it was refused before it was served.
-        shapes: rows and length of the runs that every process makes before it is asked for them.
-        senders: threads that are about to send its file.
+        served: whether `load` has returned the model. Before that, a failure is reported to the client. After that, the
+            model is known to be good, and a process that fails to load it retries later.
+        proven: whether a process has loaded it, and no process has died of it since.
+        trial_process: the only process that loads it while it is not proven.
+        deaths: number of processes in a row that have died while they loaded it.
+        no_load_before: no process loads it before this time (monotonic seconds), because too many have died.
+        error: the reason of a failure before it was served.
+        shapes: rows and length of the shapes that every process warms.
+        senders: number of threads that are about to send its file.
     """
 
     number: int
@@ -44,86 +44,88 @@ class PooledModel:
     outputs: tuple[Port, ...] = ()
     served: bool = False
     proven: bool = False
-    trying: InferenceProcess | None = None
+    trial_process: InferenceProcess | None = None
     deaths: int = 0
-    rests_until: float = 0.0
+    no_load_before: float = 0.0
     error: Exception | None = None
     shapes: list[tuple[int, int]] = field(default_factory=list)
     senders: int = 0
     forgotten: bool = False
 
-    def due(self, life: InferenceProcess, now: float) -> bool:
-        """Whether a process, which loads nothing else, is to load it now."""
-        if self.number in life.loaded or self.error is not None or self.given_up or now < self.rests_until:
+    def due(self, process: InferenceProcess, now: float) -> bool:
+        """Return whether an idle process must load it now."""
+        if self.number in process.loaded or self.error is not None or self.given_up or now < self.no_load_before:
             return False
-        if self.trying is not None:
+        if self.trial_process is not None:
             return False
-        refusal = life.refused.get(self.number)
-        return refusal is None or now >= refusal.again_at
+        refusal = process.refused.get(self.number)
+        return refusal is None or now >= refusal.retry_at
 
     @property
     def given_up(self) -> bool:
-        """Whether processes have died of it before it was ever loaded."""
+        """Whether too many processes died before any process has loaded it."""
         return not self.served and self.deaths >= MAX_DEATHS
 
-    def begin(self, life: InferenceProcess) -> None:
-        """Note that a process begins to load it."""
-        life.loading = self.number
+    def begin(self, process: InferenceProcess) -> None:
+        """Record that a process starts to load it."""
+        process.loading = self.number
         self.senders += 1
         if not self.proven:
-            self.trying = life
+            self.trial_process = process
 
-    def loaded(self, life: InferenceProcess, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
-        """Note that a process has loaded it."""
-        self._over(life)
+    def loaded(self, process: InferenceProcess, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
+        """Record that a process has loaded it."""
+        self._over(process)
         self.inputs, self.outputs = inputs, outputs
-        self.proven, self.deaths, self.rests_until = True, 0, 0.0
-        life.loaded.add(self.number)
-        life.refused.pop(self.number, None)
+        self.proven, self.deaths, self.no_load_before = True, 0, 0.0
+        process.loaded.add(self.number)
+        process.refused.pop(self.number, None)
 
-    def refused(self, life: InferenceProcess, error: Exception, now: float) -> float:
-        """Note that a process did not take it; return after how many seconds that process tries again, 0 for never."""
-        self._over(life)
+    def refused(self, process: InferenceProcess, error: Exception, now: float) -> float:
+        """Record that a process failed to load it; return the seconds until its retry, 0: no retry."""
+        self._over(process)
         if not self.served:
             self.error = error
             return 0.0
-        before = life.refused.get(self.number)
-        pause = min(2 * before.pause, MAX_REST_SECONDS) if before is not None else FIRST_REST_SECONDS
-        life.refused[self.number] = Refusal(now + pause, pause, error_line(error))
+        before = process.refused.get(self.number)
+        pause = min(2 * before.pause, MAX_RETRY_SECONDS) if before is not None else FIRST_RETRY_SECONDS
+        process.refused[self.number] = LoadFailure(now + pause, pause, error_line(error))
         return pause
 
-    def died(self, life: InferenceProcess, now: float) -> float:
-        """Note that a process died while it loaded it; return for how many seconds no other one tries."""
-        self._over(life)
+    def died(self, process: InferenceProcess, now: float) -> float:
+        """Record that a process died while it loaded it; return the seconds until the next process tries."""
+        self._over(process)
         self.proven = False
         self.deaths += 1
         if self.deaths < MAX_DEATHS:
             return 0.0
-        pause = min(FIRST_REST_SECONDS * 2.0 ** min(self.deaths - MAX_DEATHS, 16), MAX_REST_SECONDS)
-        self.rests_until = now + pause
+        pause = min(FIRST_RETRY_SECONDS * 2.0 ** min(self.deaths - MAX_DEATHS, 16), MAX_RETRY_SECONDS)
+        self.no_load_before = now + pause
         return pause
 
-    def lacking(self, lives: list[InferenceProcess], now: float) -> str:
-        """Why none of these processes can run it now, though it is served; empty if one can or is about to."""
-        if not lives or any(self.number in life.loaded or life.loading == self.number for life in lives):
+    def unavailable_reason(self, processes: list[InferenceProcess], now: float) -> str:
+        """Return why no process can run this served model now; empty if one can, or is about to load it."""
+        if not processes or any(
+            self.number in process.loaded or process.loading == self.number for process in processes
+        ):
             return ""
-        if now < self.rests_until:
-            left = self.rests_until - now
-            return f"{self.deaths} inference workers died while they loaded this model again, it rests for {left:.0f} s"
-        refusals = [life.refused.get(self.number) for life in lives]
-        known = [refusal for refusal in refusals if refusal is not None and now < refusal.again_at]
-        if len(known) < len(lives):
+        if now < self.no_load_before:
+            left = self.no_load_before - now
+            return f"{self.deaths} inference workers died while they loaded this model again, next try in {left:.0f} s"
+        refusals = [process.refused.get(self.number) for process in processes]
+        known = [refusal for refusal in refusals if refusal is not None and now < refusal.retry_at]
+        if len(known) < len(processes):
             return ""
-        left = min(refusal.again_at for refusal in known) - now
-        return f"no inference worker takes this model again, the next try is in {left:.0f} s: {known[0].reason}"
+        left = min(refusal.retry_at for refusal in known) - now
+        return f"no inference worker can load this model again, next try in {left:.0f} s: {known[0].reason}"
 
     def sent(self) -> None:
-        """Note that a thread no longer needs the file."""
+        """Record that a thread no longer needs the file."""
         self.senders -= 1
         self._close_if_unused()
 
     def forget(self) -> None:
-        """Close the file as soon as nobody sends it any more."""
+        """Close the file as soon as no thread sends it any more."""
         self.forgotten = True
         self._close_if_unused()
 
@@ -131,7 +133,7 @@ class PooledModel:
         if self.forgotten and self.senders == 0:
             self.file.close()
 
-    def _over(self, life: InferenceProcess) -> None:
-        life.loading = None
-        if self.trying is life:
-            self.trying = None
+    def _over(self, process: InferenceProcess) -> None:
+        process.loading = None
+        if self.trial_process is process:
+            self.trial_process = None

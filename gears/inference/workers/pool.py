@@ -1,17 +1,18 @@
-"""The inference workers of a shard's worker: keeps them running, loads models in all of them, runs batches in one.
+"""The pool of inference workers: keeps the processes running, loads models into all of them, runs each batch in one.
 
-Each has a thread here that starts it, reads its answers and, when it is gone, starts another: after
-`qa.worker-backoff-ms`, and twice as long each time, as the module does with the worker. A new one loads every model and
-runs their shapes before it takes batches. A batch goes to the least busy one. If that one dies, another gets the batch,
-once; a batch during which two have died fails. While none is up, batches wait, but not for ever.
+*Processes.* Each has a thread in this process, which starts it, reads its replies, and replaces it when it ends. The
+delay is `qa.worker-backoff-ms` and doubles each time, like the module's delay for the worker. A new process loads every
+model and warms their shapes before it accepts batches.
 
-A model is first loaded in one process, then in the others (`models.py`). One that a new process cannot load again costs
-neither that process nor the other models: batches go to processes that have it, fail at once where none has, and the
-process tries again, after a second and then twice as long each time.
+*Batches.* A batch goes to the least busy process. If the process dies, another one gets the batch, once. A batch fails
+after two deaths. Without a ready process, batches wait for a limited time.
 
-A model belongs to its `RemoteModel`: when nothing refers to that any more, the workers forget the model. Its file stays
-in memory until then, once for all of them: a model's key may be gone, or a model never have had one, when a worker
-starts again.
+*Models.* One process loads a model first, then the others (`models.py`). If a new process cannot load a model that was
+served before, it serves its other models. Batches go to processes that have the model, and fail at once if no process
+has it. The process retries after 1 s, then after twice the delay each time.
+
+*Files.* The processes drop a model when nothing refers to its `RemoteModel` any more. Until then, its file stays in
+shared memory, once for all processes, because the key of a model can be gone when a process restarts.
 """
 
 from __future__ import annotations
@@ -32,34 +33,34 @@ from qa_cluster.errors import WorkerLost
 from ...shard.failures import error_line
 from ...shard.memory import resident_bytes
 from ..backends.base import RuntimeLimits, blank_inputs
-from ..model_file import kept
+from ..model_file import memory_file
 from ..tensors import Array
 from .models import MAX_DEATHS, PooledModel
-from .process import Answer, InferenceProcess, Lost
+from .process import Answer, InferenceProcess, ProcessLost
 from .remote import RemoteModel, ports
 
 logger = logging.getLogger(__name__)
 MAX_BACKOFF_SECONDS = 5.0
 MAX_READY_BACKOFF_SECONDS = 0.8
 STABLE_SECONDS = 30.0
-_LOOK_SECONDS = 1.0  # what waits for a worker looks again so often: a model's rest may have ended
+_POLL_SECONDS = 1.0  # waiting batches check this often whether a model can be loaded again
 WARM_FIRST_TOKENS = 512
-"""Larger shapes are run only after a new worker has begun to take batches, while it has none."""
+"""A new process warms larger shapes only after it is ready, while it is idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """How many inference workers there are, and their limits.
+    """The number and the limits of the inference workers.
 
     Attributes:
-        count: how many.
-        run_threads: runs that one of them does at the same time.
-        start_seconds: the longest time from its start to its first sign of life.
-        silence_seconds: the longest time between two signs of life.
-        wait_seconds: how long a batch waits for a worker while none is up.
-        backoff_seconds: the first delay before another is started.
-        memory_mb, spare_mb: as for the shard's worker (`limit_memory`), each.
-        ahead: whether they import OpenVINO at their start.
+        count: the number of processes.
+        run_threads: concurrent runs in one process.
+        start_seconds: the timeout from the start of a process to its first frame.
+        silence_seconds: the timeout between two frames.
+        wait_seconds: how long a batch waits if no process is up.
+        backoff_seconds: the first delay before a process is replaced.
+        memory_mb, spare_mb: limits of each process, as for the worker (`limit_memory`).
+        ahead: whether a process imports OpenVINO at its start.
     """
 
     count: int
@@ -75,10 +76,10 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounts:
-    """What the inference workers are and have done since the shard's worker started, for `QA.BEAT`.
+    """The counts of the inference workers since the worker started, for `QA.BEAT`.
 
-    `missing` is how many models those that take batches could not load again, summed over them; `file_bytes` is the
-    memory of the models' files, which all of them share and no process's resident memory has.
+    `missing` is the number of models that ready processes could not load again, summed over the processes. `file_bytes`
+    is the shared memory of the model files, which is in no process's resident memory.
     """
 
     configured: int = 0
@@ -92,22 +93,22 @@ class WorkerCounts:
 
 
 class InferenceWorkers:
-    """All inference workers. Any thread may call it; its lock is never held while something is sent or awaited."""
+    """All inference workers. Any thread may call it. Its lock is never held during a send or a wait for a reply."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options = options
         self._changed = threading.Condition()
-        self._lives: list[InferenceProcess | None] = [None] * options.count
+        self._processes: list[InferenceProcess | None] = [None] * options.count
         self._models: dict[int, PooledModel] = {}
         self._numbers = itertools.count(1)
-        self._unused: deque[int] = deque()  # filled by finalizers, which may run while the lock is held
+        self._unused: deque[int] = deque()  # finalizers fill it, also while the lock is held
         self._stop = threading.Event()
         self._restarts = 0
         self._batches = 0
         self._retries = 0
-        self._progress = time.monotonic()  # when a process last began to take batches or loaded something
+        self._progress = time.monotonic()  # when a process last became ready or loaded a model
         self._threads = [
-            threading.Thread(target=self._keep, args=(place,), name=f"inference-{place + 1}", daemon=True)
+            threading.Thread(target=self._supervise, args=(place,), name=f"inference-{place + 1}", daemon=True)
             for place in range(options.count)
         ]
 
@@ -118,13 +119,13 @@ class InferenceWorkers:
             thread.start()
 
     def stop(self) -> None:
-        """End the workers; no other is started."""
+        """End all processes without replacement."""
         self._stop.set()
         with self._changed:
-            lives = [life for life in self._lives if life is not None]
+            processes = [process for process in self._processes if process is not None]
             self._changed.notify_all()
-        for life in lives:
-            life.kill()
+        for process in processes:
+            process.kill()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(timeout=10)
@@ -135,22 +136,23 @@ class InferenceWorkers:
 
     @property
     def counts(self) -> WorkerCounts:
-        """The counts as they are."""
+        """The present counts."""
         with self._changed:
-            lives = [life for life in self._lives if life is not None]
+            processes = [process for process in self._processes if process is not None]
             up, models = self._up(), list(self._models.values())
             numbers = (len(up), self._restarts, self._batches, self._retries)
-            missing = sum(m.served and m.number not in life.loaded for life in up for m in models)
+            missing = sum(m.served and m.number not in process.loaded for process in up for m in models)
             files = sum(model.size for model in models)
-        return WorkerCounts(self._options.count, *numbers, sum(map(_resident, lives)), missing, files)
+        return WorkerCounts(self._options.count, *numbers, sum(map(_resident, processes)), missing, files)
 
     def load(self, backend: str, device: str, parts: Iterable[bytes], limits: RuntimeLimits) -> RemoteModel:
-        """Load a model in one worker and then in every other, and return it once all that are up have it.
+        """Load a model into one process, then into the others; return it when all ready processes have it.
 
-        It raises what the workers raise for a model that they do not take, and WorkerLost if none is up in time or two
-        have died loading it.
+        Raises:
+            WorkerLost: no process is up in time, or two have died while they loaded it.
+            Exception: the error of a process that cannot load the model.
         """
-        file, size = kept(parts)
+        file, size = memory_file(parts)
         model = PooledModel(next(self._numbers), backend, device, file, size, limits)
         with self._changed:
             self._models[model.number] = model
@@ -165,19 +167,19 @@ class InferenceWorkers:
         return remote
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
-        """Run a model in the least busy worker; WorkerLost if none is up in time or two have died running it."""
+        """Run a model in the least busy process; WorkerLost if no process is up in time, or two died in the run."""
         deaths = tries = 0
         while True:
-            life = self._choose(number)
+            process = self._choose(number)
             try:
-                outputs = life.request({"op": "run", "model": number}, arrays).result()[1]
-            except Lost as lost:
+                outputs = process.request({"op": "run", "model": number}, arrays).result()[1]
+            except ProcessLost as lost:
                 deaths += lost.begun
                 tries += 1
-                if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # it may kill a process before that takes it up
+                if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # a run can kill a process before it has started it
                     raise WorkerLost(f"{max(deaths, MAX_DEATHS)} inference workers died during this run") from None
                 with self._changed:
-                    life.over = True  # its thread will see its end, too
+                    process.over = True  # its thread also notices the end
                     self._retries += lost.begun
             else:
                 with self._changed:
@@ -185,57 +187,59 @@ class InferenceWorkers:
                 return outputs
             finally:
                 with self._changed:
-                    life.busy -= 1
+                    process.busy -= 1
 
     def warm(self, number: int, rows: int, length: int) -> None:
-        """Run a token model once in this shape, in every worker: those that there are and those to come."""
+        """Run a token model once in this shape, in all present and future processes."""
         with self._changed:
             model = self._models[number]
             if (rows, length) not in model.shapes:
                 model.shapes.append((rows, length))
-            lives = [life for life in self._up() if number in life.loaded]
-        running = [(life, self._warm_in(life, model, rows, length)) for life in lives]
+            processes = [process for process in self._up() if number in process.loaded]
+        running = [(process, self._warm_in(process, model, rows, length)) for process in processes]
         error: Exception | None = None
-        for life, answer in running:
+        for process, answer in running:
             try:
                 answer.result()
             except Exception as failure:
                 error = failure
             with self._changed:
-                life.warmed.add((number, rows, length))
+                process.warmed.add((number, rows, length))
         if error is not None:
-            self._leave_cold(number, rows, length)
-        if error is not None and not isinstance(error, Lost):
+            self._skip_warming(number, rows, length)
+        if error is not None and not isinstance(error, ProcessLost):
             raise error
 
-    # ---- Which worker ----
+    # ---- Choice of a process ----
 
     def _up(self) -> list[InferenceProcess]:
-        return [life for life in self._lives if life is not None and life.ready and not life.over]
+        return [process for process in self._processes if process is not None and process.ready and not process.over]
 
     def _choose(self, number: int) -> InferenceProcess:
         deadline = time.monotonic() + self._options.wait_seconds
         with self._changed:
             while True:
-                able = [life for life in self._up() if number in life.loaded]
+                able = [process for process in self._up() if number in process.loaded]
                 if able:
-                    chosen = min(able, key=lambda life: life.busy)
+                    chosen = min(able, key=lambda process: process.busy)
                     chosen.busy += 1
                     return chosen
                 now = time.monotonic()
                 up, model = self._up(), self._models.get(number)
-                lacking = model.lacking(up, now) if model is not None else ""
+                unavailable_reason = model.unavailable_reason(up, now) if model is not None else ""
                 over = now >= deadline or self._stop.is_set()
-                if lacking and (over or len(up) == self._options.count):
-                    raise WorkerLost(lacking)
+                if unavailable_reason and (over or len(up) == self._options.count):
+                    raise WorkerLost(unavailable_reason)
                 if over:
                     raise WorkerLost(f"no inference worker of {self._options.count} is up: its end is in the log")
-                self._changed.wait(min(deadline - now, _LOOK_SECONDS))
+                self._changed.wait(min(deadline - now, _POLL_SECONDS))
 
     def _await_loaded(self, model: PooledModel) -> None:
-        """Wait until all workers that are up have it: as long as it takes, while one is up or comes up in its time.
+        """Wait until all ready processes have the model.
 
-        All models have that time together: where no worker can be started, only the first one waits for it.
+        Without a ready process, the wait ends `start_seconds` after the last progress of the pool. All models share
+        this
+        time: if no process can be started, only the first model waits.
         """
         with self._changed:
             while True:
@@ -244,24 +248,24 @@ class InferenceWorkers:
                 if model.given_up:
                     raise WorkerLost(f"{MAX_DEATHS} inference workers died while they loaded this model")
                 up = self._up()
-                if up and all(model.number in life.loaded for life in up):
+                if up and all(model.number in process.loaded for process in up):
                     model.served = True
                     return
                 left = self._progress + self._options.start_seconds - time.monotonic()
                 if self._stop.is_set() or (not up and left <= 0):
                     raise WorkerLost(f"no inference worker of {self._options.count} is up: its end is in the log")
-                self._changed.wait(_LOOK_SECONDS if up else min(left, _LOOK_SECONDS))
+                self._changed.wait(_POLL_SECONDS if up else min(left, _POLL_SECONDS))
 
-    # ---- One worker's life ----
+    # ---- The life of a process ----
 
-    def _keep(self, place: int) -> None:
-        """Keep a worker running, until `stop`."""
+    def _supervise(self, place: int) -> None:
+        """Start a process, and replace it whenever it ends, until `stop`."""
         delay = 0.0
         while not self._stop.is_set():
             began, was_ready = time.monotonic(), False
             try:
-                was_ready = self._live(place)
-            except Exception as error:  # whatever it was, another one is started
+                was_ready = self._run_process(place)
+            except Exception as error:  # after any error, another process is started
                 logger.error("inference worker %d cannot be started: %s", place + 1, error_line(error))
             limit = MAX_READY_BACKOFF_SECONDS if was_ready else MAX_BACKOFF_SECONDS
             if time.monotonic() - began >= STABLE_SECONDS:
@@ -272,8 +276,8 @@ class InferenceWorkers:
                 with self._changed:
                     self._restarts += 1
 
-    def _live(self, place: int) -> bool:
-        """Start a worker and serve it until its end; return whether it was ready."""
+    def _run_process(self, place: int) -> bool:
+        """Start a process and serve it until its end; return whether it became ready."""
         options = self._options
         start = {
             "memory_mb": options.memory_mb,
@@ -281,71 +285,71 @@ class InferenceWorkers:
             "run_threads": options.run_threads,
             "ahead": options.ahead,
         }
-        life = InferenceProcess(start, options.start_seconds, options.silence_seconds)
+        process = InferenceProcess(start, options.start_seconds, options.silence_seconds)
         with self._changed:
-            self._lives[place] = life
+            self._processes[place] = process
         if self._stop.is_set():
-            life.kill()
-        logger.info("inference worker %d started, pid %d", place + 1, life.pid)
+            process.kill()
+        logger.info("inference worker %d started, pid %d", place + 1, process.pid)
         try:
-            reason = life.serve(lambda: self._advance(life))
+            reason = process.serve(lambda: self._advance(process))
         finally:
             with self._changed:
-                life.over = True
-                self._lives[place] = None
-                if life.ready:
+                process.over = True
+                self._processes[place] = None
+                if process.ready:
                     self._progress = time.monotonic()
-                self._note_death(life)
+                self._record_death(process)
                 self._changed.notify_all()
-            if life.warming is not None:
-                self._leave_cold(*life.warming)
+            if process.warming is not None:
+                self._skip_warming(*process.warming)
         if not self._stop.is_set():
-            logger.warning("inference worker %d (pid %d) is gone: %s", place + 1, life.pid, reason)
-        return life.ready
+            logger.warning("inference worker %d (pid %d) is gone: %s", place + 1, process.pid, reason)
+        return process.ready
 
-    def _note_death(self, life: InferenceProcess) -> None:
-        """Let another try the model that it was loading, or none for a while."""
-        model = self._models.get(life.loading) if life.loading is not None else None
+    def _record_death(self, process: InferenceProcess) -> None:
+        """Record the death in the model that the process was loading."""
+        model = self._models.get(process.loading) if process.loading is not None else None
         if model is None or self._stop.is_set():
             return
-        pause = model.died(life, time.monotonic())
+        pause = model.died(process, time.monotonic())
         if pause and model.served:
-            told = "%d inference workers died while they loaded model %d again, next try in %g s"
+            told = "%d inference workers died while they loaded model %d again; the next try is in %g s"
             logger.error(told, model.deaths, model.number, pause)
 
     def _advance_all(self) -> None:
         with self._changed:
-            lives = self._up()
-        for life in lives:
-            self._advance(life)
+            processes = self._up()
+        for process in processes:
+            self._advance(process)
 
-    def _advance(self, life: InferenceProcess) -> None:
-        """Give a worker the next thing to prepare, one at a time: models to forget or load, then shapes to run."""
+    def _advance(self, process: InferenceProcess) -> None:
+        """Give a process its next task: drop models, load a model, or warm a shape."""
         with self._changed:
             self._forget_unused()
-            gone = [number for number in life.loaded if number not in self._models]
-            life.loaded.difference_update(gone)
+            gone = [number for number in process.loaded if number not in self._models]
+            process.loaded.difference_update(gone)
             model, shape = None, None
-            if not life.preparing and not life.over:
+            if not process.preparing and not process.over:
                 now = time.monotonic()
-                model = next((model for model in self._models.values() if model.due(life, now)), None)
+                model = next((model for model in self._models.values() if model.due(process, now)), None)
                 if model is not None:
-                    model.begin(life)
+                    model.begin(process)
                 else:
-                    shape = self._next_shape(life)
-                life.preparing = model is not None or shape is not None
-                if not life.preparing and not life.ready:
-                    life.ready = True
+                    shape = self._next_shape(process)
+                process.preparing = model is not None or shape is not None
+                if not process.preparing and not process.ready:
+                    process.ready = True
                     self._progress = now
                     self._changed.notify_all()
-                    logger.info("inference worker with pid %d is ready", life.pid)
-        with contextlib.suppress(Lost):  # its thread sees the end, too
+                    logger.info("inference worker with pid %d is ready", process.pid)
+        with contextlib.suppress(ProcessLost):  # its thread also notices the end
             for number in gone:
-                life.tell({"op": "drop", "model": number})
+                process.tell({"op": "drop", "model": number})
         if model is not None:
-            self._load_in(life, model)
+            self._load_in(process, model)
         elif shape is not None:
-            self._prepare_shape(life, *shape)
+            self._prepare_shape(process, *shape)
 
     def _forget_unused(self) -> None:
         while self._unused:
@@ -353,24 +357,24 @@ class InferenceWorkers:
             if model is not None:
                 model.forget()
 
-    def _next_shape(self, life: InferenceProcess) -> tuple[PooledModel, int, int] | None:
-        """A shape that the worker has not run; a large one only while it is ready and has nothing else to do."""
+    def _next_shape(self, process: InferenceProcess) -> tuple[PooledModel, int, int] | None:
+        """Return a shape that the process must warm; a large shape only while it is ready and idle."""
         for model in self._models.values():
-            if not model.served or model.number not in life.loaded:
+            if not model.served or model.number not in process.loaded:
                 continue
             for rows, length in model.shapes:
                 small = rows * length <= WARM_FIRST_TOKENS
-                due = not life.ready if small else life.ready and not life.busy
-                if due and (model.number, rows, length) not in life.warmed:
+                due = not process.ready if small else process.ready and not process.busy
+                if due and (model.number, rows, length) not in process.warmed:
                     return model, rows, length
         return None
 
-    def _leave_cold(self, number: int, rows: int, length: int) -> None:
-        """Do not warm this shape again: it failed, or a worker died of it, or at least while it ran."""
+    def _skip_warming(self, number: int, rows: int, length: int) -> None:
+        """Do not warm this shape again, because it failed or a process died during its run."""
         with self._changed, contextlib.suppress(KeyError, ValueError):
             self._models[number].shapes.remove((rows, length))
 
-    def _load_in(self, life: InferenceProcess, model: PooledModel) -> None:
+    def _load_in(self, process: InferenceProcess, model: PooledModel) -> None:
         head = {
             "op": "load",
             "model": model.number,
@@ -380,51 +384,51 @@ class InferenceWorkers:
             "limits": astuple(model.limits),
         }
         try:
-            answer = life.request(head, descriptor=model.file.fileno())
-        except Exception as error:  # it could not be sent
+            answer = process.request(head, descriptor=model.file.fileno())
+        except Exception as error:  # the request could not be sent
             answer = _failed(error)
         finally:
             with self._changed:
                 model.sent()
-        answer.add_done_callback(lambda done: self._loaded_in(life, model, done))
+        answer.add_done_callback(lambda done: self._loaded_in(process, model, done))
 
-    def _loaded_in(self, life: InferenceProcess, model: PooledModel, done: Future[Answer]) -> None:
+    def _loaded_in(self, process: InferenceProcess, model: PooledModel, done: Future[Answer]) -> None:
         error = done.exception()
-        if isinstance(error, Lost):
+        if isinstance(error, ProcessLost):
             return
         with self._changed:
-            life.preparing = False
+            process.preparing = False
             self._progress = time.monotonic()
             if error is None:
                 head = done.result()[0]
-                model.loaded(life, ports(head["inputs"]), ports(head["outputs"]))
+                model.loaded(process, ports(head["inputs"]), ports(head["outputs"]))
             elif isinstance(error, Exception):
-                pause = model.refused(life, error, self._progress)
+                pause = model.refused(process, error, self._progress)
                 if pause:
-                    told = "inference worker with pid %d does not take model %d again, next try in %g s: %s"
-                    logger.error(told, life.pid, model.number, pause, error_line(error))
+                    told = "inference worker with pid %d cannot load model %d again; the next try is in %g s: %s"
+                    logger.error(told, process.pid, model.number, pause, error_line(error))
             self._changed.notify_all()
         if error is None:
-            self._advance_all()  # those that waited for one to have loaded it
+            self._advance_all()  # processes that waited for the first load
 
-    def _warm_in(self, life: InferenceProcess, model: PooledModel, rows: int, length: int) -> Future[Answer]:
+    def _warm_in(self, process: InferenceProcess, model: PooledModel, rows: int, length: int) -> Future[Answer]:
         try:
-            return life.request({"op": "run", "model": model.number}, blank_inputs(model.inputs, rows, length))
-        except Exception as error:  # it is gone, or the model takes no such inputs
+            return process.request({"op": "run", "model": model.number}, blank_inputs(model.inputs, rows, length))
+        except Exception as error:  # the process is gone, or the model does not accept the inputs
             return _failed(error)
 
-    def _prepare_shape(self, life: InferenceProcess, model: PooledModel, rows: int, length: int) -> None:
+    def _prepare_shape(self, process: InferenceProcess, model: PooledModel, rows: int, length: int) -> None:
         def ran(done: Future[Answer]) -> None:
-            if isinstance(done.exception(), Lost):
+            if isinstance(done.exception(), ProcessLost):
                 return
             if done.exception() is not None:
-                self._leave_cold(model.number, rows, length)
+                self._skip_warming(model.number, rows, length)
             with self._changed:
-                life.preparing, life.warming = False, None
-                life.warmed.add((model.number, rows, length))
+                process.preparing, process.warming = False, None
+                process.warmed.add((model.number, rows, length))
 
-        life.warming = (model.number, rows, length)
-        self._warm_in(life, model, rows, length).add_done_callback(ran)
+        process.warming = (model.number, rows, length)
+        self._warm_in(process, model, rows, length).add_done_callback(ran)
 
 
 def _failed(error: Exception) -> Future[Answer]:
@@ -433,8 +437,8 @@ def _failed(error: Exception) -> Future[Answer]:
     return failed
 
 
-def _resident(life: InferenceProcess) -> int:
+def _resident(process: InferenceProcess) -> int:
     try:
-        return resident_bytes(life.pid)
-    except (OSError, IndexError, ValueError):  # it has just ended
+        return resident_bytes(process.pid)
+    except (OSError, IndexError, ValueError):  # the process has just ended
         return 0

@@ -1,7 +1,7 @@
-"""One life of an inference worker, from the side of the shard's worker: its process, what it has loaded, its answers.
+"""An inference worker as the shard's worker sees it: its process, its loaded models, its replies.
 
-Threads: any may send requests; the one that made the object is the only reader (`serve`). Whatever ends the process, a
-crash, a signal or silence, every request that waits gets `Lost`.
+Threads: any thread may send requests. Only the thread that created the object reads replies (`serve`). When the process
+ends by a crash, a signal or silence, all pending requests get `ProcessLost`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dataclasses import dataclass
 from qa_cluster.errors import InferenceFailed, ModelError
 
 from ...shard.failures import GearsError
-from ..model_file import kept
+from ..model_file import memory_file
 from ..tensors import Array
-from .frames import TAKEN, Closed, Head, receive, send
+from .frames import LAST_REQUEST, ConnectionClosed, Head, receive, send
 
 Answer = tuple[Head, list[Array]]
 _MODULE = "qa_cluster.gears.inference.workers.child"
 _REAP_SECONDS = 5.0
 
 
-class Lost(Exception):
-    """The process ended before it answered; `begun` says whether it had taken the request up."""
+class ProcessLost(Exception):
+    """The process ended before its reply. `begun` says whether it had started the request."""
 
     def __init__(self, begun: bool) -> None:
         super().__init__("the inference worker is gone")
@@ -38,27 +38,27 @@ class Lost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """That a process did not take a model: when it tries again (monotonic seconds), its pause until then, and why."""
+class LoadFailure:
+    """A process could not load a model: the time of its retry (monotonic seconds), its delay, and the reason."""
 
-    again_at: float
+    retry_at: float
     pause: float
     reason: str
 
 
 class InferenceProcess:
-    """A running process; the pool keeps in it what it knows of the process, under the pool's lock.
+    """A running process, with the state that the pool stores about it (under the pool's lock).
 
     Attributes:
-        ready: whether it has begun to take batches.
-        over: whether it is known to be gone, before its own thread has noticed.
-        busy: runs that it has not answered.
+        ready: whether it accepts batches.
+        over: whether it is known to have ended; its own thread may not have noticed yet.
+        busy: number of runs without a reply.
         loaded: numbers of the models that it can run.
-        loading: number of the model that it loads.
-        refused: the models that it did not take, by number.
-        warmed: number of a model, rows and length of the shapes that it has run.
-        preparing: whether it loads a model or warms a shape; it does one at a time.
-        warming: the shape that it warms on its own.
+        loading: number of the model that it is loading.
+        refused: failures to load a model, by the model's number.
+        warmed: the warmed shapes: number of the model, rows, length.
+        preparing: whether it is loading a model or warming a shape (one at a time).
+        warming: the shape that it is warming.
     """
 
     def __init__(self, start: Head, start_seconds: float, silence_seconds: float) -> None:
@@ -67,7 +67,7 @@ class InferenceProcess:
         self.busy = 0
         self.loaded: set[int] = set()
         self.loading: int | None = None
-        self.refused: dict[int, Refusal] = {}
+        self.refused: dict[int, LoadFailure] = {}
         self.warmed: set[tuple[int, int, int]] = set()
         self.preparing = False
         self.warming: tuple[int, int, int] | None = None
@@ -77,18 +77,18 @@ class InferenceProcess:
         self._sending_lock = threading.Lock()
         self._waiting: dict[int, Future[Answer]] = {}
         self._gone = False
-        with contextlib.ExitStack() as undo:  # descriptors may run out at each step
+        with contextlib.ExitStack() as undo:  # each step can run out of descriptors
             self._receiving, theirs = socket.socketpair()
             undo.callback(self._receiving.close)
             with theirs:
-                # a timeout belongs to a socket object: what is sent has another one than what is received
+                # a timeout belongs to a socket object: sending and receiving have different ones
                 self._sending = undo.enter_context(self._receiving.dup())
                 self._receiving.settimeout(start_seconds)
                 self._sending.settimeout(silence_seconds)
-                # what a process has taken can still be seen in this memory when it is dead
-                file, size = kept([bytes(TAKEN.size)])
+                # this memory still shows the last request after the death of the process
+                file, size = memory_file([bytes(LAST_REQUEST.size)])
                 with file:
-                    self._taken = undo.enter_context(mmap.mmap(file.fileno(), size))
+                    self._last_request = undo.enter_context(mmap.mmap(file.fileno(), size))
                     send(self._sending, start, descriptor=file.fileno())
                 self._process = _started(theirs)
             undo.pop_all()
@@ -99,12 +99,12 @@ class InferenceProcess:
         return self._process.pid
 
     def request(self, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> Future[Answer]:
-        """Send a request; its answer, the error it failed with, or Lost. It raises Lost if it cannot be sent."""
+        """Send a request. The future gets the reply, an error or ProcessLost. ProcessLost if it cannot be sent."""
         answer: Future[Answer] = Future()
         with self._sending_lock:
             with self._lock:
                 if self._gone:
-                    raise Lost(False)
+                    raise ProcessLost(False)
                 number = next(self._ids)
                 self._waiting[number] = answer
             try:
@@ -116,7 +116,7 @@ class InferenceProcess:
         return answer
 
     def tell(self, head: Head) -> None:
-        """Send what has no answer. It raises Lost if it cannot be sent."""
+        """Send a frame without a reply; ProcessLost if it cannot be sent."""
         with self._sending_lock:
             self._send({"id": 0, **head})
 
@@ -125,21 +125,21 @@ class InferenceProcess:
             send(self._sending, head, arrays, descriptor)
         except OSError:
             self.kill()
-            raise Lost(False) from None
+            raise ProcessLost(False) from None
 
     def serve(self, heard: Callable[[], None]) -> str:
-        """Hand out answers until the process is gone, and call `heard` after each; return why it is gone."""
+        """Deliver replies until the process ends, and call `heard` after each frame; return the reason of the end."""
         reason = "it closed its connection"
         try:
             while True:
                 head, arrays, _ = receive(self._receiving)
-                # before its first frame it has more time: it imports the runtimes
+                # before its first frame it has more time, because it imports the runtimes
                 self._receiving.settimeout(self._silence)
                 self._hand_out(head, arrays)
                 heard()
         except TimeoutError:
             reason = f"silent for more than {self._receiving.gettimeout():g} s"
-        except (Closed, OSError):
+        except (ConnectionClosed, OSError):
             pass
         finally:
             self._end()
@@ -149,7 +149,7 @@ class InferenceProcess:
         return reason
 
     def kill(self) -> None:
-        """End the process; `serve` returns."""
+        """Kill the process. `serve` then returns."""
         self._process.kill()
 
     def _hand_out(self, head: Head, arrays: list[Array]) -> None:
@@ -164,16 +164,16 @@ class InferenceProcess:
 
     def _end(self) -> None:
         self._process.kill()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel; `Popen` reaps it later
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the process hangs in the kernel; `Popen` reaps it later
             self._process.wait(_REAP_SECONDS)
         with self._lock:
             self._gone = True
             waiting = list(self._waiting.items())
             self._waiting.clear()
-        (taken,) = TAKEN.unpack(self._taken)
+        (last_request,) = LAST_REQUEST.unpack(self._last_request)
         for number, answer in waiting:
-            answer.set_exception(Lost(number <= taken))
-        self._taken.close()
+            answer.set_exception(ProcessLost(number <= last_request))
+        self._last_request.close()
         self._receiving.close()
         self._sending.close()
 

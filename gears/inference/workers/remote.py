@@ -1,4 +1,4 @@
-"""A model that inference workers hold, as the rest of the worker sees it: a compiled model like any other."""
+"""A model in the inference workers, with the interface of a compiled model."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from ..backends.base import Port
 from ..tensors import Array
 
 
-class Runs(Protocol):
-    """Runs models by number."""
+class ModelRunner(Protocol):
+    """ModelRunner models by number."""
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model once."""
 
     def warm(self, number: int, rows: int, length: int) -> None:
-        """Run a token model once in a shape, wherever it is loaded."""
+        """Run a token model once in a shape, in every process that has loaded it."""
 
 
 class RemoteModel:
-    """A model in all inference workers; they forget it when nothing refers to this object any more."""
+    """A model in all inference workers. They drop it when nothing refers to this object any more."""
 
-    def __init__(self, workers: Runs, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
+    def __init__(self, workers: ModelRunner, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
         self._workers = workers
         self._number = number
         self.inputs = inputs
         self.outputs = outputs
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
-        """Run the model once, in one of them."""
+        """Run the model once, in one inference worker."""
         return self._workers.run(self._number, arrays)
 
     def warm(self, rows: int, length: int) -> None:
-        """Run a token model once in this shape, in all of them."""
+        """Run a token model once in this shape, in all inference workers."""
         self._workers.warm(self._number, rows, length)
 
 
 def ports(described: Sequence[Sequence[Any]]) -> tuple[Port, ...]:
-    """Ports as an inference worker describes them."""
+    """Return the ports that an inference worker describes."""
     return tuple(
         Port(name, None if dtype is None else np.dtype(dtype), None if shape is None else tuple(shape))
         for name, dtype, shape in described
