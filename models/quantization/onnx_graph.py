@@ -1,6 +1,6 @@
 """Finds the tensors that an ONNX graph multiplies by stored weights, and records their values on real examples.
 
-A *matmul input* is a tensor that one or more `MatMul` nodes multiply by stored matrices. For example, queries, keys and
+A *matmul input* is a tensor that `MatMul` nodes multiply by stored matrices. For example, queries, keys and
 values are computed from the output of one layer normalization: this is one matmul input with three matrices.
 """
 

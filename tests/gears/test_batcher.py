@@ -206,7 +206,7 @@ async def test_a_full_queue_refuses_at_once(fake: FakeModel, model: ServedModel)
     async with batching(max_queue=3) as batcher:
         fake.gate.clear()
         waiting = [batcher.submit(model, row(4)) for _ in range(3)]
-        with pytest.raises(QueueFull, match="3 requests wait"):
+        with pytest.raises(QueueFull, match="3 requests are waiting"):
             batcher.submit(model, row(4))
         fake.gate.set()
         await asyncio.gather(*waiting)
@@ -284,7 +284,7 @@ def test_of_a_long_queue_only_the_neighbours_of_the_oldest_are_parted(monkeypatc
 def test_outputs_that_are_not_one_value_a_token_are_refused() -> None:
     item = items([5])[0]
     item.model.compiled.run = lambda inputs: [inputs[0][:, :1].astype("<f4")]  # type: ignore[method-assign]
-    with pytest.raises(InferenceFailed, match=r"for 1 x 16 tokens it gave shape \[1, 1\]"):
+    with pytest.raises(InferenceFailed, match=r"for 1 x 16 tokens it returned the shape \[1, 1\]"):
         run_batch([item], BatchTotals())
 
 

@@ -109,7 +109,7 @@ def test_a_damaged_file_is_made_anew(
     file.write_bytes(damaged)
     assert score(load(tmp_path / "kept")) == [[[5.0, 6.0, 0.0]]]
     assert compiled == [1, 1]
-    assert "it is damaged" in caplog.text
+    assert "the file is damaged" in caplog.text
     assert file.read_bytes() != damaged
     load(tmp_path / "kept")
     assert compiled == [1, 1]

@@ -204,7 +204,7 @@ class OpenVinoModel:
         InferenceFailed if a row is too long, or if OpenVINO fails.
         """
         if self._longest is not None and arrays[0].shape[1] > self._longest:
-            raise InferenceFailed(f"the model reads rows of at most {self._longest} tokens, got {arrays[0].shape[1]}")
+            raise InferenceFailed(f"the model reads rows of up to {self._longest} tokens, got {arrays[0].shape[1]}")
         with self._lock:
             try:
                 # With INFERENCE_NUM_THREADS 1, `infer` loses errors and returns the outputs of the previous run, which

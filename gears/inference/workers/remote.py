@@ -11,8 +11,8 @@ from ..backends.base import Port
 from ..tensors import Array
 
 
-class ModelRunner(Protocol):
-    """ModelRunner models by number."""
+class RemoteRunner(Protocol):
+    """RemoteRunner models by number."""
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model once."""
@@ -24,7 +24,7 @@ class ModelRunner(Protocol):
 class RemoteModel:
     """A model in all inference workers. They drop it when nothing refers to this object any more."""
 
-    def __init__(self, workers: ModelRunner, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
+    def __init__(self, workers: RemoteRunner, number: int, inputs: tuple[Port, ...], outputs: tuple[Port, ...]) -> None:
         self._workers = workers
         self._number = number
         self.inputs = inputs
