@@ -70,7 +70,7 @@ def newer_file() -> bytes:
         (models.file_of(models.Saving()), "CPU", "uses save"),
         (models.file_of(models.Unchecked()), "CPU", "uses _sparse_coo_tensor_unsafe"),
         (models.file_of(models.Commanding()), "CPU", "uses redis, which is forbidden in models"),
-        (models.file_of(models.Flagged()), "CPU", "scale, a float: only tensors"),
+        (models.file_of(models.Flagged()), "CPU", "scale, a float, but a model gets only tensors"),
         (models.file_of(models.Add()), "GPU:63", "unsupported device GPU:63"),
     ],
 )
