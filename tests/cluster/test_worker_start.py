@@ -60,5 +60,5 @@ def test_a_worker_that_ends_again_and_again_is_given_up(clock: Clock) -> None:
     start = worker_start.WorkerStart("the worker", PATIENCE_SECONDS)
     for number in range(worker_start.MOST_RESTARTS):
         assert not start.is_over(info(1.0, pid=number, restarts=3 + number))
-    with pytest.raises(ClusterError, match="8 restarts, last exit: status 1"):
+    with pytest.raises(ClusterError, match="8 restarts; last exit: status 1"):
         start.is_over(info(1.0, restarts=3 + worker_start.MOST_RESTARTS))
