@@ -1,6 +1,6 @@
 """Finds and opens users' files safely: inside the folder that the user names, regular files only, with a known size.
 
-A folder may come from somebody else, and may change while it is read. So each file in a folder is opened one path
+A folder may come from another user, and may change while it is read. So each file in a folder is opened one path
 component at a time, starting at the folder, and no component may be a symbolic link. Links are resolved before that.
 Without `follow_links`:
 
