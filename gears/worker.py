@@ -1,8 +1,14 @@
 """The shard worker's process: ``python -m qa_cluster.gears.worker``, started by the native module only.
 
 It prepares the process (descriptors, death signal, logging), reads the start line from the control socket on
-descriptor 3 and runs the service. Its threads are the event loop's, which runs all functions, those of each device, one
-that loads models, and the heartbeat's. When the control socket closes, the shard is gone and the process ends at once.
+descriptor 3 and runs the service. When the control socket closes, the shard is gone and the process ends at once.
+
+Its threads are:
+
+- the event loop's, which runs qa-cluster's own functions;
+- those of each device, which run models, and one that loads models;
+- those of users' functions, and the event loop of their coroutines;
+- the heartbeat's.
 """
 
 from __future__ import annotations
@@ -72,7 +78,7 @@ def main() -> int:
 
 
 def _serve(line: bytes, control: socket.socket) -> None:
-    gc.disable()  # to look for garbage among modules, which all stay, would take an eighth of the start
+    gc.disable()  # a garbage collection of modules, which all stay, would take an eighth of the start
     import asyncio
 
     import uvloop
@@ -89,7 +95,7 @@ def _serve(line: bytes, control: socket.socket) -> None:
         start.check()
     except (ConfigError, ProtocolError) as error:
         logger.error("%s", error)
-        os._exit(1)  # the module starts another, later each time
+        os._exit(1)  # the module starts another worker, with a longer delay each time
 
     async def serve() -> None:
         await WorkerService(start, control).run()

@@ -1,4 +1,4 @@
-"""Fetches jobs and reports them: one `QA.NEXT` is always pending, and nothing waits for reports to arrive.
+"""Fetches jobs and reports their results. One `QA.NEXT` is always pending, and reports are sent without waiting.
 
 Every job is a task with its own context. A job's time limit is enforced here too, so that the job ends even if the
 module's `cancel` cannot be fetched. An exception in a function ends its job, never the worker.

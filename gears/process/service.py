@@ -145,7 +145,7 @@ class WorkerService:
             # a thread's atomic block reads its own answers, and gives the socket back
             self._loop.remove_reader(self._control)
         else:
-            self._atomic.drain()  # this answer came after the end of its block
+            self._atomic.drain()  # this answer arrived after the end of its block
 
     def _watch_control_again(self) -> None:
         self._loop.call_soon_threadsafe(self._add_control)
@@ -171,17 +171,17 @@ def _watch(loop: asyncio.AbstractEventLoop, info: ShardInfo) -> LoopWatch:
 
 
 def _memory(info: ShardInfo) -> tuple[int, int]:
-    """The limit of a process, in MB, and what it may take beyond that while it receives something large."""
+    """The memory limit of a process, and the extra memory while it receives a large reply, both in MB."""
     return info.number("qa.worker-memory-mb", 0), 2 * info.number("qa.max-model-mb", 2048)
 
 
 def _run_threads(info: ShardInfo) -> int:
-    """Runs of one device that one process does at the same time."""
+    """How many runs one process does at the same time on one device."""
     return max(1, info.number("qa.threads-per-queue", 1))
 
 
 def _inference_workers(info: ShardInfo) -> InferenceWorkers | None:
-    """The processes that run models, already starting; None where the worker itself runs them."""
+    """The processes that run models, already starting; None if the worker itself runs them."""
     count = info.number("qa.inference-workers", 0)
     if count <= 0:
         return None
@@ -225,7 +225,7 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
 
 
 def _threads_of_one(host: Host, processes: int) -> int:
-    """The threads of a run, where `processes` share those of the shard."""
+    """The threads of a run, if `processes` share the threads of the shard."""
     info = host.info
     threads = info.number("qa.worker-threads", 0)
     shared = model_threads(threads, _topology(host), info.shard_id, len(os.sched_getaffinity(0)))

@@ -1,1 +1,1 @@
-"""The lowest room, which imports no other: links to the shard and its peers, executions, failures and limits."""
+"""This room is the lowest one: commands and links to the shard, messages to other shards, failures and limits."""

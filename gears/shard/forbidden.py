@@ -1,10 +1,10 @@
-"""Commands that a function must not run: internal ones, those that wait for the worker, those that change its link."""
+"""Commands that a function must not run: they are internal, wait for the worker, or change the worker's link."""
 
 from __future__ import annotations
 
 from .failures import GearsError
 
-# commands that wait for this worker: inside a function they would wait for themselves
+# these commands wait for this worker: inside a function they would wait for themselves
 WAIT_FOR_WORKER = frozenset(
     {
         *("RG.PYEXECUTE", "RG.TRIGGER", "RG.TRIGGERONKEY", "RG.GETRESULTSBLOCKING", "RG.GETRESULTS"),
@@ -15,7 +15,7 @@ WAIT_FOR_WORKER = frozenset(
         *("AI.DAGEXECUTE", "AI.DAGEXECUTE_RO"),
     }
 )
-# commands that change their connection, which all functions of a thread share
+# these commands change their connection, which all functions of a thread share
 _CHANGE_LINK = frozenset(
     {
         *("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "HELLO", "RESET", "QUIT", "CLIENT"),
@@ -25,7 +25,7 @@ _CHANGE_LINK = frozenset(
 
 
 def is_internal(command: str) -> bool:
-    """Whether only worker and module may use a command: all `QA.*` but those of the index."""
+    """Whether only worker and module may use a command: all `QA.*` except those of the index."""
     name = command.upper()
     return name.startswith("QA.") and not name.startswith("QA.INDEX.")
 

@@ -60,8 +60,8 @@ class BlockingLink:
     """One connection, used by one thread.
 
     Attributes:
-        owed: a command was sent, and its reply is not read yet. If that was interrupted, the link is of no use: what
-            comes next would be taken for the reply to another command.
+        owed: a command was sent, and its reply has not been read. If the read was interrupted, the link is unusable:
+            the late reply would be read as the reply to the next command.
     """
 
     def __init__(self, start: Start) -> None:
@@ -144,7 +144,7 @@ class BlockingLink:
 
 
 class LinkPool:
-    """A blocking link for each thread that asks for one; a broken one, and one that is owed a reply, is replaced."""
+    """A blocking link for each thread that asks for one. A broken link, or one with an unread reply, is replaced."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -154,7 +154,7 @@ class LinkPool:
         """The calling thread's link."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed or link.owed:
-            # One that is owed a reply is not closed here: a finalizer may run a command in the middle of another one.
+            # A link with an unread reply is not closed: a finalizer may run a command in the middle of another command.
             link = self._local.link = BlockingLink(self._start)
         return link
 
@@ -196,7 +196,9 @@ class AsyncLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport (asyncio's callback)."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of another class with the same methods
+        self._transport = cast(
+            asyncio.Transport, transport
+        )  # uvloop's transport has another class with the same methods
 
     def call(self, callback: Callable[[Reply], None], *arguments: Argument) -> None:
         """Send a command at once; `callback` gets its reply, also if that is an error object."""
@@ -204,7 +206,7 @@ class AsyncLink(asyncio.Protocol):
         self._flush()
 
     async def ping(self) -> None:
-        """Return when all commands that were sent before have run."""
+        """Return when all commands sent so far have run."""
         ran: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.call(ran.set_result, "PING")
         await ran

@@ -1,7 +1,7 @@
 """The worker's memory limit (`qa.worker-memory-mb`, RLIMIT_DATA): whether an object fits, and the error if not.
 
-The limit is lifted while a large reply is being received: a connection that runs out of memory half-way is lost, and
-the worker with it, while an object that has arrived as a whole can be refused with an error.
+The limit is lifted while a large reply is being received. A connection that runs out of memory half-way would be lost,
+and the worker with it. An object that has arrived as a whole can be refused with an error.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def end_receiving() -> None:
 
 
 def resident_bytes(process: int | str = "self") -> int:
-    """The resident memory of this process, or of the one with this id."""
+    """The resident memory of this process, or of the process with this id, in bytes."""
     return _statm(1, process)
 
 
 def data_bytes() -> int:
-    """The memory that counts against RLIMIT_DATA."""
+    """The memory of this process that counts against RLIMIT_DATA, in bytes."""
     return _statm(5)
 
 
@@ -75,7 +75,7 @@ def _statm(position: int, process: int | str = "self") -> int:
 
 
 def check_fits(what: str, size: int, copies: int = 1) -> None:
-    """Raise if `copies` of `size` bytes do not fit into memory: trying it could kill the worker."""
+    """Raise if `copies` of `size` bytes do not fit into memory: an attempt could kill the worker."""
     if not _limit.bytes or data_bytes() + size * copies <= _limit.bytes:
         return
     gc.collect()

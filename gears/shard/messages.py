@@ -1,8 +1,8 @@
 """The form of messages between workers: MessagePack, which names values and never code.
 
 A message is ``[kind, request, body]``; a body consists of None, booleans, numbers, texts, bytes, lists, dicts and the
-dataclasses that are marked with `sent`. What holds functions, such as the plan of a run, is pickled by those who send
-it, and travels as bytes.
+dataclasses that are marked with `sent`. A value with functions, such as the plan of a run, is pickled by its sender and
+travels as bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to another worker: `request` is 0 unless it wants an answer; answers have the kind ``answer``."""
+    """A message to another worker; `request` is 0 if no answer is expected. Answers have the kind ``answer``."""
 
     kind: str
     body: Any
@@ -39,9 +39,9 @@ class MessagePart:
 
 
 def sent(kind: type[_T]) -> type[_T]:
-    """Mark a dataclass as a part of messages. Its name must be the only one of its kind.
+    """Mark a dataclass as a part of messages; its name must be unique among these.
 
-    Of its sequences, those that are declared as ``tuple[..]`` arrive as tuples, others as lists.
+    Sequences that are declared as ``tuple[..]`` arrive as tuples, others as lists.
     """
     if _KNOWN.setdefault(kind.__name__, kind) is not kind:
         raise TypeError(f"two kinds of bodies have the name {kind.__name__}")
@@ -66,7 +66,7 @@ def encode_part(part: MessagePart) -> bytes:
 
 
 def decode(payload: bytes) -> Message | MessagePart:
-    """The message or part; GearsError if the bytes are none."""
+    """The message or part; GearsError if the bytes are not valid."""
     try:
         found = _unpack(payload)
         if isinstance(found, MessagePart):

@@ -52,14 +52,14 @@ class Peers:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._handlers: dict[str, Handler] = {}
-        # from a random number on: an answer may be meant for the worker before this one
+        # starts at a random number: an answer may be meant for the previous worker
         self._numbers = itertools.count(secrets.randbits(48))
         self._waiting: dict[tuple[int, str], asyncio.Future[PeerAnswer]] = {}
         self._parts: dict[tuple[str, int], list[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
 
     def on(self, kind: str, handler: Handler) -> None:
-        """Make `handler(sender, body)` take the messages of a kind; its result answers a request."""
+        """Handle the messages of a kind with `handler(sender, body)`; its result answers a request."""
         self._handlers[kind] = handler
 
     def topology(self) -> Topology | None:
@@ -114,7 +114,7 @@ class Peers:
         timeout_seconds: float,
         resend_seconds: float = RESEND_SECONDS,
     ) -> dict[str, PeerAnswer]:
-        """Ask all `nodes` at once, and again those that do not answer; return the answers that came in time."""
+        """Ask all `nodes` at once, repeat the requests without an answer, and return the answers that came in time."""
         number = next(self._numbers)
         loop = asyncio.get_running_loop()
         waiting: dict[str, asyncio.Future[PeerAnswer]] = {node: loop.create_future() for node in nodes}
@@ -136,7 +136,7 @@ class Peers:
 
     @contextmanager
     def asked_once(self, node: str, kind: str, body: Any) -> Iterator[asyncio.Future[PeerAnswer]]:
-        """Send a node a request, and never again; the future gets its answer, if that comes within the block."""
+        """Send a node a request once; the future gets the answer if it comes within the block."""
         number = next(self._numbers)
         answer: asyncio.Future[PeerAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[number, node] = answer
@@ -172,7 +172,7 @@ class Peers:
                 task.add_done_callback(self._answering.discard)
                 return
             answer = PeerAnswer(None, value)
-        except Exception as error:  # it answers a request; for other messages it can only be logged
+        except Exception as error:  # a request gets the error as its answer; for other messages it can only be logged
             answer = self._refusal(sender, message, error)
         if message.request:
             self.send(sender, "answer", answer, message.request)
@@ -185,7 +185,7 @@ class Peers:
         try:
             if message.request:
                 self.send(sender, "answer", answer, message.request)
-        except GearsError as error:  # the shard that asked has gone
+        except GearsError as error:  # the shard that asked has left the cluster
             logger.info("shard %s cannot be answered: %s", sender, error)
 
     @staticmethod
@@ -195,7 +195,7 @@ class Peers:
         return PeerAnswer(refusal)
 
     def _whole(self, sender: str, received: Message | MessagePart) -> Message | None:
-        """The message, if `received` is one or completes one; None while parts are missing."""
+        """The message that `received` is or completes; None while parts are missing."""
         if isinstance(received, Message):
             return received
         parts = self._parts.setdefault((sender, received.number), [])

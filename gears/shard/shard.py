@@ -1,4 +1,4 @@
-"""The worker's facts about the shard that started it: its address, its id and the `qa.*` settings."""
+"""The shard that started this worker: its address, its id and the `qa.*` settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Start:
         return self.tls is not None and not self.socket_path and not self.port
 
     def tls_context(self) -> ssl.SSLContext:
-        """The context of connections with TLS, made anew: the server's files may have been replaced.
+        """A new context of connections with TLS, because the server's files may have been replaced.
 
         ConfigError names a file that cannot be used.
         """
@@ -71,7 +71,7 @@ class Start:
             return
         connection = self.connect()
         try:
-            # with TLS 1.3 the server refuses a certificate only after the handshake; whatever it answers is an answer
+            # with TLS 1.3 the server refuses a certificate only after the handshake; any reply shows that it has not
             connection.sendall(b"PING\r\n")
             connection.recv(1)
         except OSError as error:
@@ -80,7 +80,7 @@ class Start:
             connection.close()
 
     def connect(self) -> socket.socket:
-        """A blocking connection to the shard; ProtocolError says what TLS has against it."""
+        """A blocking connection to the shard; ProtocolError says why TLS refuses it."""
         connection = self.connect_plain()
         if not self.speaks_tls:
             return connection

@@ -155,7 +155,7 @@ def test_threads_are_bounded_and_calls_that_wait_are_counted(shard: Server) -> N
         execute(shard, "RG.PYEXECUTE", script)
         for _ in range(2 * THREADS):
             stack.enter_context(Pending(shard, "RG.TRIGGER", "slow"))
-        # one registration has half of the threads of its lane; the others are left to other registrations
+        # one registration has half of the threads of its pool; the others are left to other registrations
         eventually(lambda: shard.field("worker_functions_running") == THREADS + THREADS // 2, SECONDS)
         eventually(lambda: shard.field("worker_functions_waiting") == THREADS + 2 * THREADS - THREADS // 2, SECONDS)
         assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]

@@ -1,4 +1,4 @@
-"""This room calls users' functions: on threads of their own, and their coroutines on an event loop of their own.
+"""This room calls users' functions on threads, and their coroutines on a separate event loop.
 
-It knows nothing of the shard. The worker's own event loop hands out the calls and never waits for one.
+It does not know the shard. The worker's own event loop hands out the calls and never waits for a call.
 """

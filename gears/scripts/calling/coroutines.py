@@ -1,4 +1,4 @@
-"""The event loop on which users' coroutines run: a thread of its own, because a coroutine may block its loop."""
+"""The event loop of users' coroutines. It has its own thread, because a coroutine may block its loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CoroutineLoop:
         self._thread.start()
 
     def entered_here(self) -> bool:
-        """Whether the calling thread is that of the loop."""
+        """Whether the calling thread is the loop's."""
         return threading.current_thread() is self._thread
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""The calls that wait for a thread: those of one owner in their order, the owners in turn."""
+"""The calls that wait for a thread: owners take turns, and the calls of one owner keep their order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Owned(Protocol):
-    """What waits; `owner` names the registration or the run that it belongs to."""
+    """A waiting call; `owner` names its registration or run."""
 
     @property
     def owner(self) -> str:
@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Owned)
 
 
 class TurnQueue(Generic[T]):
-    """A queue in which an owner that has `most_each` calls running waits, and others pass it."""
+    """A queue in which other owners pass an owner that has `most_each` running calls."""
 
     def __init__(self, most_each: int) -> None:
         self._most_each = most_each
@@ -28,7 +28,7 @@ class TurnQueue(Generic[T]):
         self.length = 0
 
     def add(self, call: T) -> None:
-        """Put a call at the end of its owner's."""
+        """Add a call behind the other calls of its owner."""
         self._waiting.setdefault(call.owner, deque()).append(call)
         self.length += 1
 
@@ -47,13 +47,13 @@ class TurnQueue(Generic[T]):
         return None
 
     def ended(self, call: T) -> None:
-        """Note that a call runs no more."""
+        """Record that a call has ended."""
         self._running[call.owner] -= 1
         if not self._running[call.owner]:
             del self._running[call.owner]
 
     def remove(self, call: T) -> bool:
-        """Take a waiting call out; False if it does not wait."""
+        """Remove a waiting call; False if it is not in the queue."""
         calls = self._waiting.get(call.owner)
         if calls is None or call not in calls:
             return False

@@ -1,7 +1,7 @@
-"""Makes the threads that a function starts work in its context: with its execution, and with its caller's rights.
+"""Makes the threads that a function starts run in its context: with its execution and its caller's rights.
 
-Python 3.11 gives a new thread an empty context. Without this, a function that runs with the rights of its caller would
-get those of the worker by starting a thread.
+Python 3.11 gives a new thread an empty context. Without this module, a function with its caller's rights would get the
+worker's rights by starting a thread.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ async def run_command(runtime: Runtime, name: str, arguments: list[str]) -> byte
 
 
 async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> bytes:
-    """Carry out a command without waiting for other shards: these only get the order to drop or abort their part."""
+    """Carry out a command without waiting for other shards, which get the order to drop or abort their part."""
     execution_id = _argument(name, arguments) if name in _ORDERS else ""
     if name == "RG.GETEXECUTION" and len(arguments) == 1:
         arguments = [*arguments, "SHARD"]
@@ -45,7 +45,7 @@ async def run_at_once(runtime: Runtime, name: str, arguments: list[str]) -> byte
     known = _carry_out(runtime, kind, execution_id)
     for node in _others(runtime):
         runtime.peers.send(node, kind, execution_id)
-    # another shard may know it: this one cannot wait to hear of that
+    # another shard may know it, but this one cannot wait for its answer
     if not known and not _others(runtime):
         raise GearsError(f"ERR {MISSING_EXECUTION}")
     return replies.OK
@@ -86,7 +86,7 @@ async def _get_results(runtime: Runtime, name: str, arguments: list[str]) -> byt
 
 
 def _own_plan(runtime: Runtime, execution_id: str) -> list[Any] | None:
-    """This shard's part of an execution as `RG.GETEXECUTION` shows it; None when this shard does not know it."""
+    """This shard's part of an execution as `RG.GETEXECUTION` shows it; None if it is unknown here."""
     execution = runtime.history.get(execution_id)
     if execution is None:
         return None
@@ -129,7 +129,7 @@ def _others(runtime: Runtime) -> list[str]:
 
 
 async def _ask_others(runtime: Runtime, kind: str, execution_id: str) -> dict[str, Any]:
-    """The answers of the other shards; a refusal is raised, and a shard that does not answer is left out."""
+    """The answers of the other shards. A refusal is raised; a shard that does not answer is left out."""
     nodes = _others(runtime)
     answers = await runtime.peers.ask_all(nodes, kind, execution_id, ASK_SECONDS, RESEND_SOON_SECONDS)
     for node in nodes:

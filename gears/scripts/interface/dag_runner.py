@@ -1,4 +1,4 @@
-"""The DAG runner of `redisAI` connects tensors, models and scripts by name; the engine of `AI.DAGEXECUTE` runs them.
+"""The DAG runner of `redisAI`: it connects tensors, models and scripts by name, as `AI.DAGEXECUTE` does.
 
 >>> import redisAI  # doctest: +SKIP
 >>> runner = redisAI.createDAGRunner()  # doctest: +SKIP
@@ -19,7 +19,7 @@ from .runtime import current_runtime
 
 
 class DAGRunner:
-    """One run of several steps; when a name is written again, later steps get the later tensor."""
+    """One run of several steps. If a name is written again, later steps get the later tensor."""
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}

@@ -67,11 +67,11 @@ class ModelRunner(_Runner):
         self._model = runtime.host.on_loop(runtime.model_keys.reference, key)
 
     async def run(self) -> list[Tensor]:
-        """Run the model; other work of the shard goes on meanwhile."""
+        """Run the model; other work of the shard continues meanwhile."""
         return self._chosen(await current_runtime().models.run(self._model.ref, self._close()))
 
     def run_blocking(self) -> list[Tensor]:
-        """Run the model while the calling thread waits; if that is the event loop's, other functions wait too."""
+        """Run the model while the calling thread waits; on the event loop's thread, other functions wait too."""
         if self._model.backend.upper() != "TORCH":
             raise GearsError("Cannot execute onnxruntime model synchronously, use async execution instead")
         return self._chosen(_waiting_runtime().models.run_blocking(self._model.ref, self._close()))
@@ -93,7 +93,7 @@ class ScriptRunner(_Runner):
         self._function = function
 
     async def run(self) -> list[Tensor]:
-        """Call the function; other work of the shard goes on meanwhile."""
+        """Call the function; other work of the shard continues meanwhile."""
         arrays, _ = await current_runtime().torch_scripts.run(self._ref, self._call())
         return [Tensor(array) for array in arrays]
 

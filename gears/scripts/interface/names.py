@@ -51,7 +51,7 @@ def register_gears_thread() -> None:
 
 
 class _Loop:
-    """The event loop of the coroutines, for scripts: unlike the loop, it can be pickled with a function's globals."""
+    """The event loop of the coroutines, for scripts: unlike a loop, it can be pickled with a function's globals."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -97,7 +97,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-# What RedisGears' own scripts find without importing it, because the script that defines its API imports it.
+# The names that RedisGears' own scripts find without an import, because the script of its API imports them.
 _IMPORTED: dict[str, Any] = {
     "asyncio": asyncio,
     "copy": copy,

@@ -1,1 +1,1 @@
-"""This room keeps what outlives the run of a script: its session and registrations, their streams, its timers."""
+"""This room keeps sessions of scripts: their registrations, the streams of these, and timers."""

@@ -1,4 +1,4 @@
-"""Runs the source of scripts in a fresh namespace, notes what they request, and keeps the source for tracebacks."""
+"""Runs the source of scripts in a new namespace, records their requests, and keeps the source for tracebacks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sessions import ScriptSession, module_name
 
 @dataclass(slots=True)
 class ScriptRun:
-    """What a script requests while it runs; it is carried out once the script has ended."""
+    """The requests of a running script; they are carried out when the script has ended."""
 
     session: ScriptSession
     plan: ExecutionPlan | None = None
@@ -24,7 +24,7 @@ class ScriptRun:
     timers: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
 
     def request_run(self, plan: ExecutionPlan) -> None:
-        """Note the script's run; there is at most one."""
+        """Record the script's run; a script has one run at most."""
         if self.plan is not None:
             raise GearsError("Can not run more then 1 executions in a single script")
         self.plan = plan
@@ -34,7 +34,7 @@ script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None
 
 
 def running_script() -> ScriptRun | None:
-    """The script that is running now, if the caller is part of it; None for code that it scheduled for later."""
+    """The running script that the caller is part of; None for code that a script has scheduled for later."""
     script = script_run.get()
     return script if script is not None and not script.over else None
 
@@ -52,7 +52,7 @@ def forget_source(session_id: str) -> None:
 
 
 def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restoring: bool = False) -> ScriptRun:
-    """Run a session's source in a fresh namespace with `names`; return what it requested."""
+    """Run a session's source in a new namespace with `names`; return its requests."""
     file_name = remember_source(session.id, session.script_source)
     namespace: dict[str, Any] = {"__name__": module_name(session.id), "__builtins__": __builtins__}
     namespace.update(names)
@@ -67,5 +67,5 @@ def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restorin
 
 
 def rerun(session_id: str, description: str, source: str, names: Mapping[str, Any]) -> ScriptSession:
-    """A stored session made again by its source, without the source's `run()`."""
+    """A stored session rebuilt from its source, without the source's `run()`."""
     return execute_source(ScriptSession(session_id, description, source), names, restoring=True).session

@@ -1,6 +1,6 @@
 """`RG.PYDUMPSESSIONS` and `RG.PYDUMPREQS`: the sessions of a shard, what keeps them, and what they require.
 
-Sessions that only a running execution or a timer keeps are among them.
+They include sessions that only a running execution or a timer keeps.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
 
 
 def _requirement(name: str, users: int = 1) -> list[Any]:
-    """A requirement; it is always shown as installed, because a session without it would have been refused."""
+    """A requirement, shown as installed, because a session with a missing requirement is refused."""
     return [
         *("GearReqVersion", 1),
         *("Name", name),

@@ -18,7 +18,7 @@ GROUP = "__gears_consumer_group__"
 
 
 def has_group(host: ScriptHost, stream: Stream) -> bool:
-    """Whether the stream exists; its consumer group is made unless it is known to exist."""
+    """Whether the stream exists; its consumer group is created unless it is known to exist."""
     if not stream.has_group:
         if host.execute("TYPE", stream.key) != b"stream":
             return False
@@ -61,7 +61,7 @@ class Records:
 
 
 def known_statuses(host: ScriptHost) -> dict[str, str]:
-    """The status of each registration on streams, as the module has kept it from an earlier worker or a replication."""
+    """The status of each registration on streams that the module keeps, from an earlier worker or replication."""
     statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))

@@ -24,7 +24,7 @@ class Phase(enum.Enum):
 
 
 class Delivery(enum.IntEnum):
-    """Which entries of a stream are read, in this order: those run a second time, delivered ones, new ones."""
+    """Which entries of a stream are read, in this order: entries of a second run, delivered entries, new entries."""
 
     SECOND = 0
     FIRST = 1
@@ -43,11 +43,11 @@ class Stream:
     # whether entries were added while the phase was not IDLE
     again: bool = False
     entries: list[Entry] = field(default_factory=list)
-    # whether a registration that has ended may have left entries unacknowledged: they are read once `entries` is empty
+    # whether an ended registration may have left entries unacknowledged: they are read when `entries` is empty
     left_over: bool = False
     has_group: bool = False
     delivery: Delivery = Delivery.SECOND
-    # the id after which reading of delivered entries goes on
+    # the id after which reading of delivered entries continues
     cursor: bytes = b"0"
     waiting_since: float = 0.0
     timer: asyncio.TimerHandle | None = None
@@ -55,7 +55,7 @@ class Stream:
     cut_short: bool = False
 
     def start_over(self) -> None:
-        """Make the next read begin again at the first entry that is not acknowledged."""
+        """Make the next read start again at the first unacknowledged entry."""
         self.entries.clear()
         self.left_over = False
         self.delivery, self.cursor = Delivery.SECOND, b"0"

@@ -1,1 +1,1 @@
-"""This room runs pipelines: their plans and sources, the passing of records through steps, and runs over all shards."""
+"""This room runs pipelines: plans and sources, the steps of records, and runs over all shards."""

@@ -1,4 +1,4 @@
-"""Awaits what functions return: users' coroutines run on a loop of their own, beside the worker's event loop."""
+"""Awaits coroutines and futures of functions. Coroutines run on their own loop, not on the worker's event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def settled(value: Any) -> Any:
     if asyncio.isfuture(value):
         return await _of_other_loop(value)
     work = _Coroutine(current_host(), value)
-    del value  # a reference here would keep alive a future of the function that nobody can continue
+    del value  # a reference here would keep alive a future that no other code can continue
     return await work.result()
 
 
@@ -78,7 +78,7 @@ class _Coroutine:
             self._outcome.set_result(result)
 
     async def _drive(self, value: Any) -> tuple[Any, BaseException | None]:
-        """The value and the error: an error is returned, because SystemExit would end that loop."""
+        """The value and the error; an error is returned, because SystemExit would end that loop."""
         try:
             if inspect.iscoroutine(value):
                 value = guarded(value, self._host.atomic, self._section)
@@ -89,7 +89,7 @@ class _Coroutine:
             return None, error
 
     async def result(self) -> Any:
-        """The value, or the error raised; if the caller is cancelled, the coroutine is ended first."""
+        """The value; its error is raised. If the caller is cancelled, the coroutine ends first."""
         try:
             value, error = await asyncio.shield(self._outcome)
         except asyncio.CancelledError:
@@ -103,9 +103,9 @@ class _Coroutine:
         return value
 
     def _end(self, waited: float) -> None:
-        """Cancel it where it waits and interrupt it where it does not, again until it has ended.
+        """Cancel the coroutine where it waits, interrupt it where it runs, and repeat this until it has ended.
 
-        It has time for what it awaits at its end: a second after an interruption, `STUCK_SECONDS` after a cancellation.
+        It has time to await its clean-up: a second after an interruption, `STUCK_SECONDS` after a cancellation.
         """
         if self._ended:
             return

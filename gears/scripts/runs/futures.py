@@ -1,4 +1,4 @@
-"""Lets functions work beyond their step: with futures that suspend a record, and with coroutines of their own.
+"""Lets functions work beyond their step: with futures that suspend a record, and with scheduled coroutines.
 
 A coroutine that a function schedules still belongs to the function's execution and has its rights. The client of a
 hooked command gets its answer when the last of these coroutines has ended.
@@ -29,7 +29,7 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
 
 
 class StepSlot:
-    """Whether a step that waits may make a future; the coroutines of one execution each have their own."""
+    """Whether a waiting step may create a future; each coroutine of an execution has its own slot."""
 
     __slots__ = ("step_future",)
 
@@ -69,7 +69,7 @@ class GearsFuture:
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._step is not None:
-            self._step.step_future = None  # a coroutine may await one such future after the other
+            self._step.step_future = None  # a coroutine may await several futures one after the other
         return self._future.__await__()
 
     def __del__(self) -> None:
@@ -112,7 +112,7 @@ def get_gears_session() -> SessionHandle | None:
 
 
 def set_gears_session(session: SessionHandle | None) -> None:
-    """Make the current thread or coroutine part of that execution; with None, of no execution."""
+    """Make the current thread or coroutine part of that execution; None: of no execution."""
     current.set(session.execution if session is not None else None)
 
 
@@ -140,7 +140,7 @@ def run_coroutine(
 ) -> asyncio.Future[Any]:
     """Schedule a coroutine on the loop of the coroutines, from any thread; `f`, a future or None, gets its outcome.
 
-    It starts after `delay` seconds, as part of the execution of `session`, or else of the caller's.
+    It starts after `delay` seconds, as part of the execution of `session` or, without one, of the caller's.
     """
     if not asyncio.iscoroutine(coroutine):
         raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")

@@ -1,4 +1,4 @@
-"""Keeps the executions that commands can ask about: all that run, and a bounded number of those that have ended."""
+"""Keeps the executions that commands can show: all running ones, and a limited number of finished ones."""
 
 from __future__ import annotations
 

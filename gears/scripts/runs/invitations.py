@@ -1,12 +1,13 @@
-"""Makes the other shards take part in a run, each by exactly one of its workers, over a bus that loses messages.
+"""Makes the other shards take part in a run, each with exactly one worker, over a bus that loses messages.
 
-A worker begins a run once, whatever arrives how often: it remembers the newest ids. But a shard may get another worker,
-which does not know what the one before has begun. So every worker has a name of its own, a request names the worker
-that is to begin the run, and no other one does: it answers with its own name instead.
+A worker starts a run once, even if the request arrives twice: it remembers the newest ids. But a shard may get a new
+worker, which does not know the runs of its predecessor. So every worker has a unique name, and a request names the
+worker that is to start the run. Any other worker answers with its own name and does not start the run.
 
-The origin names another worker only if it knows that the first one has not begun: it has sent that name once, and the
-answer to that message came from the other worker. The bus does not double messages, so the first worker never got it.
-In all other cases nobody can know, and the run ends with an error instead of being run twice.
+The origin names another worker only if it knows that the first one has not started the run. It knows that if it has
+sent the first name once and the answer to that message came from the other worker: the bus does not duplicate
+messages, so the first worker never got it. In all other cases it cannot know, and the run ends with an error instead of
+running twice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ AGAIN_SECONDS = 1.0
 @sent
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A pickled `StartRun`, with what a shard needs to read it, and the name of the worker that is to begin it."""
+    """A pickled `StartRun`, the session that a shard needs to read it, and the worker that is to start it."""
 
     id: str
     session_id: str | None
@@ -37,7 +38,7 @@ class RunRequest:
 
 
 class Invitations:
-    """Those of this worker and to this worker, whose name for other shards is `worker`."""
+    """Sends and receives requests to take part; `worker` is the name of this worker for other shards."""
 
     def __init__(self, peers: Peers) -> None:
         self.worker = secrets.token_hex(8)
@@ -46,24 +47,24 @@ class Invitations:
         self._begun = Recent()
 
     async def send(self, node: str, request: RunRequest) -> None:
-        """Send a request until a worker of the shard says that it takes part; GearsError if none may any more."""
+        """Send a request until a worker of the shard takes part; GearsError if no worker may start the run any more."""
         worker = self._workers.get(node) or await self._name(node)
         while (taker := await self._offer(node, replace(request, worker=worker))) != worker:
             worker = taker
         self._workers[node] = worker
 
     async def _offer(self, node: str, request: RunRequest) -> str:
-        """The named worker, which takes part; or another one, which may be named now: the first has not begun."""
+        """The named worker, which takes part; or another worker, which may be named next: the first has not started."""
         with self._peers.asked_once(node, "run", request) as first:
             await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
             present = ""
             if not first.done():
                 self._workers.pop(node, None)  # it may be gone
-                # a worker that starts takes what waits for it in order: it answers the first message before this one
+                # a new worker processes waiting messages in order: it answers the first message before this one
                 present = await self._name(node)
             if first.done():
                 return _taker(first.result())
-        if present == request.worker:  # a message was lost, or it still reads its sessions
+        if present == request.worker:  # a message was lost, or the worker still restores its sessions
             taker = await self._peers.ask(node, "run", request, math.inf, AGAIN_SECONDS)
             if taker == request.worker:
                 return request.worker
@@ -73,12 +74,12 @@ class Invitations:
         )
 
     async def _name(self, node: str) -> str:
-        """The name of the worker that the shard has now, or as soon as it has one."""
+        """The name of the shard's worker; it waits until the shard has one."""
         name: str = await self._peers.ask(node, "worker", None, math.inf, RESEND_SOON_SECONDS)
         return name
 
     def take(self, request: RunRequest) -> bool:
-        """Whether this worker is to begin a run now: it is the one that is meant, and has not begun it before."""
+        """Whether this worker is to start a run now: the request names it, and it has not started the run before."""
         if request.worker != self.worker or request.id in self._begun:
             return False
         self._begun.add(request.id)

@@ -41,7 +41,7 @@ class Step:
     start: int = 0
     length: int = 0
 
-    # what an execution keeps of the step, (kind, name of the function); made only once because events run plans often
+    # what an execution keeps of the step, (kind, name of the function); computed once because events run plans often
     outline: tuple[str, str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Step:
 
 
 def split_stages(steps: Sequence[Step]) -> list[tuple[list[Step], Step | None]]:
-    """The stages of a plan: for each its steps, and the boundary that ends it or None."""
+    """The stages of a plan: the steps of each, and the boundary that ends it or None."""
     stages: list[tuple[list[Step], Step | None]] = []
     stage: list[Step] = []
     for step in steps:

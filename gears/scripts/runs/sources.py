@@ -1,7 +1,7 @@
 """The sources of a pipeline's records, in runs and in registrations.
 
 RedisGears calls a source a reader; `name` is its name for scripts and clients. A source is data (it is pickled with the
-plan); it reads through the worker's `ScriptHost`. A registration's arguments go to the module as the nine fields of
+plan); it reads through the worker's `ScriptHost`. A registration's arguments go to the module as the fields of
 `QA.REGISTER`.
 """
 
@@ -21,7 +21,7 @@ from .key_values import SCAN_COUNT, PagedValues, hashable, read_records, read_ty
 
 
 class OneRecord:
-    """The only record of an event or a call: a run need not read on while it waits."""
+    """The only record of an event or a call."""
 
     def __init__(self, record: Any) -> None:
         self.record = record
@@ -141,7 +141,7 @@ async def _next(produced: AsyncIterator[Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PythonSource:
-    """Whatever a generator function yields."""
+    """The values that a generator function yields."""
 
     generator: Callable[[], Any]
     name = "PythonReader"

@@ -1,7 +1,7 @@
 """Runs models and scripts that depend on each other: each step starts, on its device, when its inputs exist.
 
-Slots hold tensors and are written once. After the first failure, no further step starts; those that run go on to their
-end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions are all such runs.
+Slots hold tensors and are written once. After the first failure, no further step starts, and running steps continue to
+their end. `AI.DAGEXECUTE`, `AI.SCRIPTEXECUTE` and the DAG runner of functions use it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Dag:
         return next((result.error for result in self.results if result.state == "ERR"), None)
 
     async def run(self, models: ModelStore, scripts: ScriptStore, wait_ms: int = 0) -> None:
-        """Run all steps; TimedOut when none has begun after `wait_ms` (0: no limit)."""
+        """Run all steps; TimedOut if no step has started after `wait_ms` (0: no limit)."""
         self.results = [DagStepResult() for _ in self.steps]
         await within(wait_ms, partial(self._run, models, scripts))
 
@@ -115,7 +115,7 @@ class Dag:
 
 
 async def _end(tasks: Sequence[asyncio.Task[tuple[list[Array], int]]]) -> None:
-    """Cancel steps and wait until none runs, even if the run itself is cancelled again meanwhile."""
+    """Cancel steps and wait until all have ended, even if the run itself is cancelled again meanwhile."""
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()

@@ -54,7 +54,7 @@ class ScriptStore:
         return partial(script.call, call, self._host, self._models.get_blocking)
 
     def drop(self, ref: int) -> None:
-        """Forget a script that the shard no longer has."""
+        """Drop a script that the shard no longer has."""
         self._scripts.drop(ref)
 
     def _fetch(self, ref: int) -> TorchScript:

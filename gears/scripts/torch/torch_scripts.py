@@ -1,7 +1,8 @@
 """Compiles TorchScripts from source, checks their entry points and calls their functions with tensors.
 
-A script can only name what belongs to TorchScript: torch's operators and types, exceptions, and the commands of
-torch_operators. It cannot name Python's own functions: torch would call them with the rights of the worker's process.
+A script can name only parts of TorchScript: torch's operators and types, exceptions, and the commands of
+torch_operators. It cannot name Python's own functions, because torch would call them with the rights of the worker's
+process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SUBMODULES = ("linalg", "special", "fft")
 
 
 def _operators_of(source: Any, name: str) -> ModuleType:
-    """A copy of one of torch's modules that has only what TorchScript knows."""
+    """A copy of one of torch's modules with only the names that TorchScript knows."""
     shown = ModuleType(name)
     for attribute in dir(source):
         value = getattr(source, attribute, None)
@@ -127,7 +128,7 @@ def _refuse_reaching_out(function: Any) -> None:
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
-    """The arguments of a function that is no entry point: its tensors, of which a last List[Tensor] takes the rest."""
+    """The arguments of a function that is not an entry point: tensors; a last List[Tensor] takes the rest."""
     kinds = [argument.type.annotation_str for argument in arguments]
     variadic = bool(kinds) and kinds[-1] == "List[Tensor]"
     fixed = len(kinds) - variadic
