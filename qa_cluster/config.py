@@ -358,14 +358,6 @@ class Settings:
         "file for the audit log of writes, deletes, keys, models and registrations, one JSON object per line; -:"
         " standard error, empty: no log",
     )
-    shard_patience_ms: int = _of(
-        300,
-        "time after which a request with coverage=partial continues without a shard whose server or worker does not"
-        " respond; a worker that is busy responds",
-        unit="ms",
-        minimum=10,
-        maximum=600_000,
-    )
     admin_port: int = _of(
         0,
         "port of a separate listener for /metrics, /livez and /readyz; /metrics is then served only there, and without"

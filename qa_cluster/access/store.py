@@ -32,8 +32,6 @@ KEEP_SECONDS = 1.0
 # The timeout for the first list, and then for the remaining lists. Each list is complete.
 READ_SECONDS = 5.0
 PATIENCE_SECONDS = 0.25
-# After this share of the timeout for the remaining lists, the shards that have not responded are probed.
-FIRST_SHARE = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -217,18 +215,6 @@ class ApiKeys:
     def _names(self) -> list[str]:
         return list(map(api_keys_key, partition_tags(self.partitions)))
 
-    async def _wait_for_responding(self, reading: Mapping[str, asyncio.Future[Any]]) -> None:
-        """Wait for the remaining lists, but not for those on shards that do not respond."""
-        left = {
-            future: self._shards.shard_of_key(name).address for name, future in reading.items() if not future.done()
-        }
-        if not left:
-            return
-        silence = self._shards.silence
-        await silence.probe(set(left.values()))
-        if waiting := [future for future, address in left.items() if address not in silence.servers]:
-            await asyncio.wait(waiting, timeout=PATIENCE_SECONDS * (1 - FIRST_SHARE))
-
     def _holds(self, fresh: bool) -> bool:
         if self._seen != self._reports.key_changes:
             return False
@@ -247,8 +233,7 @@ class ApiKeys:
         try:
             until = monotonic() + READ_SECONDS
             left: set[asyncio.Future[Any]] = set(reading)
-            await asyncio.wait(left, timeout=PATIENCE_SECONDS * FIRST_SHARE)
-            await self._wait_for_responding(dict(zip(names, reading, strict=True)))
+            await asyncio.wait(left, timeout=PATIENCE_SECONDS)
             while not any(map(_succeeded, reading)):
                 left = {future for future in reading if not future.done()}
                 if not left or monotonic() >= until:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import blake2b
 from math import inf
 from time import perf_counter
@@ -19,7 +18,7 @@ from typing import Any
 import orjson
 
 from qa_cluster.config import PARTIAL, Settings
-from qa_cluster.errors import CannotWrite, InputTooLong, NoWorker, ReplyError, WorkerLost
+from qa_cluster.errors import CannotWrite, InputTooLong
 from qa_cluster.keys import document_key
 from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.bm25 import Candidate, Ranking
@@ -27,10 +26,8 @@ from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.plan import ReadingPlan, ReadingStage, certainty, is_sure, wave_ends
 from qa_cluster.reading.readings import SentenceReading, is_read, parse_readings
 from qa_cluster.routing.admission import Admission
-from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shard_calls import read_sentences
 from qa_cluster.routing.shards import NotWhole, ShardDown, Shards
-from qa_cluster.routing.silence import ShardSilent
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step
 from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
@@ -40,8 +37,6 @@ from .answer_cache import Watches
 from .assembly import CitedDocument, Scored, assemble, choose, cited, is_current, orders, parse_cited_document
 
 MAX_VERSION_TRIES = 3
-# Error codes of a shard whose worker has ended.
-_WORKER_GONE = frozenset({NoWorker.resp_code, WorkerLost.resp_code})
 
 
 @dataclass(slots=True)
@@ -246,7 +241,7 @@ class Answering:
             begun = perf_counter()
             unread = [item for item in reading.candidates[done:until] if not is_read(item.sentence, reading.readings)]
             with step("wave", {"qa.wave": len(clock.read) + 1, "qa.sentences": len(unread)}):
-                found = await self._read_wave(question, stage.reader.name, unread) if unread else []
+                found = await self._read_wave(question.text, stage.reader.name, unread) if unread else []
             reading.readings += found
             reading.spans += orders(found, ranked, stage.rank_weight)
             clock.read.append(perf_counter() - begun)
@@ -254,33 +249,17 @@ class Answering:
             if is_sure(reading.certainty, stage.wave_threshold):
                 break
 
-    async def _read_wave(
-        self, question: Question, reader: str, candidates: Sequence[Candidate]
-    ) -> list[SentenceReading]:
+    async def _read_wave(self, text: str, reader: str, candidates: Sequence[Candidate]) -> list[SentenceReading]:
         """The readings of the candidates that still exist, from one call to each shard that has some of them."""
         by_shard: dict[Shard, list[str]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
-        read = self._read_patiently if question.options.coverage == PARTIAL else partial(read_sentences, self._shards)
-        asked = [read(shard, reader, question.text, names) for shard, names in by_shard.items()]
+        asked = [read_sentences(self._shards, shard, reader, text, names) for shard, names in by_shard.items()]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         readings: list[SentenceReading] = []
         for (shard, names), reply in zip(by_shard.items(), replies, strict=True):
             readings += [found for found in parse_readings(names, reply, shard.name) if found is not None]
         return readings
-
-    async def _read_patiently(self, shard: Shard, reader: str, text: str, names: list[str]) -> list[Any]:
-        """`read_sentences`, or ShardSilent if the server or the worker of the shard does not respond."""
-        silence = self._shards.silence
-        silence.check([shard.address], workers=True)
-        try:
-            return await silence.patiently(
-                read_sentences(self._shards, shard, reader, text, names), [shard.address], workers=True
-            )
-        except ReplyError as error:
-            if error.code not in _WORKER_GONE:
-                raise
-            raise ShardSilent(shard.address, str(error)) from error
 
     async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
         """The documents of the readings that still exist, by id."""
@@ -326,44 +305,26 @@ def milliseconds(seconds: float) -> float:
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
     """The shards that a request of this coverage leaves out now; ShardDown if it cannot be answered without them."""
-    down, silent = shards.down, shards.silent
+    down = shards.down
     if coverage != PARTIAL:
         if lost := shards.lost():
             raise ShardDown(shards.why_down(lost))
         return frozenset()
     if down and len(down) == len(shards.all):
         raise ShardDown(shards.why_down(down))
-    # If no shard responds, the request waits for those that may be back soon.
-    return down | silent if len(down | silent) < len(shards.all) else down
+    return down
 
 
 async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
     """`Shards.retrying` for an attempt that takes the shards that are left out.
 
-    If `coverage` allows it, the next attempt leaves out a shard that has gone down, that does not respond, or that runs
-    no functions because it cannot write.
+    If `coverage` allows it, the next attempt leaves out a shard that has gone down, or that runs no functions because
+    it cannot write.
     """
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        """Try at once without each shard that turns out not to respond."""
-        while True:
-            without = shards_without(shards, coverage) | unable
-            if coverage != PARTIAL:
-                return await once(without)
-            rest = {shard.address: shard for shard in shards.all if shard not in without}
-            try:
-                return await shards.silence.patiently(once(without), rest)
-            except ShardSilent as error:
-                if len(rest) == 1 or error.address not in rest:
-                    raise NotWhole(str(error)) from error
-                unable.add(rest[error.address])
-            except (ConnectionLost, ReplyError):
-                await shards.silence.probe(rest)
-                if len(rest) == 1 or not shards.silence.servers.keys() & rest.keys():
-                    raise
-
-    async def once(without: frozenset[Shard]) -> Any:
+        without = shards_without(shards, coverage) | unable
         try:
             return await attempt(without)
         except (ShardDown, CannotWrite) as error:

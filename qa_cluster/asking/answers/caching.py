@@ -10,7 +10,6 @@ cache if all the documents that the answer shows are on shards that are up: a ne
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from time import perf_counter
@@ -20,12 +19,11 @@ from qa_cluster.errors import ModelError, NotFound
 from qa_cluster.off_loop import off_loop
 from qa_cluster.reading.plan import ReadingPlan
 from qa_cluster.routing.shards import Shards
-from qa_cluster.routing.silence import ShardSilent
 from qa_cluster.tracing import step
 from qa_cluster.types import CacheUse
 
 from ..freshness import Freshness
-from ..questions import AskOptions, Question
+from ..questions import Question
 from .answer_cache import AnswerCache, StoredAnswer
 from .answering import Answering, Clock
 from .near_cache import NearCache
@@ -92,7 +90,7 @@ class CachedAnswers:
         cacheable = mode != "off" and await self._freshness.drain()
         with self._freshness.pending_answer(digest) as pending:
             if cacheable and mode in ("use", "only"):
-                stored = await self._stored(digest, question.options)
+                stored = await self._stored(digest, collection)
                 clock.cache = perf_counter() - begun
                 if stored is not None:
                     use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
@@ -120,16 +118,9 @@ class CachedAnswers:
             use = CacheUse(status, "none", 0, 0 if tokens is None else ttl)
             return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial)
 
-    async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
-        """The answer from the shards' cache. With ``coverage=partial``, a shard that does not respond is a miss."""
+    async def _stored(self, digest: str, collection: str) -> StoredAnswer | None:
         with step("cache", {"qa.cache.tier": "shard"}) as looked:
-            stored, reading = None, self._answers.get(digest, options.collection)
-            if options.coverage == PARTIAL:
-                with suppress(ShardSilent):
-                    every = [shard.address for shard in self._shards.all]
-                    stored = await self._shards.silence.patiently(reading, every)
-            else:
-                stored = await reading
+            stored = await self._answers.get(digest, collection)
             if looked is not None:
                 looked.note({"qa.cache.hit": stored is not None})
         return stored
