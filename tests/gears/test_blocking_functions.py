@@ -65,7 +65,7 @@ def count(server: Server, key: str) -> int:
 def call_into_c(server: Server, file: str) -> Iterator[str]:
     """A run whose function is in one call into C from the beginning of the block to its end; its execution id.
 
-    That the call itself makes a file shows that an abortion finds the function in it, and not before it.
+    That the call itself makes a file shows that an abort finds the function in it, and not before it.
     """
     begun, over = (server.directory / f"{file}-{moment}" for moment in ("begun", "over"))
     waits = f"touch {begun}; while [ -e {begun} -a ! -e {over} ]; do sleep 0.05; done"

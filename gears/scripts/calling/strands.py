@@ -73,7 +73,7 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     async def over(self) -> None:
-        """Return when the work has ended on its threads, too; after an abortion, that may be later."""
+        """Return when the work has ended on its threads, too; after an abort, that may be later."""
         if self._outcome is not None:
             await asyncio.shield(self._over)
 

@@ -192,7 +192,7 @@ class Execution:
             await self._change()
 
     async def over(self) -> None:
-        """Return when no thread works for it any more: after an abortion, that may be later than its end."""
+        """Return when no thread works for it any more: after an abort, that may be later than its end."""
         if self.strand is not None:
             await self.strand.over()
 
