@@ -14,7 +14,7 @@ from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.sources.formats import FORMATS
-from qa_cluster.sources.limited import Extractor
+from qa_cluster.sources.process.extractor import Extractor
 from qa_cluster.types import Document
 
 from ..provision.preview import preview
@@ -103,7 +103,8 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
     Limits: a text has at most 5,000,000 characters, 100,000 sentences and body_max_bytes bytes in UTF-8 (a setting,
     8 MiB by default). An id has at most 512 bytes, a title 4,096 bytes, metadata 65,536 bytes as JSON. A file has at
-    most 64 MiB (.json: 512 MiB; .jsonl: no limit). Reading a file takes at most 60 s of CPU time and 1.5 GiB of memory.
+    most 64 MiB (.json: 512 MiB; .jsonl: no limit). Reading a file takes at most 10 to 60 s of CPU time and
+    0.5 to 1.5 GiB of memory, by its size; after 3 files of a format that exceed this, others have a tenth of the time.
 
     Examples:
 

@@ -28,7 +28,7 @@ from qa_cluster.evaluation.plain_figures import (
 )
 from qa_cluster.evaluation.plain_questions import PlainQuestion
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
-from qa_cluster.sources.limited import Extractor
+from qa_cluster.sources.process.extractor import Extractor
 from qa_cluster.types import AskResult
 
 from ..provision.storing import store

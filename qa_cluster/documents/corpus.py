@@ -1,8 +1,8 @@
 """Reads documents from users' files: plain text, Markdown, JSON lines, SQuAD JSON, CORD-19 JSON, and folders of these.
 
-With an extractor (`sources.limited`), it also reads manual pages, HTML, PDF and the other formats of `sources.formats`.
+With an extractor (`sources.process`), it also reads manual pages, HTML, PDF and the other formats of `sources.formats`.
 The result is clean text with a source map (`source_map`). Without an extractor, a text is read unchanged and must be
-UTF-8.
+UTF-8. `files` says how files are found and opened.
 
 Only one file (of JSON lines, one line) is in memory at a time. InvalidInput is raised for a document that cannot be
 read or that repeats an id; it names the file, the line or entry, and the reason. With ``on_error="skip"``, the error is

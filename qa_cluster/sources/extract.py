@@ -1,4 +1,4 @@
-"""Extracts the text of a file of any format in this process; `limited` does the same in a process with limits."""
+"""Extracts the text of a file of any format in this process; `process` does the same in a process with limits."""
 
 from __future__ import annotations
 
@@ -25,11 +25,26 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
         InvalidInput: the file is damaged, is not text, or contains no text.
         InputTooLong: it unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
     """
+    found, unpacked = recognize(data, name, forced)
+    return found, read_as(found, unpacked, name)
+
+
+def recognize(data: bytes, name: str, forced: str = "") -> tuple[str, bytes]:
+    """Return the format of a file and its unpacked contents."""
     if forced and forced not in formats.FORMATS:
         raise InvalidInput(f"format is {forced!r}, must be one of {', '.join(formats.FORMATS)}")
     if decoding.is_gzip(data):
         data = decoding.gunzip(data)
-    found = forced or formats.format_of(name, data)
+    return forced or formats.format_of(name, data), data
+
+
+def load(found: str) -> None:
+    """Import the module and the libraries of a format."""
+    _module(_MODULES.get(found, found))
+
+
+def read_as(found: str, data: bytes, name: str) -> Extracted:
+    """Return the text of a file of a known format, which is unpacked."""
     try:
         extracted = _read(found, data, formats.base_name(name))
     except RecursionError as error:
@@ -41,21 +56,25 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
     if not extracted.title:
         title = PurePath(formats.base_name(name)).stem
         extracted = Extracted(title, extracted.text, extracted.sections, extracted.places, extracted.unit)
-    return found, extracted
+    return extracted
 
 
 def _read(found: str, data: bytes, base: str) -> Extracted:
     """Read one format. Its module is imported late, because the libraries are slow to load."""
+    module = _module(_MODULES.get(found, found))
     if found == "pdf":
-        extracted: Extracted = _module("pdf").read(data)
+        extracted: Extracted = module.read(data)
     elif found in ("docx", "odt"):
-        office = _module("office")
-        extracted = office.read_docx(data) if found == "docx" else office.read_odt(data)
+        extracted = module.read_docx(data) if found == "docx" else module.read_odt(data)
     elif found == "roff":
-        extracted = _module("manual.man").read(decoding.decode(data), PurePath(base).stem)
+        extracted = module.read(decoding.decode(data), PurePath(base).stem)
     else:
-        extracted = _module({"text": "plain"}.get(found, found)).read(decoding.decode(data))
+        extracted = module.read(decoding.decode(data))
     return extracted
+
+
+# The modules that are not called like their format.
+_MODULES = {"docx": "office", "odt": "office", "roff": "manual.man", "text": "plain"}
 
 
 def _module(name: str):  # type: ignore[no-untyped-def]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
+
+from lxml import etree
 
 _DROPPED = frozenset(
     re.findall(
@@ -27,17 +30,16 @@ _GOES_ON = re.compile(
 _MIN_SHARE = 0.4
 
 
+# A longer text of a link does not lead to another page of a series.
+_MAX_STEP = 60
+_H1, _H2, _P, _PRE = 1, 2, 4, 8
+_BITS = {"h1": _H1, "h2": _H2, "p": _P, "pre": _PRE}
+
+
 def content_of(root: Any) -> Any:
     """Return the element with the content, without boilerplate."""
     body = root.find("body") if root.find("body") is not None else root
-    for element in list(body.iter()):
-        if (
-            element is not body
-            and isinstance(element.tag, str)
-            and element.getparent() is not None
-            and _is_dropped(element)
-        ):
-            _remove(element)
+    _remove(body, _dropped(body))
     whole = _size(body)
     for path in (".//main", './/*[@role="main"]', ".//article"):
         found = body.findall(path)
@@ -46,45 +48,126 @@ def content_of(root: Any) -> Any:
     return body
 
 
-def _is_dropped(element: Any) -> bool:
-    name = element.tag.lower()
+@dataclass(slots=True)
+class _Contents:
+    """What an element contains, itself included.
+
+    Attributes:
+        size: the number of characters, without the space around each text.
+        links: the number of links.
+        linked: the number of characters in links.
+        is_step: whether a link leads to another page of a series, as `next` does.
+        tags: which elements, as bits of `_BITS`.
+        words: the whole text while it is short, else None.
+    """
+
+    size: int = 0
+    links: int = 0
+    linked: int = 0
+    is_step: bool = False
+    tags: int = 0
+    words: str | None = ""
+
+    def add_text(self, text: str | None) -> None:
+        """Add a text of the element itself."""
+        if text:
+            self.size += len(text.strip())
+            self._join(text)
+
+    def add_element(self, name: str, element: Any) -> None:
+        """Add the element itself, when all that is inside has been added."""
+        self.tags |= _BITS.get(name, 0)
+        if name == "a" and element.get("href"):
+            self.links += 1
+            self.linked += self.size
+            self.is_step |= self.words is not None and _GOES_ON.match(self.words.strip()) is not None
+
+    def add_contents(self, inner: _Contents) -> None:
+        """Add the contents of a child."""
+        self.size += inner.size
+        self.links += inner.links
+        self.linked += inner.linked
+        self.is_step |= inner.is_step
+        self.tags |= inner.tags
+        self._join(inner.words)
+
+    def _join(self, text: str | None) -> None:
+        joined = None if text is None or self.words is None else self.words + text
+        self.words = joined if joined is None or len(joined) <= _MAX_STEP else None
+
+    @property
+    def links_share(self) -> float:
+        """The share of the characters that are in links."""
+        return self.linked / max(1, self.size)
+
+
+def _dropped(body: Any) -> set[Any]:
+    """Return the elements of boilerplate.
+
+    One walk counts what each element contains. To ask each element for what is inside it takes quadratic time in a
+    deep tree.
+    """
+    dropped: set[Any] = set()
+    opened: list[_Contents] = []
+    for event, element in etree.iterwalk(body, events=("start", "end")):
+        if event == "start":
+            opened.append(_Contents())
+            opened[-1].add_text(element.text)
+            continue
+        contents = opened.pop()
+        name = element.tag.lower()
+        contents.add_element(name, element)
+        if opened:
+            if _is_dropped(name, element, contents):
+                dropped.add(element)
+            opened[-1].add_contents(contents)
+            opened[-1].add_text(element.tail)
+    return dropped
+
+
+def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
     if name in _DROPPED or element.get("role") in _ROLES or element.get("hidden") is not None:
         return True
     if name in ("header", "footer"):
-        return next(element.iter("h1", "h2", "p"), None) is None or name == "footer"
+        return name == "footer" or not contents.tags & (_H1 | _H2 | _P)
     if name in ("html", "body", "main", "article", "section", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre"):
         return False
     marks = f"{element.get('class') or ''} {element.get('id') or ''}"
     if marks.strip() and _BOILERPLATE.search(marks):
-        return next(element.iter("h1"), None) is None or _links_share(element) > 0.3
-    return name in ("ul", "ol", "table", "dl", "p", "div") and _is_list_of_links(element)
+        return not contents.tags & _H1 or contents.links_share > 0.3
+    return name in ("ul", "ol", "table", "dl", "p", "div") and _is_list_of_links(contents)
 
 
-def _is_list_of_links(element: Any) -> bool:
+def _is_list_of_links(contents: _Contents) -> bool:
     """Whether an element consists only of short links, as menus and tables of contents do."""
-    links = [link for link in element.iter("a") if link.get("href")]
-    goes_on = any(_GOES_ON.match("".join(link.itertext()).strip()) for link in links)
-    if len(links) < (2 if goes_on else 4) or next(element.iter("h1", "h2", "pre"), None) is not None:
+    if contents.links < (2 if contents.is_step else 4) or contents.tags & (_H1 | _H2 | _PRE):
         return False
-    return _links_share(element) > 0.85
-
-
-def _links_share(element: Any) -> float:
-    inside = sum(_size(link) for link in element.iter("a") if link.get("href"))
-    return inside / max(1, _size(element))
+    return contents.links_share > 0.85
 
 
 def _size(element: Any) -> int:
     return sum(len(text.strip()) for text in element.itertext() if isinstance(text, str))
 
 
-def _remove(element: Any) -> None:
-    """Remove an element; the text after it stays."""
-    parent, tail = element.getparent(), element.tail
-    if tail:
-        before = element.getprevious()
-        if before is not None:
-            before.tail = (before.tail or "") + tail
+def _remove(body: Any, dropped: set[Any]) -> None:
+    """Remove elements; the text after each stays."""
+    parents = dict.fromkeys(element.getparent() for element in dropped)
+    for parent in parents:
+        before, tails = None, [parent.text or ""]
+        for child in list(parent):
+            if child in dropped:
+                tails.append(child.tail or "")
+                parent.remove(child)
+                continue
+            _set_text(parent, before, tails)
+            before, tails = child, [child.tail or ""]
+        _set_text(parent, before, tails)
+
+
+def _set_text(parent: Any, before: Any, parts: list[str]) -> None:
+    """Set the text after an element, or at the start of its parent. Joined once, many parts take linear time."""
+    if len(parts) > 1:
+        if before is None:
+            parent.text = "".join(parts) or None
         else:
-            parent.text = (parent.text or "") + tail
-    parent.remove(element)
+            before.tail = "".join(parts) or None

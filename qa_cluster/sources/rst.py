@@ -13,6 +13,10 @@ from typing import Any, ClassVar
 from docutils import nodes
 from docutils.core import publish_doctree
 from docutils.parsers.rst import Directive, directives, roles
+from docutils.readers import standalone
+from docutils.transforms import Transform
+
+from qa_cluster.errors import InputTooLong
 
 from .extracted import Extracted, TextBuilder, clean
 from .roles import words_of_role
@@ -59,15 +63,49 @@ _SETTINGS = {
     "sectsubtitle_xform": False, "dump_settings": False, "character_level_inline_markup": False,
 }  # fmt: skip
 _REGISTERED: set[str] = set()
+MAX_EXPANDED = 500_000
 
 
 def read(source: str) -> Extracted:
     """Return the text of an RST file; its title is its only top heading, else the first heading."""
     _register(source)
-    tree = publish_doctree(_resolved_labels(source), settings_overrides=_SETTINGS)
+    tree = publish_doctree(_resolved_labels(source), reader=_Reader(), settings_overrides=_SETTINGS)
     writer = _Writer(TextBuilder())
     writer.write(tree)
     return writer.builder.build()
+
+
+class _ExpansionLimit(Transform):
+    """Refuses a document whose substitutions expand to too much: each may contain others, twice, so a text doubles."""
+
+    default_priority = 210  # before docutils expands them
+
+    def apply(self) -> None:
+        """Count the nodes and characters of all substitutions."""
+        definitions = {name.lower(): node for name, node in self.document.substitution_defs.items()}
+        used = [*self.document.findall(nodes.substitution_reference)]
+        inside = {name: [*node.findall(nodes.substitution_reference)] for name, node in definitions.items()}
+        sizes: dict[str, int] = {}
+        opened: list[str] = []
+
+        def size(name: str) -> int:
+            if name not in definitions or name in opened:  # docutils reports a circle
+                return 0
+            if name not in sizes:
+                opened.append(name)
+                own = len(definitions[name].astext()) + len(inside[name]) + 1
+                sizes[name] = min(own + sum(size(ref["refname"].lower()) for ref in inside[name]), MAX_EXPANDED + 1)
+                opened.pop()
+            return sizes[name]
+
+        if sum(size(ref["refname"].lower()) for ref in used) > MAX_EXPANDED:
+            raise InputTooLong(f"its substitutions expand to more than {MAX_EXPANDED} characters")
+
+
+class _Reader(standalone.Reader):  # type: ignore[type-arg]
+    def get_transforms(self) -> list[type[Transform]]:
+        """Return the usual transforms and the limit."""
+        return [*super().get_transforms(), _ExpansionLimit]
 
 
 def _register(source: str) -> None:

@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from qa_cluster.errors import RequestError
-from qa_cluster.sources.limited import Extractor
+from qa_cluster.sources.process.extractor import Extractor
 
 PACKAGES = (
     *("linux-doc-6.1", "postgresql-doc-15", "python3.11-doc", "git-doc", "manpages-dev", "apache2-doc"),

@@ -16,7 +16,7 @@ from qa_cluster.documents import stored
 from qa_cluster.documents.corpus import MAX_JSON_BYTES
 from qa_cluster.documents.sentence_limit import MAX_SENTENCES
 from qa_cluster.errors import ClusterError
-from qa_cluster.sources.limited import MAX_FILE_BYTES
+from qa_cluster.sources.process.extractor import MAX_FILE_BYTES
 from tests.cluster.test_commands import TEXT, Qa, needs_reader
 
 pytestmark = [needs_reader, pytest.mark.timeout(300)]

@@ -152,12 +152,12 @@ def test_what_is_no_regular_file_is_left_out(folder: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "a.json", "a.rst"])
 def test_a_large_file_is_refused_before_it_is_read(tmp_path: Path, figures: Figures, name: str) -> None:
-    from qa_cluster.sources.limited import Extractor
+    from qa_cluster.sources.process.extractor import Extractor
 
     file = tmp_path / name
     with file.open("wb") as sparse:
         sparse.truncate(2 << 30)
-    with figures.measured("sparse file of 2 GiB", limit_seconds=1.0), Extractor() as extractor:
+    with figures.measured(f"sparse {name} of 2 GiB", limit_seconds=1.0), Extractor() as extractor:
         raw = None if name.endswith((".txt", ".md", ".json")) else extractor
         with pytest.raises(RequestError, match=r"a\.\w+: has 2147483648 bytes, the limit is \d+"):
             list(read_documents([file], extractor=raw))

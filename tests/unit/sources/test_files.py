@@ -16,7 +16,8 @@ import pytest
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.sources import decoding, formats
 from qa_cluster.sources.extract import extract
-from qa_cluster.sources.limited import Extractor
+from qa_cluster.sources.process.budget import Budget
+from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.processes import descendants
 
 
@@ -215,20 +216,23 @@ def test_a_process_that_dies_costs_one_file(extractor: Extractor) -> None:
 
 def test_processor_time_is_limited() -> None:
     endless = b"\n\n".join(b":role:`x` *a* ``b`` |c| `d`_ [e]_" for _ in range(100_000))
-    with Extractor(cpu_seconds=1) as extractor:
+    with Extractor(budget=Budget(seconds=1, most_seconds=1)) as extractor:
         with pytest.raises(InvalidInput, match="processor time"):
             extractor.extract(endless, "a.rst")
         assert extractor.extract(b"words", "c.txt")[1].text == "words"
 
 
 def test_waiting_is_limited() -> None:
-    with Extractor(wall_seconds=0.001) as extractor, pytest.raises(InvalidInput, match="not extracted within"):
+    with (
+        Extractor(budget=Budget(wall_seconds=0.001)) as extractor,
+        pytest.raises(InvalidInput, match="did not end within"),
+    ):
         extractor.extract(b"words", "a.rst")
 
 
 def test_memory_is_limited() -> None:
     large = gzip.compress(b"word and word\n" * 4_000_000)
-    with Extractor(memory_mib=300) as extractor:
+    with Extractor(budget=Budget(mib=300, most_mib=300)) as extractor:
         with pytest.raises(InvalidInput, match="300 MiB"):
             extractor.extract(large, "a.txt.gz")
         assert extractor.extract(b"words", "c.txt")[1].text == "words"

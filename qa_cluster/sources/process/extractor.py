@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Self
 
 import orjson
@@ -20,17 +22,20 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.security.passwords import without_passwords
 
-from .extracted import Extracted, ParagraphPlace, Section
+from ..extracted import Extracted, ParagraphPlace, Section
+from .budget import CUT, MAX_HITS, MIB, Budget, Cost, Hits
 
-MAX_FILE_BYTES = 64 * 1024 * 1024
-MAX_REPLY_BYTES = 64 * 1024 * 1024
-MEMORY_MIB = 1536
-CPU_SECONDS = 60
-# Generous: a machine may be busy, and the processor time is the actual limit.
-WALL_SECONDS = 300.0
+MAX_FILE_BYTES = 64 * MIB
+MAX_REPLY_BYTES = 64 * MIB
 FILES_PER_PROCESS = 1000
+# A process whose address space has grown beyond this is replaced: memory that a parser has used seldom comes back.
+MAX_ADDRESS_SPACE = 512 * MIB
 _CHUNK = 1 << 16
-_CHILD = "qa_cluster.sources.child"
+_CHILD = "qa_cluster.sources.process.child"
+
+
+class _LimitExceeded(Exception):
+    """Reading a file exceeded a limit; the message is a verb for reading: `took too much memory`."""
 
 
 class Extractor:
@@ -41,23 +46,18 @@ class Extractor:
     'Cats\\n\\nThey purr.'
     """
 
-    def __init__(
-        self,
-        *,
-        forced: str = "",
-        memory_mib: int = MEMORY_MIB,
-        cpu_seconds: int = CPU_SECONDS,
-        wall_seconds: float = WALL_SECONDS,
-    ) -> None:
+    def __init__(self, *, forced: str = "", budget: Budget | None = None) -> None:
         """`forced` is the format of all files, one of `formats.FORMATS`; empty: detect the format of each."""
         self.forced = forced
         self.max_bytes = MAX_FILE_BYTES
         self.counts: Counter[str] = Counter()
-        self._memory_mib = memory_mib
-        self._cpu_seconds = cpu_seconds
-        self._wall_seconds = wall_seconds
+        self._budget = budget if budget is not None else Budget()
+        self._hits = Hits()
         self._process: subprocess.Popen[bytes] | None = None
         self._served = 0
+        # What the process has said about the current file.
+        self._format = ""
+        self._cost = Cost(0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -78,26 +78,53 @@ class Extractor:
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
         """Return the format of a file and its text; errors as in `extract.extract`, and InvalidInput beyond a limit."""
         if len(data) > MAX_FILE_BYTES:
-            raise InputTooLong(f"{len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
-        if self._served >= FILES_PER_PROCESS:
-            self.close()
+            raise InputTooLong(f"has {len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
         if self._process is None:
             self._process, self._served = self._started(), 0
         self._served += 1
-        request = orjson.dumps({"name": name, "format": self.forced, "size": len(data)}) + b"\n" + data
+        cut = self._hits.cut
+        self._format, self._cost = "", self._budget.cost(len(data), is_cut="" in cut)
         try:
-            reply = orjson.loads(self._exchanged(self._process, request))
+            reply = self._answer(self._process, data, name, cut)
+            if reply.get("error") == "MemoryError":
+                raise _LimitExceeded("took too much memory")
+        except _LimitExceeded as limit:
+            self.close()
+            self._hits.add(self._format)
+            raise InvalidInput(self._explained(str(limit), len(data), is_cut=self._format in cut)) from limit
         except BaseException:
             self.close()
             raise
+        if self._served >= FILES_PER_PROCESS or reply["address_space"] > MAX_ADDRESS_SPACE:
+            self.close()
         if "error" in reply:
             raise (InputTooLong if reply["error"] == "InputTooLong" else InvalidInput)(reply["message"])
         self.counts[reply["format"]] += 1
         return reply["format"], _extracted(reply)
 
+    def _explained(self, limit: str, size: int, *, is_cut: bool) -> str:
+        what = f"reading it as {self._format}" if self._format else "detecting its format"
+        limits = f"{self._cost.seconds:g} s of processor time and {self._cost.mib} MiB"
+        if not is_cut:
+            return f"{what} {limit}; the limits for its {size} bytes are {limits}: split it or convert it to plain text"
+        return (
+            f"{what} {limit}; the limits are {limits}, {CUT:.0%} of the usual time, because {MAX_HITS} files of its"
+            " format exceeded theirs: ingest it in a run of its own"
+        )
+
+    def _answer(self, process: subprocess.Popen[bytes], data: bytes, name: str, cut: list[str]) -> dict[str, Any]:
+        """Send a request and return its last answer; notes what the process says about the file before that."""
+        about = {"name": name, "format": self.forced, "size": len(data), "budget": asdict(self._budget), "cut": cut}
+        for answer in self._exchanged(process, orjson.dumps(about) + b"\n" + data):
+            reply: dict[str, Any] = orjson.loads(answer)
+            if "seconds" not in reply:
+                return reply
+            self._format, self._cost = reply["format"], Cost(reply["seconds"], reply["mib"])
+        raise AssertionError("the answers do not end")
+
     def _started(self) -> subprocess.Popen[bytes]:
         # -P: no modules are imported from the working directory, where the files may be.
-        command = (sys.executable, "-P", "-m", _CHILD, str(self._memory_mib), str(self._cpu_seconds))
+        command = (sys.executable, "-P", "-m", _CHILD, str(self._budget.most_mib))
         # A new session: an interrupt on the terminal reaches only this process, which ends the child.
         process = subprocess.Popen(
             command,
@@ -112,9 +139,10 @@ class Extractor:
             os.set_blocking(pipe.fileno(), False)
         return process
 
-    def _exchanged(self, process: subprocess.Popen[bytes], request: bytes) -> bytes:
-        """Send a request and return the reply: its length in eight bytes, then the reply."""
-        deadline = time.monotonic() + self._wall_seconds
+    def _exchanged(self, process: subprocess.Popen[bytes], request: bytes) -> Iterator[bytes]:
+        """Send a request and yield the answers: each comes after its length in eight bytes."""
+        wall_seconds = self._budget.wall_seconds
+        deadline = time.monotonic() + wall_seconds
         assert process.stdin is not None
         assert process.stdout is not None
         to_child, from_child = process.stdin.fileno(), process.stdout.fileno()
@@ -125,7 +153,7 @@ class Extractor:
             while True:
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise InvalidInput(f"its text was not extracted within {self._wall_seconds:g} s")
+                    raise _LimitExceeded(f"did not end within {wall_seconds:g} s")
                 for key, _ in selector.select(left):
                     if key.fd == to_child:
                         unsent = self._sent(process, to_child, unsent)
@@ -136,14 +164,14 @@ class Extractor:
                     if not part:
                         raise self._died(process)
                     received += part
-                    if len(received) >= 8:
-                        size = int.from_bytes(received[:8], "little")
-                        if size > MAX_REPLY_BYTES:
-                            raise InvalidInput(
-                                f"its text and headings have {size} bytes, the limit is {MAX_REPLY_BYTES}"
-                            )
-                        if len(received) >= size + 8:
-                            return bytes(received[8 : size + 8])
+                while len(received) >= 8:
+                    size = int.from_bytes(received[:8], "little")
+                    if size > MAX_REPLY_BYTES:
+                        raise InvalidInput(f"its text and headings have {size} bytes, the limit is {MAX_REPLY_BYTES}")
+                    if len(received) < size + 8:
+                        break
+                    yield bytes(received[8 : size + 8])
+                    del received[: size + 8]
 
     def _sent(self, process: subprocess.Popen[bytes], to_child: int, unsent: memoryview) -> memoryview:
         try:
@@ -153,16 +181,15 @@ class Extractor:
         except BrokenPipeError as error:
             raise self._died(process) from error
 
-    def _died(self, process: subprocess.Popen[bytes]) -> InvalidInput:
+    def _died(self, process: subprocess.Popen[bytes]) -> _LimitExceeded:
         try:
             status = process.wait(10)
         except subprocess.TimeoutExpired:
             status = 0
-        if status in (-signal.SIGXCPU, -signal.SIGKILL):
-            return InvalidInput(f"reading it took more than {self._cpu_seconds} s of processor time, or was killed")
-        return InvalidInput(
-            f"the process that read it ended with status {status}: it may exceed {self._memory_mib} MiB"
-        )
+        if status in (-signal.SIGPROF, -signal.SIGXCPU):
+            return _LimitExceeded("took too much processor time")
+        how = "was killed" if status == -signal.SIGKILL else f"ended its process with status {status}"
+        return _LimitExceeded(f"{how}, perhaps for lack of memory")
 
 
 def _extracted(reply: dict[str, Any]) -> Extracted:

@@ -1,0 +1,1 @@
+"""The process that extracts text from files, with limits of time and memory."""

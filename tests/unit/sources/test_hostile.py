@@ -1,0 +1,199 @@
+"""Files whose reading takes far more time or memory than their size suggests."""
+
+from __future__ import annotations
+
+import io
+import time
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from qa_cluster.documents.corpus import read_documents
+from qa_cluster.errors import InvalidInput, RequestError
+from qa_cluster.sources.extract import extract
+from qa_cluster.sources.process.budget import MAX_HITS, MIB, Budget
+from qa_cluster.sources.process.extractor import Extractor
+from tests.harness.figures import Figures
+
+pytestmark = pytest.mark.hostile
+
+# Each unmatched mark is sought to the end of its paragraph, which takes quadratic time in docutils.
+UNMATCHED = b"*a " * 30_000
+
+
+def links_in_deep_elements() -> bytes:
+    return b"<div>" * 240 + b"<a href=x>y</a> " * 60_000 + b"</div>" * 240
+
+
+def removed_elements() -> bytes:
+    return b"<p>" + b"<script></script> words" * 60_000
+
+
+def deep_boilerplate() -> bytes:
+    return b"<div class=menu><h1>x</h1>" * 120 + b"<p>words</p>" * 20_000
+
+
+def layout_tables() -> bytes:
+    return b"<table><tr><td>words<td>" * 60 + b"<p>words</p>" * 20_000
+
+
+def substitutions(*, levels: int = 14) -> bytes:
+    doubled = [f".. |a{level}| replace:: |a{level + 1}| |a{level + 1}|" for level in range(levels)]
+    return "\n".join([*doubled, f".. |a{levels}| replace:: x", "", "|a0|", ""]).encode()
+
+
+@pytest.mark.parametrize(
+    ("attack", "name"),
+    [
+        (links_in_deep_elements, "a.html"),
+        (removed_elements, "a.html"),
+        (deep_boilerplate, "a.html"),
+        (layout_tables, "a.html"),
+        (substitutions, "a.rst"),
+    ],
+)
+def test_time_is_linear(figures: Figures, attack: Callable[[], bytes], name: str) -> None:
+    data = attack()
+    with figures.measured(f"{attack.__name__} ({len(data):,} bytes, {name})".replace("_", " "), limit_seconds=4.0):
+        try:
+            extract(data, name)
+        except RequestError as error:
+            assert "contains no text" in str(error) or "expand to more than" in str(error)
+
+
+def test_few_substitutions_stay() -> None:
+    assert extract(substitutions(levels=3), "a.rst")[1].text == " ".join("x" * 8)
+    circle = b".. |a| replace:: |b|\n.. |b| replace:: |a|\n\nSome text, |a|.\n"
+    assert "Some text" in extract(circle, "a.rst")[1].text
+
+
+def laughs(element: str) -> str:
+    entities = "".join(f'<!ENTITY a{level} "{f"&a{level + 1};" * 10}">' for level in range(9))
+    return f'<?xml version="1.0"?><!DOCTYPE {element} [{entities}<!ENTITY a9 "ha">]>'
+
+
+def odt_of(content: str | bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text", zipfile.ZIP_STORED)
+        archive.writestr("content.xml", content)
+    return file.getvalue()
+
+
+def laughing_odt() -> bytes:
+    office = "urn:oasis:names:tc:opendocument:xmlns"
+    return odt_of(
+        f'{laughs("c")}<c xmlns:o="{office}:office:1.0" xmlns:text="{office}:text:1.0">'
+        "<o:body><o:text><text:p>&a0;</text:p></o:text></o:body></c>"
+    )
+
+
+def laughing_html() -> bytes:
+    return f"{laughs('html')}<html><body><p>&a0;</p></body></html>".encode()
+
+
+def unpacked_odt() -> bytes:
+    return odt_of(b"<c>" + b" " * (255 << 20) + b"</c>")
+
+
+def pdf_with_a_large_stream() -> bytes:
+    body = zlib.compress(b"BT /F1 12 Tf " + b"(words) Tj " * 4_000_000, 1)
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents 4 0 R"
+        b" /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(body), body),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    data, places = b"%PDF-1.4\n", []
+    for number, written in enumerate(objects, 1):
+        places.append(len(data))
+        data += b"%d 0 obj\n%s\nendobj\n" % (number, written)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"trailer << /Size 6 /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % len(data)
+    return data + b"xref\n0 6\n0000000000 65535 f \n" + table + end
+
+
+@pytest.mark.parametrize(
+    ("attack", "name"),
+    [
+        (laughing_odt, "a.odt"),
+        (laughing_html, "a.html"),
+        (unpacked_odt, "a.odt"),
+        (pdf_with_a_large_stream, "a.pdf"),
+    ],
+)
+def test_what_unpacks_to_more_costs_one_file(figures: Figures, attack: Callable[[], bytes], name: str) -> None:
+    data = attack()
+    with (
+        figures.measured(f"{attack.__name__} ({len(data):,} bytes)".replace("_", " "), limit_seconds=25.0),
+        Extractor() as extractor,
+    ):
+        try:
+            assert "hahaha" not in extractor.extract(data, name)[1].text
+        except RequestError as error:
+            assert str(error)
+        assert extractor.extract(b"words", "b.txt")[1].text == "words"
+
+
+def test_a_limit_is_named_with_what_to_do() -> None:
+    budget = Budget(seconds=0.5, most_seconds=0.5)
+    with Extractor(budget=budget) as extractor, pytest.raises(InvalidInput) as caught:
+        extractor.extract(UNMATCHED, "a.rst")
+    assert str(caught.value) == (
+        "reading it as rst took too much processor time; the limits for its 90000 bytes are 0.5 s of processor time and"
+        " 522 MiB: split it or convert it to plain text"
+    )
+
+
+def test_after_three_files_a_format_has_a_tenth_of_the_time() -> None:
+    with Extractor(budget=Budget(seconds=0.5, most_seconds=0.5)) as extractor:
+        messages = []
+        for _ in range(MAX_HITS + 1):
+            with pytest.raises(InvalidInput) as caught:
+                extractor.extract(UNMATCHED, "a.rst")
+            messages.append(str(caught.value))
+        assert all("split it" in message for message in messages[:MAX_HITS])
+        assert "the limits are 0.05 s of processor time and 522 MiB, 10% of the usual time" in messages[MAX_HITS]
+        assert "in a run of its own" in messages[MAX_HITS]
+        # this format still has a tenth, the others have all
+        assert extractor.extract(b"Some words.", "b.rst")[1].text == "Some words."
+        assert extractor.extract(b"<p>" + b"words " * 200_000, "b.html")[1].text.startswith("words words")
+
+
+def test_a_thousand_bad_files_cannot_multiply_the_limits(tmp_path: Path, figures: Figures) -> None:
+    for number in range(1000):
+        kind = number % 20
+        name, data = [
+            ("rst", UNMATCHED),
+            ("html", b"<div>\0"),
+            ("odt", b"PK\x03\x04"),
+            ("pdf", b"%PDF-"),
+            ("txt", b"\0" * 100),
+        ][0 if kind == 0 else 1 + kind % 4]
+        (tmp_path / f"{number}.{name}").write_bytes(data)
+    (tmp_path / "z.txt").write_text("A good one.")
+    budget = Budget(seconds=1.0, seconds_per_mib=0.0, most_seconds=1.0)
+    errors: list[RequestError] = []
+    begun = time.monotonic()
+    # without the cut, 50 of them would take a second each
+    with figures.measured("folder of 1,000 bad files", limit_seconds=25.0), Extractor(budget=budget) as extractor:
+        found = list(read_documents([tmp_path], on_error="skip", on_skip=errors.append, extractor=extractor))
+    assert [document.text for document in found] == ["A good one."]
+    assert len(errors) == 1000
+    assert sum("too much processor time" in str(error) for error in errors) == 50
+    assert time.monotonic() - begun < 300
+
+
+def test_a_process_whose_memory_has_grown_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Extractor() as extractor:
+        extractor.extract(b"words", "a.txt")
+        first = extractor._process
+        monkeypatch.setattr("qa_cluster.sources.process.extractor.MAX_ADDRESS_SPACE", MIB)
+        extractor.extract(b"words", "b.txt")
+        assert first is not None and not Path(f"/proc/{first.pid}").exists()
+        assert extractor.extract(b"words", "c.txt")[1].text == "words"
