@@ -64,7 +64,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
                 "sentences": entry.sentences,
                 "characters": entry.length,
                 "version": entry.version,
-                "answers": "yes" if entry.tokenized else "not yet",
+                "indexed": "yes" if entry.tokenized else "pending",
             }
             for entry in page.documents
         ],
@@ -152,7 +152,7 @@ def show(
         "title": found.title,
         "version": found.version,
         "sentences": found.sentences,
-        "answers": "yes" if found.tokenized else "not yet",
+        "indexed": "yes" if found.tokenized else "pending",
         "file": _file(found.metadata),
         "metadata": json_module.dumps(metadata, ensure_ascii=False) if metadata else "",
     }
