@@ -16,7 +16,7 @@ import pytest
 from qa_cluster.gears.scripts.calling.queues import TurnQueue
 from qa_cluster.gears.scripts.calling.sections import Aborted, CodeSection, shielded
 from qa_cluster.gears.scripts.calling.strands import Strand
-from qa_cluster.gears.scripts.calling.threads import FunctionThreads, Lane
+from qa_cluster.gears.scripts.calling.threads import FunctionPool, FunctionThreads
 
 
 def threads_of(limit: int, gave_up: list[str] | None = None) -> FunctionThreads:
@@ -64,10 +64,10 @@ async def test_a_strand_runs_on_a_thread_of_its_own_and_gives_it_back_while_it_w
     async def returns() -> str:
         return "returned"
 
-    first = Strand(threads, Lane.RUNS, "first")
+    first = Strand(threads, FunctionPool.RUNS, "first")
     work = asyncio.ensure_future(first.run(waits(first)))
     await until(lambda: bool(ran) and threads.running == 0)
-    assert await Strand(threads, Lane.RUNS, "second").run(returns()) == "returned"
+    assert await Strand(threads, FunctionPool.RUNS, "second").run(returns()) == "returned"
     gate.set_result(None)
     assert await work == "waited"
     assert ran[0] is not threading.main_thread()
@@ -80,7 +80,7 @@ async def test_errors_and_exits_reach_the_caller() -> None:
 
     for error in (ValueError("x"), SystemExit(3), StopAsyncIteration()):
         with pytest.raises(type(error)):
-            await Strand(threads_of(1), Lane.RUNS, "x").run(fails(error))
+            await Strand(threads_of(1), FunctionPool.RUNS, "x").run(fails(error))
 
 
 @pytest.mark.parametrize("swallowing", [False, True])
@@ -100,7 +100,7 @@ async def test_a_cancelled_strand_is_interrupted_at_once_and_over_when_its_threa
                 if not swallowing or len(caught) > 1:
                     raise
 
-    strand = Strand(threads, Lane.RUNS, "x")
+    strand = Strand(threads, FunctionPool.RUNS, "x")
     work = asyncio.ensure_future(strand.run(loops()))
     await until(begun.is_set)
     work.cancel()
@@ -122,8 +122,8 @@ async def test_a_strand_that_is_cancelled_before_it_has_a_thread_never_begins() 
     async def never() -> None:
         ran.append(1)
 
-    held = asyncio.ensure_future(Strand(threads, Lane.RUNS, "a").run(holds()))
-    second = Strand(threads, Lane.RUNS, "b")
+    held = asyncio.ensure_future(Strand(threads, FunctionPool.RUNS, "a").run(holds()))
+    second = Strand(threads, FunctionPool.RUNS, "b")
     work = asyncio.ensure_future(second.run(never()))
     await until(lambda: threads.waiting == 1)
     work.cancel()
@@ -150,7 +150,7 @@ async def test_work_that_is_ended_before_its_first_step_leaves_no_warning(
             super()._turn(section)
 
     sections: list[CodeSection] = []
-    work = asyncio.ensure_future(Unready(threads_of(1), Lane.RUNS, "x").run(never()))
+    work = asyncio.ensure_future(Unready(threads_of(1), FunctionPool.RUNS, "x").run(never()))
     with pytest.raises(asyncio.CancelledError):
         await work
     gc.collect()
@@ -171,7 +171,7 @@ async def test_too_many_stuck_calls_make_the_worker_give_up() -> None:
 
     for number in range(2):
         inside.clear()
-        work = asyncio.ensure_future(Strand(threads, Lane.RUNS, str(number)).run(stuck()))
+        work = asyncio.ensure_future(Strand(threads, FunctionPool.RUNS, str(number)).run(stuck()))
         await until(inside.is_set)
         work.cancel()
         await until(lambda number=number: threads.stuck == number + 1)  # type: ignore[misc]

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from qa_cluster.gears.scripts.registrations.reconciliation import Comparison
-from qa_cluster.gears.scripts.registrations.registration_digest import Entry, Standing
+from qa_cluster.gears.scripts.registrations.registration_list import RegistrationEntry, RegistrationList
 from qa_cluster.gears.scripts.registrations.stored_sessions import Change, StoredSession
 from qa_cluster.gears.scripts.runs.part import Packet, PartState
 from qa_cluster.gears.shard.failures import GearsError
@@ -29,7 +29,10 @@ ODD = "lone \udcff surrogate"
         {"a": 1, "b": [2]},
         Change(StoredSession("id", "", ODD, b"payload"), "removed", 3, ("a", "b")),
         Change(None),
-        Comparison(settling=False, standing=Standing((Entry("s", "i", 7), Entry("s", "j")))),
+        Comparison(
+            publishing=False,
+            registrations=RegistrationList((RegistrationEntry("s", "i", 7), RegistrationEntry("s", "j"))),
+        ),
         Packet("run", 2, None),
         PartState("run", done=True, errors=("one",)),
         PeerAnswer(None, {"readers": [["name", "", b"manifest"]]}),

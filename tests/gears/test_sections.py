@@ -128,7 +128,7 @@ def outcome(section: CodeSection, code: Callable[[], str], trace: Interrupter) -
     assert not section.running
     assert not trace.inside, "the section ended while an interruption was under way"
     assert not section._shielded
-    assert sections._here.section is None
+    assert sections._local.section is None
     return ended
 
 

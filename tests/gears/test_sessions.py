@@ -107,11 +107,11 @@ def test_a_session_that_was_taken_back_stays_away() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.take("a", Change(shared(), number=1))
-    assert (taking.installed.stored("s"), taking.settling) == (shared(), True)
+    assert (taking.installed.stored("s"), taking.publishing) == (shared(), True)
     taking.take("a", Change(None, "s", number=2, undone=("r-0", "r-1")))
     taking.take("a", Change(shared(), number=1))  # the message comes again
     taking.installed.adopt(shared(), {})  # from a shard that does not know of it
-    assert (taking.installed.stored("s"), taking.settling) == (None, False)
+    assert (taking.installed.stored("s"), taking.publishing) == (None, False)
     assert host.sessions == {"s": []}
 
 
@@ -142,7 +142,7 @@ def test_what_an_undo_brings_back_is_not_unregistered() -> None:
     taking.installed.adopt(shared(only=1), {})
     taking.take("a", Change(StoredSession("s", "new", SHARED, shared().payload), number=1))
     taking.take("a", Change(shared(only=1), number=2, undone=("r-1",)))
-    assert (host.sessions, host.tombstones, taking.settling) == ({"s": ["r-0"]}, {"r-1"}, False)
+    assert (host.sessions, host.tombstones, taking.publishing) == ({"s": ["r-0"]}, {"r-1"}, False)
 
 
 def test_a_session_that_was_missed_is_paused_before_it_is_used() -> None:
@@ -171,10 +171,10 @@ def test_what_is_taken_back_late_leaves_a_newer_version_alone() -> None:
     taking.take("a", Change(shared(), number=1))
     taking.take("b", Change(newer(), number=1))
     taking.take("a", Change(shared("s", only=1), number=2, undone=("r-1",)))
-    assert (host.sessions, host.tombstones, taking.settling) == ({"s": ["r-9"]}, {"r-1"}, True)
+    assert (host.sessions, host.tombstones, taking.publishing) == ({"s": ["r-9"]}, {"r-1"}, True)
     taking.confirmed("b", "s")
     taking.take("a", Change(None, "s", number=3, undone=("r-0", "r-1")))
-    assert (host.sessions, taking.settling) == ({"s": ["r-9"]}, False)
+    assert (host.sessions, taking.publishing) == ({"s": ["r-9"]}, False)
 
 
 async def test_a_publication_that_is_refused_leaves_what_another_shard_published_meanwhile() -> None:

@@ -1,8 +1,8 @@
 """Sections: code of a function that runs on one thread now and can be interrupted there by another thread.
 
 The interruption is an exception that the interpreter raises in that thread when it runs bytecode again. So it does not
-end a call into C that never returns (a long `time.sleep`, a socket without a timeout): whoever interrupts has to look
-whether the section has ended.
+end a call into C that never returns (a long `time.sleep`, a socket without a timeout). The caller of `interrupt` must
+check whether the section has ended.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Aborted(asyncio.CancelledError):
 
 
 class CodeSection:
-    """Runs code that another thread may interrupt; on one thread, and one piece of code at a time.
+    """Runs code that another thread may interrupt, on one thread, one call at a time.
 
-    The thread that runs the code does not take this object's lock: the exception may come at any call, so also between
-    a lock's acquisition and the `try` that would release it. It only reads and writes single attributes, and then
-    waits until no other thread is inside `interrupt`.
+    The thread that runs the code does not take this object's lock. The exception may come at any call, so also between
+    a lock's acquisition and the `try` that would release it. The thread only reads and writes single attributes, and
+    then waits until no other thread is inside `interrupt`.
     """
 
     __slots__ = ("_interrupting", "_shielded", "_thread", "interrupted")
@@ -42,35 +42,35 @@ class CodeSection:
         self.interrupted = False
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The function's result, or the exception that it raised; after that no interruption comes any more.
+        """The function's result, or the exception that it raised; no interruption comes after that.
 
         Raises:
             Aborted: it was interrupted.
         """
-        outer = _here.section  # a finalizer may run a section of its own in the middle of this one
+        outer = _local.section  # a finalizer may run a section of its own in the middle of this one
         try:
             self._thread = threading.get_ident()
-            _here.section = self
+            _local.section = self
             return function(*arguments)
         finally:
-            # The interpreter raises at the beginning of a Python function, after a call into C and in jumps back, so
-            # nothing can come between the end of the code and these assignments. Two exceptions can come after them:
-            # one that is pending already, and one of a thread that is inside `interrupt` now.
+            # The interpreter raises at the start of a Python function, after a call into C and in backward jumps. So no
+            # exception can come between the end of the code and these assignments. Two exceptions can come after
+            # them: one that is already pending, and one of a thread that is inside `interrupt` now.
             self._thread = None
-            _here.section = outer
+            _local.section = outer
             try:
                 self._await_pending()
             except Aborted:
-                try:  # noqa: SIM105  to make a `suppress` is a call, too, in which one can come
+                try:  # noqa: SIM105  creating a `suppress` is a call, in which the exception could come
                     self._await_pending()
                 except Aborted:
                     pass
 
     def _await_pending(self) -> None:
-        """Let what is pending come, here; called when the code is over, so that nothing comes after it.
+        """Let a pending exception come here, when the code is over, so that none comes later.
 
-        The interpreter raises what is pending after a call into C, so also after the last look at the lock. (To clear
-        it with a null exception would leave CPython 3.11 looking for one, slowly, after every call from then on.)
+        The interpreter raises a pending exception after a call into C, so also after the last check of the lock. (A
+        null exception would clear it, but would make CPython 3.11 check for one, slowly, after every later call.)
         """
         while self._interrupting.locked():
             time.sleep(LOOK_SECONDS)
@@ -81,33 +81,33 @@ class CodeSection:
         return self._thread is not None
 
     def interrupt(self) -> bool:
-        """Raise `Aborted` in the code if it runs; may be called again, from any thread that is not in a section.
+        """Raise `Aborted` in the code if it runs. It may be repeated, from any thread that is not in a section.
 
-        It may come twice: where a shielded piece begins or ends, and once more as the exception that is under way.
+        `Aborted` may come twice: at the start or end of a shielded block, and once more as the pending exception.
 
         Returns:
-            Whether the code ran. Then the exception comes, at once or at the end of a shielded piece, unless the code
-            ends before.
+            Whether the code ran. Then the exception comes at once or at the end of a shielded block, unless the code
+            ends earlier.
         """
         with self._interrupting:
             thread = self._thread
             if thread is None:
                 return False
-            self.interrupted = True  # before the look at the shield: `shield` does it the other way round
+            self.interrupted = True  # before the check of the shield: `shield` uses the reverse order
             if not self._shielded:
                 _set_async_exc(ctypes.c_ulong(thread), ctypes.py_object(Aborted))
             return True
 
     @property
     def is_shielded(self) -> bool:
-        """Whether interruptions are put off."""
+        """Whether interruptions are postponed."""
         return self._shielded
 
     def shield(self, *, late: bool = False) -> None:
-        """Put interruptions off until `unshield`.
+        """Postpone interruptions until `unshield`.
 
-        If one has come already, it raises `Aborted`, unless `late`: then what is pending comes here, and is dropped,
-        because `unshield` raises it again.
+        If the code has already been interrupted, this raises `Aborted`. With `late`, it drops a pending exception
+        instead, because `unshield` raises `Aborted` again.
         """
         self._shielded = True
         if not self.interrupted:
@@ -115,7 +115,7 @@ class CodeSection:
         if not late:
             self._shielded = False
             raise Aborted
-        try:  # no piece that `run` could share: what is pending comes at the call of a function, too
+        try:  # not shared with `run`: a pending exception also comes at the call of a function
             self._await_pending()
         except Aborted:
             try:  # noqa: SIM105  as in `run`
@@ -124,33 +124,33 @@ class CodeSection:
                 pass
 
     def unshield(self) -> None:
-        """Allow interruptions; raises `Aborted` if one has come."""
+        """Allow interruptions; raises `Aborted` if the code was interrupted."""
         self._shielded = False
         if self.interrupted:
             raise Aborted
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     section: CodeSection | None = None
 
 
-_here = _Here()
+_local = _ThreadLocal()
 
 
 def current_section() -> CodeSection | None:
     """The section whose code runs on this thread."""
-    return _here.section
+    return _local.section
 
 
 @contextlib.contextmanager
 def shielded(*, late: bool = False) -> Generator[None]:
-    """Code that must not be interrupted half-way, such as the beginning of an atomic block; it must end by itself.
+    """A block that must not be interrupted half-way, such as the start of an atomic block; it must end by itself.
 
-    If an interruption has come already, it raises `Aborted` and the code does not run. With `late` the code runs even
-    then, and `Aborted` comes at its end: for what has to be done after an interruption, too.
+    If the code has already been interrupted, this raises `Aborted` and the block does not run. With `late`, the block
+    runs even then, and `Aborted` comes at its end. That is for work that an interruption must not prevent.
     """
-    section = _here.section
-    if section is None or section.is_shielded:  # the outer shield ends it: a finalizer may come in the middle of one
+    section = _local.section
+    if section is None or section.is_shielded:  # the outer shield ends it: a finalizer may run inside a shielded block
         yield
         return
     section.shield(late=late)

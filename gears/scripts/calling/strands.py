@@ -1,8 +1,8 @@
-"""Strands: event loops without a thread. One runs the functions of one execution, each turn on a thread of a lane.
+"""Strands: event loops without a thread. A strand runs the functions of one execution, each turn on a pool's thread.
 
-A strand has a thread only while one of its callbacks runs; an execution whose record waits occupies none. Its callbacks
-run one after the other, so the code of a run needs no locks. It has what tasks, futures and timers need and nothing
-else: sockets and processes belong to the loop of the coroutines.
+A strand has a thread only while one of its callbacks runs; a waiting record needs no thread. Callbacks run one after
+the other, so the code of a run needs no locks. A strand supports tasks, futures and timers only: sockets and processes
+belong to the loop of the coroutines.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from .sections import Aborted, CodeSection
-from .threads import AGAIN_SECONDS, Call, FunctionThreads, Lane, TooManyCalls
+from .threads import AGAIN_SECONDS, Call, FunctionPool, FunctionThreads, TooManyCalls
 
 logger = logging.getLogger(__name__)
 MAX_TURN_SECONDS = 0.05
 
 
 class Strand(asyncio.AbstractEventLoop):
-    """The loop of one execution. `run` belongs to the worker's event loop, all else to any thread."""
+    """The loop of one execution. Only the worker's event loop calls `run`; any thread may call the other methods."""
 
-    def __init__(self, threads: FunctionThreads, lane: Lane, owner: str) -> None:
+    def __init__(self, threads: FunctionThreads, pool: FunctionPool, owner: str) -> None:
         self._threads = threads
         self._home = threads.loop
-        self._lane = lane
+        self._pool = pool
         self._owner = owner
         self._ready: deque[asyncio.Handle] = deque()
         self._lock = threading.Lock()
@@ -42,16 +42,16 @@ class Strand(asyncio.AbstractEventLoop):
         self._over: asyncio.Future[None] = self._home.create_future()
 
     @classmethod
-    def of(cls, threads: FunctionThreads, lane: Lane, owner: str) -> Strand:
-        """A strand on the threads of a lane. (For type checkers the class is abstract: its own methods create it.)"""
-        return cls(threads, lane, owner)
+    def of(cls, threads: FunctionThreads, pool: FunctionPool, owner: str) -> Strand:
+        """A strand on the threads of a pool. (For type checkers the class is abstract: its own methods create it.)"""
+        return cls(threads, pool, owner)
 
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Do the work on threads, in the caller's context; if the caller is cancelled, the work is ended."""
         try:
-            self._threads.check_room(self._lane)
+            self._threads.check_capacity(self._pool)
         except TooManyCalls:
             work.close()
             raise
@@ -69,7 +69,7 @@ class Strand(asyncio.AbstractEventLoop):
 
     @property
     def busy(self) -> bool:
-        """Whether it has a thread or waits for one."""
+        """Whether it has a thread or waits for a thread."""
         return self._scheduled
 
     async def over(self) -> None:
@@ -91,12 +91,12 @@ class Strand(asyncio.AbstractEventLoop):
         if not self._over.done():
             self._over.set_result(None)
         if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
-            self._work.close()  # ended before its first step: Python would warn that nobody has awaited it
+            self._work.close()  # ended before its first step: Python would warn that it was never awaited
         # the history keeps executions, which must not keep alive what their functions worked on
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
-        """Interrupt what runs, and cancel the task where it waits, again and again until it has ended."""
+        """Interrupt running code, and cancel the task where it waits, repeatedly until the work has ended."""
         if self._over.done():
             return
         call = self._call
@@ -119,7 +119,7 @@ class Strand(asyncio.AbstractEventLoop):
 
     def _schedule(self) -> None:
         """Ask for a thread; on the worker's event loop."""
-        self._call = self._threads.submit(self._lane, self._owner, self._turn)
+        self._call = self._threads.submit(self._pool, self._owner, self._turn)
 
     def _turn(self, section: CodeSection) -> None:
         """Run what is ready, on a function thread."""
@@ -143,8 +143,8 @@ class Strand(asyncio.AbstractEventLoop):
                 if not handle.cancelled():
                     section.run(handle._context.run, handle._callback, *handle._args)  # type: ignore[attr-defined]
             except Aborted:
-                # it came when a task's turn had not begun or was over already: the task may wait for ever, so the
-                # work is given up; what else it has begun is cancelled
+                # it came before a task's turn or after it: the task may wait for ever, so the work is given up, and
+                # its other tasks are cancelled
                 self._cancel()
                 self._home.call_soon_threadsafe(self._finish, (None, asyncio.CancelledError()))
             except BaseException as error:  # of a task or callback that a function has made
@@ -163,7 +163,7 @@ class Strand(asyncio.AbstractEventLoop):
         else:
             self._home.call_soon_threadsafe(self._schedule)
 
-    # ---- What asyncio's tasks and futures use ----
+    # ---- The interface for asyncio's tasks and futures ----
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
@@ -195,7 +195,7 @@ class Strand(asyncio.AbstractEventLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio's notice that a timer was cancelled: `due` looks."""
+        """asyncio's notice that a timer was cancelled; `due` checks that itself."""
 
     def time(self) -> float:
         """The clock of `call_at`."""
@@ -248,7 +248,7 @@ class Strand(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report what a task of a function left behind as the worker's event loop does."""
+        """Report an error that a function's task has left, as the worker's event loop does."""
         self._home.call_exception_handler(context)
 
 

@@ -1,15 +1,14 @@
 """The threads that run users' functions.
 
-Each lane has threads of its own, so that functions without a client never keep those waiting that have one. A call
-waits in its lane's queue until a thread is free. One owner (a registration, a run) has at most half of a lane's
-threads.
+Each pool has its own threads, so that functions with a client never wait for functions without one. A call waits in its
+pool's queue until a thread is free. One owner (a registration, a run) has at most half of a pool's threads.
 
-A call that is to end is interrupted, again every second, until it has ended. A thread that was
-interrupted ends with its call, because the exception may have left anything half done, such as a command's reply half
-read. A call that does not end (it is inside C code) is *stuck*: another thread takes its place. A worker with more
-stuck calls than a lane has threads gives up and is replaced.
+A call that must end is interrupted every second until it has ended. An interrupted thread ends with its call, because
+the exception may have left work half done, such as a half-read reply of a command. A call that does not end (it is
+inside C code) is *stuck*: another thread replaces its thread. A worker with more stuck calls than a pool has threads
+gives up and is replaced.
 
-The event loop's thread owns everything here; the function threads only take calls and report their ends.
+The event loop's thread owns all of these objects; the function threads only take calls and report their ends.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ IDLE_SECONDS = 30.0
 AGAIN_SECONDS = 1.0
 
 
-class Lane(enum.Enum):
-    """What a function runs for: a client that waits, a run with UNBLOCKING, or no one (streams, events, timers)."""
+class FunctionPool(enum.Enum):
+    """Pools of threads: for waiting clients, for runs with UNBLOCKING, and for work without a client.
+
+    Streams, events and timers have no client.
+    """
 
     CLIENTS = "clients"
     RUNS = "runs"
@@ -48,16 +50,16 @@ class CallState(enum.Enum):
 
 
 class TooManyCalls(Exception):
-    """So many calls wait for a thread that no further one is taken."""
+    """The queue of waiting calls is full."""
 
 
 class Call:
-    """One use of a thread: `function` gets the section in which it runs what may be interrupted."""
+    """One use of a thread: `function` gets the section in which it runs interruptible code."""
 
-    __slots__ = ("function", "lane", "owner", "section", "state", "stuck")
+    __slots__ = ("function", "owner", "pool", "section", "state", "stuck")
 
-    def __init__(self, lane: Lane, owner: str, function: Callable[[CodeSection], None]) -> None:
-        self.lane = lane
+    def __init__(self, pool: FunctionPool, owner: str, function: Callable[[CodeSection], None]) -> None:
+        self.pool = pool
         self.owner = owner
         self.function = function
         self.section = CodeSection()
@@ -87,8 +89,8 @@ class FunctionThreads:
         self.give_up = give_up
         self._prepare = prepare
         self._ended = ended
-        self._queues: dict[Lane, TurnQueue[Call]] = {lane: TurnQueue((limit + 1) // 2) for lane in Lane}
-        self._busy = dict.fromkeys(Lane, 0)
+        self._queues: dict[FunctionPool, TurnQueue[Call]] = {pool: TurnQueue((limit + 1) // 2) for pool in FunctionPool}
+        self._busy = dict.fromkeys(FunctionPool, 0)
         self._idle: list[_Thread] = []
         self._trim: asyncio.TimerHandle | None = None
         self.count = 0
@@ -96,35 +98,35 @@ class FunctionThreads:
 
     @property
     def running(self) -> int:
-        """Calls that have a thread, without those that are stuck."""
+        """How many calls have a thread, without stuck calls."""
         return sum(self._busy.values())
 
     @property
     def waiting(self) -> int:
-        """Calls that wait for a thread."""
+        """How many calls wait for a thread."""
         return sum(waiting.length for waiting in self._queues.values())
 
-    def check_room(self, lane: Lane) -> None:
-        """Raise TooManyCalls if a call in this lane would be refused."""
-        if self._queues[lane].length >= MAX_WAITING:
+    def check_capacity(self, pool: FunctionPool) -> None:
+        """Raise TooManyCalls if a call in this pool would be refused."""
+        if self._queues[pool].length >= MAX_WAITING:
             raise TooManyCalls(
                 f"OVERLOADED {MAX_WAITING} functions wait for one of {self._limit} threads (qa.function-threads), "
                 "try again later"
             )
 
-    def submit(self, lane: Lane, owner: str, function: Callable[[CodeSection], None]) -> Call:
+    def submit(self, pool: FunctionPool, owner: str, function: Callable[[CodeSection], None]) -> Call:
         """Queue a call."""
-        call = Call(lane, owner, function)
-        self._queues[lane].add(call)
-        self._dispatch(lane)
+        call = Call(pool, owner, function)
+        self._queues[pool].add(call)
+        self._dispatch(pool)
         return call
 
     def withdraw(self, call: Call) -> bool:
-        """Take a call out of the queue; False if it does not wait there."""
-        return call.state is CallState.WAITING and self._queues[call.lane].remove(call)
+        """Remove a call from the queue; False if it is not there."""
+        return call.state is CallState.WAITING and self._queues[call.pool].remove(call)
 
     def interrupt(self, call: Call, waited: float) -> None:
-        """End what a call runs; the caller repeats this, `waited` seconds after the first time."""
+        """Interrupt a call; the caller repeats this, `waited` seconds after the first time."""
         if call.state is not CallState.RUNNING:
             return
         call.section.interrupt()
@@ -138,15 +140,15 @@ class FunctionThreads:
         logger.warning("a function of %s does not end: it keeps a thread until it does", call.owner)
         if self.stuck > self._limit:
             self.give_up(f"{self.stuck} functions do not end although they were aborted")
-        self._dispatch(call.lane)
+        self._dispatch(call.pool)
 
     def _release(self, call: Call) -> None:
-        self._busy[call.lane] -= 1
-        self._queues[call.lane].ended(call)
+        self._busy[call.pool] -= 1
+        self._queues[call.pool].ended(call)
 
-    def _dispatch(self, lane: Lane) -> None:
-        while self._busy[lane] < self._limit and (call := self._queues[lane].take()) is not None:
-            self._busy[lane] += 1
+    def _dispatch(self, pool: FunctionPool) -> None:
+        while self._busy[pool] < self._limit and (call := self._queues[pool].take()) is not None:
+            self._busy[pool] += 1
             call.state = CallState.RUNNING
             thread = self._idle.pop() if self._idle else self._start()
             thread.calls.put(call)
@@ -154,7 +156,7 @@ class FunctionThreads:
     def _start(self) -> _Thread:
         self.count += 1
         thread = _Thread(self.loop, self._prepare, self._ended, self._over)
-        # not in the context of the function that happens to need it first
+        # not in the context of the function that needs the thread first
         contextvars.Context().run(thread.start)
         return thread
 
@@ -171,10 +173,10 @@ class FunctionThreads:
             self._idle.append(thread)
             if self._trim is None:
                 self._trim = self.loop.call_later(IDLE_SECONDS, self._end_idle)
-        self._dispatch(call.lane)
+        self._dispatch(call.pool)
 
     def _end_idle(self) -> None:
-        """End half of the idle threads; each keeps memory and a connection."""
+        """End half of the idle threads, because each holds memory and a connection."""
         ending = (len(self._idle) + 1) // 2
         for thread in self._idle[:ending]:
             thread.calls.put(None)
@@ -208,10 +210,10 @@ class _Thread(threading.Thread):
                     call.function(call.section)
                 finally:
                     self._ended(call.section)
-            except BaseException:  # a fault of this package: the thread is still good
+            except BaseException:  # a fault of this package: the thread remains usable
                 logger.exception("a function thread failed")
             try:
                 self._loop.call_soon_threadsafe(self._report, self, call)
             except RuntimeError:  # the loop has been closed: the worker ends
                 return
-            del call  # the thread must not keep alive what the function worked on
+            del call  # the thread must not keep the function's objects alive

@@ -2,8 +2,8 @@
 
 `QA.ATOMIC` is sent on the thread's link; from ``+GO`` on, commands and replies go over the control socket, until
 ``END``. A block belongs to the thread that has entered it, and other threads wait for its end. A function that blocks
-inside it loses it when its lease ends: then the next thread may take its place. A coroutine must not wait inside a
-block, which `guarded` enforces.
+inside it loses the block when the lease ends: then the next thread may enter one. A coroutine must not wait inside a
+block; `guarded` enforces this.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _END_SECONDS = 0.5
 
 
 class AtomicEntry:
-    """One `with atomic():` of a function: the section whose code it is in, and the link that waits for its end."""
+    """One `with atomic():` of a function: the section of its code, and the link that waits for the end of the block."""
 
     __slots__ = ("link", "section")
 
@@ -40,14 +40,14 @@ class AtomicEntry:
         self.link: BlockingLink | None = None
 
 
-class _Here(threading.local):
+class _ThreadLocal(threading.local):
     entry: AtomicEntry | None = None
 
 
 class AtomicBlock:
     """The worker's atomic block: at most one at a time.
 
-    `ended` is called after each, by the thread that leaves it: until then nobody else reads the control socket.
+    The thread that leaves a block calls `ended`. Until then no other thread reads the control socket.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class AtomicBlock:
         self._holder: int | None = None
         self._since = 0.0
         self._granted = False
-        self._here = _Here()
+        self._local = _ThreadLocal()
         self._reader = hiredis.Reader()
 
     @property
@@ -70,7 +70,7 @@ class AtomicBlock:
         return self._holder is not None
 
     def begin(self, entry: AtomicEntry) -> None:
-        """Wait until the server serves this worker only; `leave` ends the block.
+        """Wait until the server serves only this worker; `leave` ends the block.
 
         Raises:
             GearsError: the thread is inside a block, or the server grants none.
@@ -85,7 +85,7 @@ class AtomicBlock:
                 self._give_turn()
                 raise
             self._since, self._granted = time.monotonic(), True
-            self._here.entry = entry
+            self._local.entry = entry
 
     def _take_turn(self) -> None:
         """Wait until no other thread has the block, or its lease has ended."""
@@ -98,7 +98,7 @@ class AtomicBlock:
         return self._since + self._lease_ms / 1000 + (_END_SECONDS if self._granted else _MARGIN_SECONDS)
 
     def drain(self) -> None:
-        """Drop what the control socket holds, unless a block reads it: answers that came after the end of theirs."""
+        """Discard late answers on the control socket, unless a block reads it."""
         with self._turn:
             if self._holder is None:
                 self._control.recv(1 << 16, socket.MSG_DONTWAIT)
@@ -113,11 +113,11 @@ class AtomicBlock:
 
     def _begin(self) -> BlockingLink:
         link = self._links.link()
-        link.owed = True  # until the block ends: a finalizer that runs a command before it is known gets another link
+        link.owed = True  # until the block ends: a finalizer that runs a command meanwhile gets another link
         try:
             link.send("QA.ATOMIC", self._lease_ms)
             self._await_grant(link)
-        except BaseException:  # its reply is still to come, and must not be read as that of another command
+        except BaseException:  # its reply has not arrived, and must not be read as another command's
             link.close()
             raise
         return link
@@ -131,13 +131,13 @@ class AtomicBlock:
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while self._read() != b"GO":
-            # what comes before answers a command or the END of the last block, after its lease had ended
+            # an earlier answer is that of a command or the END of the last block, whose lease had ended
             continue
 
     @property
     def entered_here(self) -> bool:
         """Whether the calling thread is inside the block. Other threads' commands wait, on their own links."""
-        return self._here.entry is not None
+        return self._local.entry is not None
 
     def execute(self, *arguments: Argument) -> Reply:
         """Run a command inside the block."""
@@ -158,23 +158,23 @@ class AtomicBlock:
         """End the block that began with this entry, unless it has ended; also in a function that was interrupted.
 
         Raises:
-            Aborted: the function was interrupted; the block has ended all the same.
+            Aborted: the function was interrupted; the block has ended.
             GearsError: the lease had already ended.
         """
         with shielded(late=True):
-            if self._here.entry is entry:  # a finalizer may come late, when the thread is in the next block
+            if self._local.entry is entry:  # a finalizer may come late, when the thread is in the next block
                 self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
         """End the block that the code of `section` has left open, on its thread, when that code is over.
 
-        The exception of an interruption may have come just before the code could `leave` it.
+        An interruption may have come just before the code could `leave` the block.
         """
-        entry = self._here.entry
+        entry = self._local.entry
         if entry is not None and entry.section is section:
             try:
                 self._end(entry)
-            except (GearsError, OSError) as error:  # its lease has ended, for one
+            except (GearsError, OSError) as error:  # for example, its lease has ended
                 logger.warning("the atomic block of a function that has ended: %s", error)
 
     def _end(self, entry: AtomicEntry) -> None:
@@ -188,12 +188,12 @@ class AtomicBlock:
             link.owed = False
             raise_on_error(reply)
         finally:
-            self._here.entry = None
+            self._local.entry = None
             self._give_turn()
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
-        """Whether the module has ended the block by itself: then the reply to `QA.ATOMIC` is there."""
+        """Whether the module has ended the block itself: then the reply to `QA.ATOMIC` has arrived."""
         return bool(select.select([link], [], [], 0)[0])
 
     def _read(self) -> Reply:
@@ -218,7 +218,7 @@ def guarded(
 ) -> Generator[Any, Any, Any]:
     """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead.
 
-    Its code runs in `section`, if one is given, and has no block open when it is over.
+    Its code runs in `section`, if given, and leaves no block open.
     """
     run = section.run if section is not None else _call
     value: Any = None

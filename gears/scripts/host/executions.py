@@ -1,7 +1,7 @@
 """Executions: the runs of pipelines, with their ids, states and results.
 
-The execution that a function belongs to is in the context variable `current`. It has the rights of the function's
-commands, and what the job needs from the function: the reply that replaces that of a hooked command.
+The context variable `current` has the execution that a function belongs to. The execution has the rights of the
+function's commands, and the reply that replaces the reply of a hooked command.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from ...shard import replies
 from ...shard.failures import GearsError, error_line
 from ..calling.strands import Strand
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from .script_errors import error_text
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ OUTSIDE = object()
 
 
 class Owner(Protocol):
-    """The session of a script, to which an execution belongs; this room needs only its id."""
+    """The session of a script that an execution belongs to; this room needs only its id."""
 
     id: str
 
@@ -36,7 +36,7 @@ class Owner(Protocol):
 class Execution:
     """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own.
 
-    Its functions run on threads of the `lane`; the functions of one `owner` take turns.
+    Its functions run on threads of the `pool`; the functions of one `owner` take turns.
     """
 
     __slots__ = (
@@ -51,9 +51,9 @@ class Execution:
         "finished_at",
         "first_failure",
         "id",
-        "lane",
         "overriding",
         "owner",
+        "pool",
         "read_seconds",
         "registered",
         "results",
@@ -78,7 +78,7 @@ class Execution:
         registered: bool = False,
         can_override: bool = False,
         user: str = "",
-        lane: Lane = Lane.RUNS,
+        pool: FunctionPool = FunctionPool.RUNS,
         owner: str = "",
     ) -> None:
         self.id = execution_id
@@ -86,7 +86,7 @@ class Execution:
         self.registered = registered
         self.can_override = can_override
         self.user = user
-        self.lane = lane
+        self.pool = pool
         self.owner = owner or execution_id
         self.strand: Strand | None = None
         self.status = "created"
@@ -107,20 +107,20 @@ class Execution:
         # how often a function has reported that it still works on its record
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
-        # the future that the running step has made, or None if it has not; OUTSIDE between steps
+        # the future that the running step has created, None before that; OUTSIDE between steps
         self.step_future: object = OUTSIDE
         self._holds = 0
         self._lock = threading.Lock()
         self._waiters: list[asyncio.Future[None]] = []
 
     def begin(self, steps: Sequence[tuple[str, str]]) -> None:
-        """Note that the run starts, with these steps: (kind, name of the function)."""
+        """Record the start of the run, with its steps: (kind, name of the function)."""
         self.steps = steps
         self.step_seconds = [0.0] * len(steps)
         self.status = "running"
 
     def fail(self, error: BaseException) -> None:
-        """Keep the error of a record or of the source."""
+        """Record the error of a record or of the source."""
         if self.first_failure is None:
             self.first_failure = error_line(error)
         self.add_error(error_text(error))
@@ -133,12 +133,12 @@ class Execution:
         return f"ERR {self.errors[0]}"
 
     def add_error(self, text: str) -> None:
-        """Keep an error; only the first `MAX_ERRORS` are kept."""
+        """Record an error; only the first `MAX_ERRORS` are kept."""
         if len(self.errors) < MAX_ERRORS:
             self.errors.append(text)
 
     def override(self, value: object) -> None:
-        """Set the reply that replaces that of the hooked command."""
+        """Set the reply that replaces the reply of the hooked command."""
         if not self.can_override:
             raise GearsError("Can not get command ctx")
         if self.overriding is not None:
@@ -153,14 +153,14 @@ class Execution:
             self.task.cancel()
 
     def finish(self, status: str = "done") -> None:
-        """Note that the run has ended, and wake all that wait for it."""
+        """Record the end of the run, and wake all code that waits for it."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
         self._wake()
 
     def hold(self) -> None:
-        """Note that something outside the steps still works for this execution: a coroutine or a kept session."""
+        """Record that a coroutine or a kept session outside the steps still works for this execution."""
         with self._lock:
             self._holds += 1
 
@@ -192,12 +192,12 @@ class Execution:
             await self._change()
 
     async def over(self) -> None:
-        """Return when no thread works for it any more: after an abort, that may be later than its end."""
+        """Return when no thread works for it any more; after an abort, that may be later than its end."""
         if self.strand is not None:
             await self.strand.over()
 
     async def released(self) -> None:
-        """Return when nothing holds it any more."""
+        """Return when every `hold` has been released."""
         while self._holds > 0:
             await self._change()
 
@@ -226,9 +226,9 @@ def _now_us() -> int:
 class IdSource:
     """Ids of executions, registrations and sessions: the shard's id, a dash and one shared counter.
 
-    It begins at the time in microseconds, so that a new worker does not use ids that other shards and clients still
-    know from the one before, and grows by one. For a registration it first catches up with the time: ids of
-    registrations tell shards which of two versions of a session is the newer one.
+    The counter starts at the time in microseconds and grows by one, so that a new worker does not reuse ids that other
+    shards and clients know from its predecessor. For a registration it first catches up with the time: shards compare
+    ids of registrations to find the newer of two versions of a session.
     """
 
     def __init__(self, shard_id: str) -> None:
@@ -242,11 +242,11 @@ class IdSource:
         return self._after(0)
 
     def next_dated(self) -> str:
-        """A new id that is greater than those that other shards have given before (by their clocks)."""
+        """A new id that is greater than the ids that other shards have given so far, by their clocks."""
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:
-        """A new id of a session; it has no place in the sequence of the others."""
+        """A new id of a session; sessions have their own counter."""
         with self._lock:
             self._last_session = max(self._last_session + 1, _now_us())
             return f"{self._shard_id}-s{self._last_session}"

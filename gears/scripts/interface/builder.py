@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ...shard.failures import GearsError
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from ..host.executions import Execution, current
 from ..registrations.script_source import running_script
 from ..registrations.sessions import MODES, RIGHTS, Registration, session_of
@@ -220,8 +220,8 @@ class GearsBuilder:
         user = caller.user if caller is not None else ""
         if asyncio._get_running_loop() is None:
             raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
-        lane = caller.lane if caller is not None else Lane.BACKGROUND
-        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user, lane=lane)
+        pool = caller.pool if caller is not None else FunctionPool.BACKGROUND
+        execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user, pool=pool)
         return runtime.host.await_on_loop(_results(runtime, plan, execution))
 
     def register(

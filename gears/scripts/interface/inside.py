@@ -1,4 +1,4 @@
-"""Commands that the worker answers, inside functions: this worker answers them itself, with the function's rights.
+"""Answers the worker's own commands inside functions directly, with the function's rights.
 
 The worker's event loop answers them. A function on a thread waits for the answer, until it is aborted or the time is
 up. Coroutines share a loop and must not block it. So a command of a coroutine does only what needs no wait: it knows
@@ -21,7 +21,7 @@ from ...functions.own_functions import OwnTrigger
 from ...shard import replies
 from ...shard.failures import GearsError
 from ...shard.replies import decode_reply
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from ..host.executions import Execution, as_worker, current
 from ..registrations.sessions import Registration, ScriptSession
 from ..runs.sources import CommandSource
@@ -33,10 +33,10 @@ ANSWERED_INSIDE = TRIGGERS | {
     *("RG.DUMPEXECUTIONS", "RG.GETEXECUTION", "RG.DROPEXECUTION", "RG.ABORTEXECUTION", "RG.GETRESULTS"),
     *("RG.PYDUMPSESSIONS", "RG.PYDUMPREQS"),
 }
-# what the module answers a caller that may run the command but may not wait for it, as no function may
+# the module's replies to a caller that may run the command but may not wait for it
 _WOULD_WAIT = ("Can not run gears inside", "ERR can not run a non-sync execution")
 _CALL_ELSEWHERE = "call it in a function that is no coroutine, or with asyncio.to_thread"
-# how often a function that waits runs bytecode, which alone can be interrupted
+# how often a waiting function runs bytecode, because only bytecode can be interrupted
 _SLICE_SECONDS = 0.2
 
 
@@ -92,7 +92,7 @@ def _wait(runtime: Runtime, name: str, work: Coroutine[Any, Any, bytes], seconds
 
 
 def _at_once(name: str, work: Coroutine[Any, Any, bytes]) -> bytes:
-    """The result of a coroutine that must not wait for anything, on the worker's event loop."""
+    """The result of a coroutine that must not wait, on the worker's event loop."""
     try:
         work.send(None)
     except StopIteration as stop:
@@ -142,9 +142,9 @@ async def _trigger(
 ) -> bytes:
     caller = current.get()
     user = caller.user if caller is not None and registration.rights == "caller" else ""
-    lane = caller.lane if caller is not None else Lane.BACKGROUND
+    pool = caller.pool if caller is not None else FunctionPool.BACKGROUND
     execution = Execution(
-        runtime.host.ids.next(), session, registered=True, user=user, lane=lane, owner=registration.id
+        runtime.host.ids.next(), session, registered=True, user=user, pool=pool, owner=registration.id
     )
     # an `onRegistered` that calls its own trigger must not wait for itself
     if caller is None or caller.id != registration.id:

@@ -13,7 +13,7 @@ from typing import Any, cast
 from ...shard import replies
 from ...shard.failures import GearsError
 from ..calling.strands import Strand
-from ..calling.threads import Lane, TooManyCalls
+from ..calling.threads import FunctionPool, TooManyCalls
 from ..host.executions import Execution
 from ..host.script_errors import traceback_text
 from ..interface.names import script_globals
@@ -81,7 +81,7 @@ def check_requirements(requirements: Sequence[str]) -> None:
 
 
 def check_names(runtime: Runtime, request: ScriptRequest) -> None:
-    """Raise if the session's id is taken, or does not fit the session that it is to replace."""
+    """Raise if the session's id is taken, or does not match the session that it replaces."""
     exists = bool(request.id) and _lives(runtime, request.id)
     if request.replace_with:
         if runtime.sessions.get(request.replace_with) is None:
@@ -143,13 +143,13 @@ async def run_script(runtime: Runtime, request: ScriptRequest) -> bytes:
 
 
 async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: bool) -> ScriptRun:
-    """Run the script's source on a thread of its own."""
+    """Run the script's source on a function thread."""
 
     async def execute() -> ScriptRun:
         return execute_source(session, script_globals(), restoring=registers_only)
 
     try:
-        return cast(ScriptRun, await Strand.of(runtime.host.threads, Lane.CLIENTS, session.id).run(execute()))
+        return cast(ScriptRun, await Strand.of(runtime.host.threads, FunctionPool.CLIENTS, session.id).run(execute()))
     except TooManyCalls as error:
         raise GearsError(str(error)) from error
 
@@ -162,12 +162,12 @@ def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -
 
 
 async def _run(runtime: Runtime, session: ScriptSession, plan: ExecutionPlan, *, unblocking: bool) -> bytes:
-    lane = Lane.RUNS if unblocking else Lane.CLIENTS
+    pool = FunctionPool.RUNS if unblocking else FunctionPool.CLIENTS
     try:
-        runtime.host.threads.check_room(lane)
+        runtime.host.threads.check_capacity(pool)
     except TooManyCalls as error:
         raise GearsError(str(error)) from error
-    execution = Execution(runtime.host.ids.next(), session, lane=lane)
+    execution = Execution(runtime.host.ids.next(), session, pool=pool)
     runtime.history.add(execution)
     if unblocking:
         runtime.distributor.start(plan, execution)

@@ -6,7 +6,7 @@ from ...process.jobs import Capacity, Job, JobResult, JobTable
 from ...shard import replies
 from ...shard.failures import GearsError
 from ...shard.replies import decode_reply
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from ..host.executions import Execution
 from ..interface.commands import run_command
 from ..interface.runtime import Runtime
@@ -89,7 +89,7 @@ class ScriptJobs:
             session,
             registered=True,
             user=user,
-            lane=Lane.CLIENTS,
+            pool=FunctionPool.CLIENTS,
             owner=registration.id,
         )
         plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
@@ -118,7 +118,7 @@ class ScriptJobs:
             session,
             registered=True,
             can_override=awaited,
-            lane=Lane.CLIENTS if awaited else Lane.BACKGROUND,
+            pool=FunctionPool.CLIENTS if awaited else FunctionPool.BACKGROUND,
             owner=registration.id,
         )
         run = self._run(registration, registration.plan(), execution, OneRecord(record))

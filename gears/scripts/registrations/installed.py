@@ -153,7 +153,7 @@ class Installed:
         self.order(orders)
         self.use(stored.id)
 
-    def bury(self, registration_ids: list[str]) -> None:
+    def unregister_permanently(self, registration_ids: list[str]) -> None:
         """Unregister permanently on this shard, including registrations that have not arrived yet."""
         if registration_ids:
             self._host.execute("QA.UNREGISTER", *registration_ids)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...shard.failures import error_line
 from ..calling.strands import Strand
-from ..calling.threads import Lane, TooManyCalls
+from ..calling.threads import FunctionPool, TooManyCalls
 from ..host.executions import Execution, current
 from ..host.script_host import ScriptHost
 from ..runs.coroutines import settled
@@ -36,11 +36,11 @@ class OnRegisteredCalls:
         function = registration.on_registered
         if function is None:
             return
-        execution = Execution(registration.id, session, lane=Lane.BACKGROUND, owner=registration.id)
+        execution = Execution(registration.id, session, pool=FunctionPool.BACKGROUND, owner=registration.id)
         token = current.set(execution)
         try:
             returned = self._returned[registration.id] = self._host.loop.create_future()
-            strand = execution.strand = Strand.of(self._host.threads, execution.lane, execution.owner)
+            strand = execution.strand = Strand.of(self._host.threads, execution.pool, execution.owner)
             work = _logged(registration.id, strand.run(self._on_strand(function, registration.id, returned)))
             task = asyncio.get_running_loop().create_task(work)  # it copies the context with this execution
             self._tasks.add(task)

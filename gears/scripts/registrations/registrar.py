@@ -1,11 +1,11 @@
 """Registers sessions: their registrations go to this shard's module and to all other shards, or nowhere.
 
-This shard takes a new version of a session first (and validates it), then all others do. If one refuses it or does not
-answer, all get the old version back; that message is repeated until they confirm it, for at most `UNDO_SECONDS`. Only
-when all have taken the new version is the session used (`Installed.use`).
+This shard installs a new version of a session first (and validates it), then all others do. If a shard refuses it or
+does not answer, all shards restore the old version; that message is repeated until they acknowledge it, for at most
+`UNDO_SECONDS`. The session is used (`Installed.use`) only when all shards have installed the new version.
 
-Registrations that have been replaced, or withdrawn with a version that was refused, are unregistered in the module of
-every shard that can be reached: a shard that has missed this cannot bring them back (`neighbours`).
+Registrations that were replaced, or withdrawn with a refused version, are unregistered in the module of every shard
+that can be reached. So a shard that has missed this cannot restore them on others (`reconciliation`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .stored_sessions import Change, StoredSession, dump
 logger = logging.getLogger(__name__)
 ACKNOWLEDGE_SECONDS = 10.0
 BEGIN_SECONDS = 10.0
-UNDO_SECONDS = 30.0  # longer than the module lets a worker hang
-# after this time a shard uses a session even if it was not notified that all other shards have it
+UNDO_SECONDS = 30.0  # longer than the module tolerates a silent worker
+# after this time a shard uses a session even without the notice that all shards have it
 CONFIRM_SECONDS = 2 * ACKNOWLEDGE_SECONDS
 
 
@@ -44,7 +44,7 @@ class Registrar:
         self._unconfirmed: dict[str, asyncio.TimerHandle] = {}
         self._background: set[asyncio.Task[None]] = set()
         self._publishing = asyncio.Lock()
-        self._numbers = itertools.count(time.time_ns())  # above the numbers of this worker's predecessor
+        self._numbers = itertools.count(time.time_ns())  # above the numbers of the previous worker
         self._taken: dict[str, int] = {}
         self._undoing: asyncio.Task[None] | None = None
 
@@ -53,7 +53,7 @@ class Registrar:
         return {"register": self.take, "registered": self.confirmed, "replaced": self.replaced}
 
     @property
-    def settling(self) -> bool:
+    def publishing(self) -> bool:
         """Whether a session is being published, by this shard or by another: meanwhile the shards differ."""
         return self._publishing.locked() or bool(self._unconfirmed)
 
@@ -89,7 +89,7 @@ class Registrar:
             await self._peers.request_all(others, "register", change, ACKNOWLEDGE_SECONDS)
         except BaseException:
             self._put_back(undo)
-            self._bury_or_log(list(fresh))
+            self._unregister_or_log(list(fresh))
             self._undoing = self._spawn(self._undo_elsewhere(undo, others))
             raise
         self.installed.use(session.id)
@@ -97,7 +97,7 @@ class Registrar:
             self._peers.send(node, "registered", session.id)
             if replaced_ids:
                 self._peers.send(node, "replaced", replaced_ids)
-        self._bury_or_log(replaced_ids)
+        self._unregister_or_log(replaced_ids)
 
     def _put_back(self, steps: list[Change]) -> None:
         for step in steps:
@@ -108,16 +108,16 @@ class Registrar:
                 logger.error("an earlier version of a session could not be put back: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Whether to carry out a change: one that withdraws a version must not undo a later one by another shard."""
+        """Whether to carry out a change: a withdrawal must not undo a later version of another shard."""
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
 
-    def _bury_or_log(self, registration_ids: list[str]) -> None:
+    def _unregister_or_log(self, registration_ids: list[str]) -> None:
         try:
-            self.installed.bury(registration_ids)
+            self.installed.unregister_permanently(registration_ids)
         except GearsError as error:
-            logger.error("registrations that are no more may come back: %s", error)
+            logger.error("unregistered registrations may come back: %s", error)
 
     async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
         for change in steps:
@@ -128,7 +128,7 @@ class Registrar:
                     logger.error("a shard did not put a session back: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
-        """Add a registration that a running function asked for; the other shards follow in the background."""
+        """Add a registration of a running function; the other shards follow in the background."""
         self._spawn(self._extend(session, registration))
 
     async def _extend(self, session: ScriptSession, registration: Registration) -> None:
@@ -140,21 +140,21 @@ class Registrar:
             await self._publish(replace(now, registrations=registrations))
 
     def take(self, sender: str, change: Change) -> None:
-        """Install a session of another shard's worker; it is used when that confirms it, or has not for too long."""
+        """Install a session of another worker; it is used after its confirmation, or after `CONFIRM_SECONDS`."""
         if change.number <= self._taken.get(sender, 0):
             return
         if self._is_due(change):
             new = change.stored is not None and not self.installed.is_known(change.stored)
             self.installed.install(change)
             self._expect_confirmation(sender, change, new=new)
-        self.installed.bury(list(change.undone))
+        self.installed.unregister_permanently(list(change.undone))
         self._taken[sender] = change.number
 
     def _expect_confirmation(self, sender: str, change: Change, *, new: bool) -> None:
         if change.removed is not None:
             self._expect(change.removed, None)
         if change.stored is not None:
-            # a version that was in use before is used again at once; any other waits for its publisher's confirmation
+            # a version that was in use before is used at once; a new one waits for its publisher's confirmation
             session_id = change.stored.id
             late = self._host.loop.call_later(CONFIRM_SECONDS, self.confirmed, sender, session_id) if new else None
             self._expect(session_id, late)
@@ -165,8 +165,8 @@ class Registrar:
         self.installed.use(session_id)
 
     def replaced(self, sender: str, registration_ids: list[str]) -> None:
-        """Unregister replaced registrations for ever: all shards have taken the new version."""
-        self.installed.bury(registration_ids)
+        """Unregister replaced registrations permanently: all shards have installed the new version."""
+        self.installed.unregister_permanently(registration_ids)
 
     def _expect(self, session_id: str, late: asyncio.TimerHandle | None) -> None:
         before = self._unconfirmed.pop(session_id, None)

@@ -1,8 +1,8 @@
-"""Gives functions of a session that come from another shard the globals that the session has on this one.
+"""Gives functions from another shard the globals that their session has on this shard.
 
-A run that a function starts is sent to the other shards with its functions. There they belong to the same session: they
-find its globals, with what its other functions have made of them. So values of globals are not sent, only their names,
-unless they are plain (numbers and texts); a name that the session does not have here yet comes with the function.
+A run that a function starts is sent to the other shards with its functions. There the functions belong to the same
+session and use its globals, which its other functions may have changed. So the names of globals are sent, not their
+values. Plain values (numbers and texts) are sent, and a global that the session lacks here comes with the function.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None)
 
 
 def globals_of(session: ScriptSession) -> dict[str, Any] | None:
-    """The globals that the functions of a session share on this shard; None if it has no function of its script."""
+    """The globals that the functions of a session share on this shard; None if it has no such function."""
     name = module_name(session.id)
     for registration in session.registrations.values():
         functions = [registration.on_registered, *(f for step in registration.steps for f in (step.function, step.key))]
@@ -40,7 +40,7 @@ def globals_of(session: ScriptSession) -> dict[str, Any] | None:
 
 
 def _functions_in(value: Any, seen: set[int]) -> Iterator[types.FunctionType]:
-    """A function, and those that it or a `partial` encloses."""
+    """A function, and the functions that it or a `partial` encloses."""
     if id(value) in seen:
         return
     seen.add(id(value))
@@ -93,12 +93,12 @@ def pack(value: Any, session: ScriptSession | None) -> bytes:
 
 
 def unpack(packed: bytes, session: ScriptSession | None) -> Any:
-    """Read what `pack` has written on another shard."""
+    """The value that `pack` has pickled on another shard."""
     home = globals_of(session) if session is not None else None
     return _Unpickler(io.BytesIO(packed), home or {}).load()
 
 
-def at_home(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan:
+def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan:
     """A plan from another shard whose functions use the globals of their session on this shard."""
     home = globals_of(session) if session is not None else None
     if home is None or session is None:
@@ -114,7 +114,7 @@ def at_home(plan: ExecutionPlan, session: ScriptSession | None) -> ExecutionPlan
 
 
 def _moved(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
-    """A function over the globals `home` if it is one of the module `name`; so are those that it encloses."""
+    """A function with the globals `home` if it is from the module `name`; the same for functions that it encloses."""
     if id(value) in seen:
         return seen[id(value)]
     move: Callable[[Any], Any] = functools.partial(_moved, name=name, home=home, seen=seen)
@@ -150,34 +150,34 @@ def _over(function: types.FunctionType, home: dict[str, Any]) -> types.FunctionT
 
 
 class SharedSessions:
-    """The sessions of this shard as runs over all shards use them."""
+    """The sessions of this shard, for runs over all shards."""
 
     def __init__(self, sessions: SessionRegistry, on_registered: OnRegisteredCalls) -> None:
         self._sessions = sessions
         self._on_registered = on_registered
 
     def get(self, session_id: str) -> ScriptSession | None:
-        """The session with this id, None if there is none."""
+        """The session with this id; None if it is missing."""
         return self._sessions.get(session_id)
 
     def registration(self, registration_id: str) -> tuple[ScriptSession, Registration]:
-        """A registration and its session; GearsError if there is none."""
+        """A registration and its session; GearsError if it is missing."""
         return self._sessions.registration(registration_id)
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
-        """Pickle what has functions of a session, for the other shards."""
+        """Pickle a value that has functions of a session, for the other shards."""
         return pack(value, self._of(session_id))
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """What `pack` has pickled on another shard; GearsError if it names a global that the session lacks here."""
+        """The value that `pack` has pickled on another shard; GearsError if the session lacks a global of it here."""
         return unpack(packed, self._of(session_id))
 
-    def at_home(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """The plan over the globals that the session has here."""
-        return at_home(plan, self._of(session_id))
+    def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
+        """The plan, whose functions use the globals that the session has here."""
+        return with_local_globals(plan, self._of(session_id))
 
     async def begun(self, registration_id: str) -> None:
-        """Return when the functions of a registration may begin on this shard."""
+        """Return when the functions of a registration may start on this shard."""
         await self._on_registered.returned(registration_id)
 
     def _of(self, session_id: str | None) -> ScriptSession | None:

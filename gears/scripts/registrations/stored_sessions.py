@@ -1,8 +1,8 @@
 """Writes and reads sessions in the form in which the module keeps them and other shards get them.
 
-A session is stored as one cloudpickle of all its registrations, so that its functions still share their globals after
-loading. Bytecode of another Python, or of another version of this format, cannot be loaded: then the stored source is
-run once more, without its `run()`.
+A session is stored as one cloudpickle of all its registrations, so that its functions share their globals after
+loading. A registration of one of qa-cluster's own functions stores the function's name only. Bytecode of another Python
+or format version cannot be loaded: then the stored source is run again, without its `run()`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def dump(registrations: Iterable[Registration], requirements: tuple[str, ...] = 
 
 
 def load(payload: bytes) -> StoredRegistrations | None:
-    """The contents of a payload; None if another Python or version wrote it, so that the source has to be run again."""
+    """The contents of a payload; None if another Python or version wrote it: the source has to be run again."""
     if not payload.startswith(_PREFIX):
         return None
     try:
         stored: StoredRegistrations = cloudpickle.loads(payload[len(_PREFIX) :])
     except (ImportError, AttributeError) as error:
-        logger.warning("a stored session names what is not here any more, its source is run again: %s", error)
+        logger.warning("a stored session uses a missing name, its source is run again: %s", error)
         return None
     return stored
 
@@ -75,7 +75,7 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def only(self, session: ScriptSession) -> StoredSession:
-        """The same with the registrations left in `session`; it is pickled anew if another Python had pickled it."""
+        """The same with only the registrations in `session`; it is pickled again if another Python had pickled it."""
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())
@@ -89,7 +89,7 @@ class StoredSession:
 def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
     """A restored session with the registrations that the module still has, under the module's ids.
 
-    A source that was run again has made new ids; they are matched in the order of the script.
+    A source that was run again has new ids; they are matched in the order of the script.
     """
     found = session.registrations
     if not set(ids) <= found.keys():
@@ -104,7 +104,7 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 @sent
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a shard must do: take `stored`, drop the session `removed`.
+    """What a shard must do: install `stored`, remove the session `removed`.
 
     Changes that are sent have increasing numbers: one may be sent again, and must not undo later ones. A change that
     withdraws a version names the registrations that are `undone`: they are unregistered, and the rest of the change is

@@ -1,16 +1,16 @@
 """Registrations of a StreamSource: batches of a stream's entries run one after the other, and are then acknowledged.
 
-The module only reports that something was added to a stream. The worker reads each stream of a registration in the
-consumer group that RedisGears used: entries that were delivered but not acknowledged come first (their worker or their
-primary died), then new ones. A batch is acknowledged after its run, then the stream is trimmed. At most `MAX_RUNNING`
-batches of all streams run at once; the others wait in the order in which they were announced.
+The module only reports that an entry was added to a stream. The worker reads each stream of a registration in the
+consumer group that RedisGears used. Entries that were delivered but not acknowledged come first (their worker or their
+primary died), then new entries. A batch is acknowledged after its run, then the stream is trimmed. At most
+`MAX_RUNNING` batches of all streams run at once; the others wait in the order of their reports.
 
-A batch must not kill one worker after the other: before entries run a second time, they are claimed for a consumer of
-their own. Entries that a worker finds there have already killed two workers, and count as failed without a third run
-(unless their registration retries). Such batches run one at a time, so that none is blamed for another's crash.
+A batch must not kill one worker after the other. Before entries run a second time, they are claimed for a second
+consumer. Entries that a worker finds there have already killed two workers, and count as failed without a third run
+(unless their registration retries). Such batches run one at a time, so that no batch is blamed for another's crash.
 
-A batch has no time limit but `qa.background-timeout-ms`. Of one that is aborted, the entries that had begun count as
-failed; the others have not been worked on and are left for the next batch.
+`qa.background-timeout-ms` is the only time limit of a batch. If a batch is aborted, the entries that had started count
+as failed; the others stay for the next batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from ...shard.failures import GearsError, error_line
 from ...shard.link import Argument, Reply, raise_on_error
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from ..host.executions import Execution
 from ..host.script_host import ScriptHost
 from ..runs.distributed import Distributor
@@ -41,10 +41,10 @@ logger = logging.getLogger(__name__)
 TWO_WORKERS_LOST = "WORKERLOST two workers died while this batch ran"
 MAX_RUNNING = 64
 LOST_SECONDS = 1.0
-"""After an error of the server the stream is read again so late."""
+"""The delay before a stream is read again after an error of the server."""
 
-# Errors of a server that does not have the stream, or not to write in it.
-_NOT_HERE = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
+# Errors of a server that does not have the stream, or may not write to it.
+_NOT_SERVED = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
 # beyond this many streams of a registration, the state of those without entries is dropped
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
@@ -79,7 +79,7 @@ class Streams:
             status = known_statuses(self._host).get(registration.id, "OK")
             consumer.paused, consumer.ended = status == "PAUSED", status == "ABORTED"
             self._consumers[registration.id] = consumer
-        self._spawn(self._look_at_all(consumer))
+        self._spawn(self._scan(consumer))
 
     def stop(self, registration_id: str) -> None:
         """Stop reading; a batch that runs is finished and acknowledged."""
@@ -95,7 +95,7 @@ class Streams:
                 self._leave_to_others(key)
 
     def _leave_to_others(self, key: bytes) -> None:
-        """Make the other registrations look for the entries that one which has ended left unacknowledged."""
+        """Make the other registrations read the entries that an ended registration left unacknowledged."""
         for consumer in self._consumers.values():
             stream = consumer.streams.get(key)
             if stream is None:
@@ -105,7 +105,7 @@ class Streams:
                 self._wake(consumer, key)
 
     def notice(self, registration_id: str, key: bytes) -> None:
-        """Wake a registration: something was added to a stream."""
+        """Wake a registration: an entry was added to a stream."""
         consumer = self._consumers.get(registration_id)
         if consumer is not None:
             self._wake(consumer, key)
@@ -117,30 +117,30 @@ class Streams:
             return
         consumer.paused = paused
         if not paused:
-            self._spawn(self._look_at_all(consumer))
+            self._spawn(self._scan(consumer))
 
     def promoted(self) -> None:
-        """Read all streams again: this shard has become a primary, and the one before may have left entries pending."""
+        """Read all streams again on a new primary: its predecessor may have left pending entries."""
         for registration_id, status in known_statuses(self._host).items():
-            if status == "ABORTED":  # by the primary before: what failed there may succeed here
+            if status == "ABORTED":  # on the previous primary: a failed batch may succeed here
                 self._host.execute("QA.STREAM", registration_id, "OK")
                 if registration_id in self._consumers:
                     self._consumers[registration_id].ended = False
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
-                if stream.phase is not Phase.RUNNING:  # the batch that runs has its entries
+                if stream.phase is not Phase.RUNNING:  # the running batch has its entries
                     stream.start_over()
-            self._spawn(self._look_at_all(consumer))
+            self._spawn(self._scan(consumer))
 
-    def look_again(self) -> None:
-        """Look for streams that came with slots of another shard, which does not announce them."""
+    def rescan(self) -> None:
+        """Find streams that came with slots of another shard, which does not report them."""
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
                 if stream.phase is Phase.IDLE and not stream.entries:  # another shard may have had it meanwhile
                     stream.start_over()
-            self._spawn(self._look_at_all(consumer))
+            self._spawn(self._scan(consumer))
 
-    async def _look_at_all(self, consumer: Consumer) -> None:
+    async def _scan(self, consumer: Consumer) -> None:
         pattern = consumer.source.stream
         if not pattern.endswith("*"):
             self._wake(consumer, pattern.encode())
@@ -148,7 +148,7 @@ class Streams:
         said = ""
         while not consumer.ended:
             try:
-                await self._look_for(consumer, pattern[:-1].translate(_GLOB) + "*")
+                await self._scan_pattern(consumer, pattern[:-1].translate(_GLOB) + "*")
                 return
             except GearsError as error:
                 if str(error) != said:
@@ -156,7 +156,7 @@ class Streams:
                     logger.error("streams of registration %s cannot be found: %s", consumer.registration.id, error)
                 await asyncio.sleep(LOST_SECONDS)
 
-    async def _look_for(self, consumer: Consumer, pattern: str) -> None:
+    async def _scan_pattern(self, consumer: Consumer, pattern: str) -> None:
         for keys in scan(self._host, pattern):
             for key, kind in zip(keys, self._host.execute_many([("TYPE", key) for key in keys]), strict=True):
                 if kind == b"stream":
@@ -192,15 +192,15 @@ class Streams:
             if not consumer.stopped and not self._is_left(stream.key):
                 due = self._read(consumer, stream) and await self._run(consumer, stream)
         except Exception as error:  # a fault of this package must not end the reading of a stream either
-            self._lost(consumer, stream, error)
+            self._read_failed(consumer, stream, error)
         finally:
             self._running -= 1
             if stream.phase is Phase.RUNNING:
                 stream.phase = Phase.IDLE
-            self._go_on(consumer, stream, due)
+            self._schedule_next(consumer, stream, due)
 
-    def _go_on(self, consumer: Consumer, stream: Stream, due: bool) -> None:
-        """After a stream's turn, queue the stream again or forget it; then start the next ones in the queue."""
+    def _schedule_next(self, consumer: Consumer, stream: Stream, due: bool) -> None:
+        """After a stream's turn, queue the stream again or forget it; then start the next streams in the queue."""
         idle = stream.phase is Phase.IDLE
         if idle and (due or stream.again) and not consumer.stopped:
             self._enqueue(consumer, stream)
@@ -222,20 +222,20 @@ class Streams:
         found = [consumer.streams.get(stream.key) for consumer in (*self._consumers.values(), *self._leaving)]
         return [other for other in found if other is not None and other is not stream and other.entries]
 
-    def _lost(self, consumer: Consumer, stream: Stream, error: Exception) -> None:
-        """Stop reading a stream that was removed or has moved to another shard, or if this shard is a replica now.
+    def _read_failed(self, consumer: Consumer, stream: Stream, error: Exception) -> None:
+        """Stop reading a stream that was removed or moved to another shard, or that is on a replica now.
 
-        After another error, such as that of a server that is busy with a script or whose disk is full, read it again
-        soon: nothing else would wake it before its next entry.
+        After another error (the server is busy with a script, its disk is full), read it again soon: no event would
+        wake it before its next entry.
         """
         stream.start_over()
         stream.has_group = False
         if not isinstance(error, GearsError):
             logger.exception("stream %r could not be read: %s", stream.key, error_line(error))
-        elif (code := str(error).partition(" ")[0]) in _NOT_HERE:
+        elif (code := str(error).partition(" ")[0]) in _NOT_SERVED:
             logger.info("stream %r is not read any more: %s", stream.key, error)
             return
-        elif code == "NOGROUP":  # only the group was removed, and not the stream: the next turn makes it anew
+        elif code == "NOGROUP":  # only the group was removed, not the stream: the next turn creates it
             logger.info("stream %r gets a new group: %s", stream.key, error)
             stream.again = True
             return
@@ -272,7 +272,7 @@ class Streams:
 
     def _take_redelivered(self, stream: Stream, reply: Reply) -> None:
         arrived = reply[0][1] if reply else []
-        # all registrations share one consumer: entries that another of them works on were not left behind
+        # all registrations share one consumer: entries that another registration works on were not left behind
         taken = {entry_id for other in self._others(stream) for entry_id, _ in other.entries}
         stream.entries += [(name, fields) for name, fields in arrived if fields is not None and name not in taken]
         gone = [entry_id for entry_id, fields in arrived if fields is None]
@@ -284,11 +284,11 @@ class Streams:
             stream.delivery, stream.cursor = Delivery(stream.delivery + 1), b"0"
 
     async def _run(self, consumer: Consumer, stream: Stream) -> bool:
-        """Run the batch and settle it by its outcome and the policy; return whether to go on at once."""
+        """Run the batch and settle it by its outcome and the policy; return whether to continue at once."""
         batch = stream.entries[: consumer.source.batch]
         if stream.delivery is Delivery.NEW:
             return await self._run_batch(consumer, stream, batch)
-        self._running -= 1  # while it waits for the lock, it must not take a place from other batches
+        self._running -= 1  # while it waits for the lock, it must not count as a running batch
         self._dispatch()
         try:
             async with self._one_redelivered:
@@ -301,10 +301,10 @@ class Streams:
             return False
         if stream.delivery is Delivery.FIRST:
             self._claim(stream, batch, SECOND_CONSUMER)
-        going_on = await self._run_batch(consumer, stream, batch)
-        if stream.entries:  # not acknowledged, but no worker was lost either
+        continues = await self._run_batch(consumer, stream, batch)
+        if stream.entries:  # not acknowledged, but no worker was lost
             self._claim(stream, batch, CONSUMER)
-        return going_on
+        return continues
 
     def _claim(self, stream: Stream, batch: list[Entry], consumer: str) -> None:
         ids = [entry_id for entry_id, _ in batch]
@@ -313,7 +313,11 @@ class Streams:
     async def _run_batch(self, consumer: Consumer, stream: Stream, batch: list[Entry]) -> bool:
         registration = consumer.registration
         execution = Execution(
-            self._host.ids.next(), consumer.session, registered=True, lane=Lane.BACKGROUND, owner=registration.id
+            self._host.ids.next(),
+            consumer.session,
+            registered=True,
+            pool=FunctionPool.BACKGROUND,
+            owner=registration.id,
         )
         self._history.add_registered(registration.id, execution)
         began = time.perf_counter()
@@ -324,7 +328,7 @@ class Streams:
         await self._on_registered.returned(registration.id)
         records = Records(stream.key, batch)
         await self._distributor.run(registration.plan(), execution, records.read(), registration.id)
-        # one that was aborted may still work on an entry, which must not look as if it had ended
+        # an aborted run may still work on an entry, which must not count as ended
         await execution.over()
         begun = batch[: records.taken] if execution.aborted else batch
         stream.cut_short = len(begun) < len(batch)
@@ -338,7 +342,7 @@ class Streams:
         execution: Execution,
         run_us: int,
     ) -> bool:
-        """Settle the entries that have been worked on, all or the first ones of the batch; the others stay."""
+        """Settle the processed entries, all or the first ones of the batch; the others stay."""
         registration = consumer.registration
         first = (batch or stream.entries)[0][0]
         lag_ms = max(0, round(time.time() * 1000) - int(first.partition(b"-")[0]))
@@ -364,11 +368,11 @@ class Streams:
     def _acknowledge(
         self, consumer: Consumer, stream: Stream, batch: list[Entry], numbers: tuple[Argument, ...]
     ) -> bool:
-        """Acknowledge a batch, trim, report and read on, all in one round trip; return whether more may be there."""
+        """Acknowledge a batch, trim, report and read again in one round trip; return whether to continue at once."""
         del stream.entries[: len(batch)]
         ids = [entry_id for entry_id, _ in batch]
         commands: list[tuple[Argument, ...]] = [("XACK", stream.key, GROUP, *ids)] if ids else []
-        if consumer.source.trim and ids and not stream.left_over:  # what was left may be older; later batches trim
+        if consumer.source.trim and ids and not stream.left_over:  # remaining entries may be older; later batches trim
             commands.append(("XTRIM", stream.key, "MINID", self._first_needed(stream, ids[-1])))
         commands.append(("QA.STREAM", consumer.registration.id, "OK", *numbers))
         idle = not (consumer.stopped or stream.entries or stream.left_over)
@@ -384,7 +388,7 @@ class Streams:
         return bool(stream.entries) or not reads_on
 
     def _first_needed(self, stream: Stream, done: bytes) -> str:
-        """The id before which a stream may be trimmed: other registrations may still work on earlier entries."""
+        """The id up to which a stream may be trimmed: other registrations may still work on earlier entries."""
         milliseconds, _, sequence = done.partition(b"-")
         needed = (int(milliseconds), int(sequence) + 1)
         for holder in (*self._others(stream), *((stream,) if stream.entries else ())):
@@ -405,7 +409,7 @@ class Streams:
         check_report(reply)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        # an empty context, because reading must not have the rights of the function that registers
+        # an empty context, because reading must not have the rights of the registering function
         task = self._host.loop.create_task(_logged(work), context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -414,5 +418,5 @@ class Streams:
 async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
-    except Exception as error:  # a fault of this package: the stream waits until its next entry, the others go on
+    except Exception as error:  # a fault of this package: the stream waits until its next entry, the others continue
         logger.exception("a stream is not read any more: %s", error_line(error))

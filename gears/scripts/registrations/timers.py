@@ -15,7 +15,7 @@ from typing import Any
 
 from ...shard.failures import GearsError, error_line
 from ..calling.strands import Strand
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from ..host.executions import Execution, current
 from ..host.script_host import ScriptHost
 from ..runs.coroutines import settled
@@ -80,10 +80,10 @@ class Timers:
         current.set(None)
         while True:
             await asyncio.sleep(seconds)
-            execution = Execution(self._host.ids.next(), session, user=user, lane=Lane.BACKGROUND)
+            execution = Execution(self._host.ids.next(), session, user=user, pool=FunctionPool.BACKGROUND)
             current.set(execution)
             try:
-                execution.strand = Strand.of(self._host.threads, execution.lane, session.id)
+                execution.strand = Strand.of(self._host.threads, execution.pool, session.id)
                 await execution.strand.run(_call(function))
             except asyncio.CancelledError:
                 raise

@@ -1,10 +1,11 @@
-"""What the parts of a run send each other arrives once and in its order, over a bus that loses messages.
+"""Delivers the messages between the parts of a run once and in order, over a bus that loses messages.
 
-The bus of a young cluster drops what comes from a node that the receiver does not know yet, or whose key it does not
-have yet, and any bus drops messages when a link breaks. So what one shard sends another for a run has numbers, from 1
-on. The sender keeps it, and sends it again, until the receiver confirms its number: a *receipt* for a number confirms
-all up to it. The receiver takes each number once, and in order; it confirms nothing before it takes part in the run, so
-that what it drops meanwhile comes again: what is of a run that does not begin here is kept for some seconds only.
+The bus of a young cluster drops messages from a node that the receiver does not know yet, or whose key it lacks. Any
+bus drops messages when a link breaks. So the messages of a run from one shard to another have numbers, from 1. The
+sender keeps a message and resends it until the receiver acknowledges its number: a *receipt* for a number acknowledges
+all messages up to it. The receiver processes each number once, and in order. It acknowledges nothing before it takes
+part in the run, so that messages that it drops meanwhile are sent again. It keeps messages of a run that has not
+started here for some seconds only.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from ...shard.messages import sent
 logger = logging.getLogger(__name__)
 AGAIN_SECONDS = 0.5
 AT_ONCE = 64
-"""So many unconfirmed messages are sent again at a time: usually one was lost, and the receiver has the rest."""
+"""The most unacknowledged messages that are resent at a time: usually one was lost, and the receiver has the rest."""
 MAX_HELD_MESSAGES = 4096
 MAX_HELD_RUNS = 64
 EARLY_SECONDS = 5.0
-"""What has come for a run that has not begun is dropped after this time: usually the request is some ms behind it."""
+"""Messages of a run that has not started are dropped after this time; usually its request is some ms late."""
 MAX_BYTES = 512 << 20
 MAX_KNOWN = 10_000
 
 
 class Numbered(Protocol):
-    """A message of a run; number 0 is sent once and not confirmed."""
+    """A message of a run; number 0 is sent once and not acknowledged."""
 
     @property
     def id(self) -> str:
@@ -41,7 +42,7 @@ class Numbered(Protocol):
 
     @property
     def number(self) -> int:
-        """Its number among those of its sender to this receiver in this run."""
+        """Its number among the messages of its sender to this receiver in this run."""
 
     @property
     def size(self) -> int:
@@ -61,14 +62,14 @@ UP_TO_ALL = 1 << 60
 
 
 class Recent:
-    """The newest names out of any number."""
+    """The newest names; older names are forgotten."""
 
     def __init__(self, most: int = MAX_KNOWN) -> None:
         self._most = most
         self._names: OrderedDict[str, None] = OrderedDict()
 
     def add(self, name: str) -> None:
-        """Keep a name, and forget the oldest beyond the limit."""
+        """Remember a name, and forget the oldest names beyond the limit."""
         self._names[name] = None
         while len(self._names) > self._most:
             self._names.popitem(last=False)
@@ -86,7 +87,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """What one shard has yet to confirm of a run, and why the last message could not be sent."""
+    """The messages that one shard has not acknowledged of a run, and why the last message could not be sent."""
 
     last: int = 0
     problem: str = ""
@@ -95,7 +96,7 @@ class _Outgoing:
 
 
 class Sending:
-    """The messages that this shard has sent and that are not confirmed. Any thread may send."""
+    """The messages that this shard has sent and that are not acknowledged. Any thread may send."""
 
     def __init__(self, send: Callable[[str, str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._send = send
@@ -105,12 +106,12 @@ class Sending:
         self._over = Recent()
 
     def send(self, node: str, kind: str, message: Any) -> None:
-        """Send a message of a run with its next number, now or, where that cannot be done, as soon as it can.
+        """Send a message of a run with its next number, now or as soon as that is possible.
 
-        GearsError where more than `MAX_BYTES` of the run's records are not confirmed.
+        GearsError if more than `MAX_BYTES` of the run's records are not acknowledged.
         """
         with self._lock:
-            if message.id in self._over:  # from a thread of a function that goes on after its run
+            if message.id in self._over:  # from a thread of a function that continues after its run
                 return
             outgoing = self._runs.setdefault(message.id, {}).setdefault(node, _Outgoing())
             if outgoing.bytes + message.size > MAX_BYTES:
@@ -125,7 +126,7 @@ class Sending:
         self._try(message.id, node, kept)
 
     def confirmed(self, node: str, receipt: Receipt) -> None:
-        """Forget what a shard has confirmed (message ``receipt``)."""
+        """Forget the messages that a shard has acknowledged (message ``receipt``)."""
         with self._lock:
             outgoing = self._runs.get(receipt.id, {}).get(node)
             while outgoing is not None and outgoing.kept and next(iter(outgoing.kept)) <= receipt.number:
@@ -133,7 +134,7 @@ class Sending:
                 outgoing.bytes -= kept.message.size
 
     def again(self, run_id: str) -> bool:
-        """Send again what has waited too long for its receipt; return whether anything of the run still waits."""
+        """Resend the messages whose receipt is late; return whether any message of the run has no receipt."""
         now = self._clock()
         due: list[tuple[str, _Kept]] = []
         waits = False
@@ -152,7 +153,7 @@ class Sending:
         problem = ""
         try:
             self._send(node, kept.kind, kept.message)
-        except GearsError as error:  # this server does not know the node yet, or any more, or has no key
+        except GearsError as error:  # this server does not know the node yet or any more, or lacks its key
             problem = str(error)
         with self._lock:
             outgoing = self._runs.get(run_id, {}).get(node)
@@ -163,13 +164,13 @@ class Sending:
             logger.warning("run %s: shard %s gets its messages later: %s", run_id, node, problem)
 
     def problems(self, run_id: str) -> list[str]:
-        """Why the last messages of a run could not be sent, for each shard to which they could not."""
+        """For each shard to which the last message of a run could not be sent, why."""
         with self._lock:
             shards = self._runs.get(run_id, {}).items()
             return [f"shard {node}: {outgoing.problem}" for node, outgoing in shards if outgoing.problem]
 
     def forget(self, run_id: str) -> None:
-        """Keep nothing of a run any more."""
+        """Drop all messages of a run."""
         with self._lock:
             self._runs.pop(run_id, None)
             self._over.add(run_id)
@@ -177,29 +178,29 @@ class Sending:
 
 @dataclass(slots=True)
 class _Incoming:
-    """What has arrived from one shard for a run, and not been taken."""
+    """The messages of a run that have arrived from one shard and have not been processed."""
 
     taken: int = 0
     held: dict[int, Any] = field(default_factory=dict)
 
 
 class Arrivals:
-    """The messages that have arrived for runs: in order, each once. On the worker's event loop only."""
+    """The messages that have arrived for runs, in order, each once. Only the worker's event loop uses it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._runs: dict[str, dict[str, _Incoming]] = {}
-        # those that have not begun here, and when their first message came
+        # the runs that have not started here, and when their first message came
         self._early: OrderedDict[str, float] = OrderedDict()
         self._bytes = 0
 
     def begin(self, run_id: str) -> None:
-        """Note that a run has begun here: what has arrived for it makes no room for others."""
+        """Record the start of a run here: its messages are not dropped for other runs any more."""
         self._runs.setdefault(run_id, {})
         self._early.pop(run_id, None)
 
     def hold(self, sender: str, message: Numbered) -> None:
-        """Keep a message until it is its turn; drop it if it came before, or if too much waits: it will come again."""
+        """Keep a message until its turn; drop a duplicate, and any message above the limits, which will be resent."""
         if message.id not in self._runs:
             self._early[message.id] = self._clock()
             if len(self._early) > MAX_HELD_RUNS:
@@ -208,15 +209,15 @@ class Arrivals:
         if message.number <= incoming.taken or message.number in incoming.held:
             return
         full = len(incoming.held) >= MAX_HELD_MESSAGES or self._bytes + message.size > MAX_BYTES
-        if full and message.number != incoming.taken + 1:  # the next one makes room
+        if full and message.number != incoming.taken + 1:  # the next message lets others be processed
             return
         incoming.held[message.number] = message
         self._bytes += message.size
 
     def expire(self) -> float | None:
-        """Drop what has come too long ago for runs that have not begun; the seconds until more is due, None: nothing.
+        """Drop old messages of runs that have not started; return the seconds until more are due, None: no message.
 
-        Nothing is lost: it has not been confirmed, so what still runs sends it again.
+        No message is lost: without a receipt, a running part resends it.
         """
         oldest = self._clock() - EARLY_SECONDS
         while self._early:
@@ -227,7 +228,7 @@ class Arrivals:
         return None
 
     def due(self, run_id: str, sender: str) -> list[Any]:
-        """The messages of a sender whose turn it is; they count as taken."""
+        """The messages of a sender whose turn has come; they count as processed."""
         incoming = self._runs.get(run_id, {}).get(sender)
         found = []
         while incoming is not None and incoming.taken + 1 in incoming.held:
@@ -238,16 +239,16 @@ class Arrivals:
         return found
 
     def senders(self, run_id: str) -> list[str]:
-        """The shards that have sent something for a run."""
+        """The shards that have sent a message for a run."""
         return list(self._runs.get(run_id, {}))
 
     def taken(self, run_id: str, sender: str) -> int:
-        """The number of the last message of a sender that was taken."""
+        """The number of the last processed message of a sender."""
         incoming = self._runs.get(run_id, {}).get(sender)
         return incoming.taken if incoming is not None else 0
 
     def forget(self, run_id: str) -> None:
-        """Keep nothing of a run any more."""
+        """Drop all messages of a run."""
         self._early.pop(run_id, None)
         for incoming in self._runs.pop(run_id, {}).values():
             self._bytes -= sum(message.size for message in incoming.held.values())

@@ -1,13 +1,13 @@
-"""Runs over all shards: each runs the plan's stages on its own records, and boundaries move records between them.
+"""Runs over all shards: each shard runs the plan's stages on its own records, and boundaries move records.
 
-The origin sends the plan, with one map of slots for the whole run, to all primaries. At a *repartition* a record goes
-to the owner of its key's slot; at a *collect* to the origin. A shard that has finished a stage sends an end marker to
-all shards that may have got records from it; a stage ends when all its markers have arrived.
+The origin sends the plan, with one map of slots for the whole run, to all primaries. A *repartition* sends a record to
+the owner of its key's slot, a *collect* to the origin. A shard that has finished a stage sends an end marker to all
+shards that may have received records from it. A stage ends when all its markers have arrived.
 
-The bus loses messages: when a link breaks, and while its nodes hardly know each other. All of the above is sent again
-until it is confirmed, begun once (`invitations.py`), and taken once and in order (`delivery.py`). A run without
-progress for `ExecutionMaxIdleTime` ends with an error, on every shard; a part whose origin is gone ends, too, whatever
-its functions do (`origin.py`).
+The bus loses messages when a link breaks, and in a young cluster. So messages are resent until they are acknowledged.
+A run starts once on each shard (`invitations.py`), and its messages are processed once and in order (`delivery.py`). A
+run without progress for `ExecutionMaxIdleTime` ends with an error on every shard. A part whose origin is gone also
+ends, even if its functions still run (`origin.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from qa_cluster.topology import Topology
 from ...shard.failures import GearsError, error_line
 from ...shard.peers import Peers
 from ..calling.strands import Strand
-from ..calling.threads import Lane, TooManyCalls
+from ..calling.threads import FunctionPool, TooManyCalls
 from ..host.executions import Execution, Owner, current
 from ..host.script_host import ScriptHost
 from .delivery import UP_TO_ALL, Arrivals, Receipt, Recent, Sending
@@ -43,40 +43,40 @@ logger = logging.getLogger(__name__)
 IDLE_ERROR = "Execution max idle reached"
 TICK_SECONDS = 0.5
 RECEIPT_SECONDS = 0.05
-"""One receipt for what has arrived in this time."""
+"""One receipt acknowledges all messages that arrive in this time."""
 
 
 class Planned(Protocol):
     """A registration; this room needs only its plan."""
 
     def plan(self) -> ExecutionPlan:
-        """What each of its events runs."""
+        """The plan that each of its events runs."""
 
 
 class Sessions(Protocol):
     """The sessions of this shard, whose functions runs of other shards use."""
 
     def get(self, session_id: str) -> Owner | None:
-        """The session with this id, None if there is none."""
+        """The session with this id; None if it is missing."""
 
     def registration(self, registration_id: str) -> tuple[Owner, Planned]:
-        """A registration and its session; GearsError if there is none."""
+        """A registration and its session; GearsError if it is missing."""
 
     def pack(self, value: Any, session_id: str | None) -> bytes:
-        """Pickle what has functions of a session."""
+        """Pickle a value that has functions of a session."""
 
     def unpack(self, packed: bytes, session_id: str | None) -> Any:
-        """What `pack` has pickled on another shard."""
+        """The value that `pack` has pickled on another shard."""
 
-    def at_home(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """The plan over the globals that the session has here."""
+    def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
+        """The plan, whose functions use the globals that the session has here."""
 
     async def begun(self, registration_id: str) -> None:
-        """Return when the functions of a registration may begin on this shard."""
+        """Return when the functions of a registration may start on this shard."""
 
 
 class Distributor:
-    """Starts runs and takes part in those of other shards."""
+    """Starts runs, and takes part in runs of other shards."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Distributor:
         }
 
     def take_part(self) -> None:
-        """Take part in runs of other shards from now on: the sessions of this shard are there."""
+        """Take part in runs of other shards from now on, because this shard's sessions are restored."""
         self._restored.set()
 
     def worker(self, sender: str, body: None) -> str:
@@ -121,7 +121,7 @@ class Distributor:
         return self._invitations.worker
 
     def leads(self, sender: str, run_id: str) -> bool:
-        """Whether a run of this shard still goes on (message ``leads``)."""
+        """Whether this shard still leads a run (message ``leads``)."""
         return run_id in self._parts
 
     def start(self, plan: ExecutionPlan, execution: Execution) -> asyncio.Task[None]:
@@ -175,12 +175,12 @@ class Distributor:
     def _strand(self, execution: Execution) -> Strand:
         """The strand of an execution, which runs its functions on threads."""
         if execution.strand is None:
-            execution.strand = Strand.of(self._host.threads, execution.lane, execution.owner)
+            execution.strand = Strand.of(self._host.threads, execution.pool, execution.owner)
         return execution.strand
 
     def _limit(self, execution: Execution) -> asyncio.TimerHandle | None:
-        """The time limit of work that no client waits for, if it has one; a client's job has its own."""
-        if execution.lane is Lane.CLIENTS or not self._host.background_seconds:
+        """The time limit of work without a client, if it has one; a client's job has its own limit."""
+        if execution.pool is FunctionPool.CLIENTS or not self._host.background_seconds:
             return None
         seconds = self._host.background_seconds
         reason = f"ERR it ran for {seconds * 1000:.0f} ms, the limit of qa.background-timeout-ms"
@@ -205,7 +205,7 @@ class Distributor:
         own, max_idle_seconds = self._host.info.shard_id, self._settings.max_idle_seconds
         start = StartRun(
             *(execution.id, own, session_id, plan, topology, max_idle_seconds),
-            *(execution.user, execution.lane, registration_id),
+            *(execution.user, execution.pool, registration_id),
         )
         part = RunPart(start, own, execution, self._strand(execution))
         sent = replace(start, plan=replace(plan, steps=())) if registration_id else start
@@ -228,12 +228,12 @@ class Distributor:
     async def _invite(self, part: RunPart, node: str, request: RunRequest) -> None:
         try:
             await self._invitations.send(node, request)
-        except Exception as error:  # whatever it is, the run must not wait for this shard
+        except Exception as error:  # after any error, the run must not wait for this shard
             part.refuse(error if isinstance(error, GearsError) else GearsError(error_line(error)))
         else:
             part.last_progress = time.monotonic()
-            part.heard_of.add(node)
-            part.execution.shards_received = len(part.heard_of)
+            part.responding.add(node)
+            part.execution.shards_received = len(part.responding)
 
     async def _lead_part(self, part: RunPart, source: AsyncIterable[Any]) -> None:
         await _on(part.strand, self._run_part(part, source))
@@ -245,8 +245,8 @@ class Distributor:
         self._parts[part.start.id] = part
         task = asyncio.ensure_future(work)
         seen = (-1, -1)
-        # The origin judges for all: another part may wait for the records of one that is at work. Only a part whose
-        # origin is of an earlier version, which does not say whether it leads the run, judges for itself.
+        # The origin decides for all parts: another part may wait for the records of a part that is at work. A part
+        # decides for itself only if its origin does not answer whether it leads the run.
         patience = part.start.max_idle_seconds
         if not part.is_origin:
             patience = max(2 * patience, SILENCE_SECONDS)
@@ -315,14 +315,14 @@ class Distributor:
             for record in cloudpickle.loads(packed):
                 rest = chain.push(record)
                 if rest is not None:
-                    await chain.go_on(rest)
+                    await chain.suspend(rest)
                 if part.turns.over(chain.clocked):
                     await part.turns.give()
 
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
-        """Take part in a run of another shard (message ``run``) if it names this worker; the name of this worker.
+        """Take part in a run of another shard (message ``run``) if it names this worker; return this worker's name.
 
-        Where another one is meant the answer comes at once, before those to all that has come later.
+        If the request names another worker, the answer comes at once, before the answers to all later messages.
         """
         own = self._invitations.worker
         return self._join(sender, request) if request.worker == own else own
@@ -351,7 +351,7 @@ class Distributor:
             *(start.id, session),
             registered=bool(start.registration_id),
             user=start.user,
-            lane=start.lane,
+            pool=start.pool,
             owner=start.registration_id,
         )
         execution.task = asyncio.current_task()
@@ -371,7 +371,7 @@ class Distributor:
         source = start.plan.source.records(self._host) if reads else None
         watching = self._host.loop.create_task(self._end_without_origin(part))
         try:
-            if start.id in self._ended:  # the message to abort came before this task began
+            if start.id in self._ended:  # the message to abort came before this task started
                 execution.abort()
             await self._with_watchdog(part, self._follow_part(part, source))
         except asyncio.CancelledError:
@@ -404,7 +404,7 @@ class Distributor:
     def _own_plan(self, start: StartRun) -> ExecutionPlan:
         """The plan of another shard's run, with the functions and globals of this shard."""
         if not start.registration_id:
-            return self._sessions.at_home(start.plan, start.session_id)
+            return self._sessions.with_local_globals(start.plan, start.session_id)
         try:
             _, registration = self._sessions.registration(start.registration_id)
         except GearsError as error:
@@ -431,11 +431,11 @@ class Distributor:
             return
         try:
             self._peers.send(origin, "state", PartState(run_id, False))
-        except GearsError as error:  # there will be another one
+        except GearsError as error:  # the next report replaces it
             logger.warning("run %s: a report did not reach the origin: %s", run_id, error)
 
     async def _until_confirmed(self, run_id: str, seconds: float) -> None:
-        """Send again what others have not confirmed, also after this shard's part of the run has ended."""
+        """Resend unacknowledged messages, also after this shard's part of the run has ended."""
         deadline = self._host.loop.time() + seconds
         try:
             while self._sending.again(run_id) and self._host.loop.time() < deadline:
@@ -444,21 +444,21 @@ class Distributor:
             self._sending.forget(run_id)
 
     def packet(self, sender: str, packet: Packet) -> None:
-        """Take records or an end marker (message ``records``)."""
+        """Process records or an end marker (message ``records``)."""
         self._arrived(sender, packet)
 
     def state(self, sender: str, state: PartState) -> None:
-        """Note that another shard is alive or done (message ``state``)."""
+        """Record that another shard is alive or done (message ``state``)."""
         part = self._parts.get(state.id)
         if state.number and part is not None:
             self._arrived(sender, state)
-        elif state.number:  # only the origin gets this, and the run is over here
+        elif state.number:  # only the origin gets this, and the run has ended here
             self._confirm(sender, Receipt(state.id, UP_TO_ALL))
         elif part is not None:
             self._note(part, sender, state)
 
     def receipt(self, sender: str, receipt: Receipt) -> None:
-        """Note what another shard has got (message ``receipt``)."""
+        """Process the receipt of another shard (message ``receipt``)."""
         self._sending.confirmed(sender, receipt)
 
     def _arrived(self, sender: str, message: Packet | PartState) -> None:
@@ -473,7 +473,7 @@ class Distributor:
             self._expire_early()
 
     def _expire_early(self) -> None:
-        """Drop what has come too long ago for runs that have not begun here, now and whenever it is time."""
+        """Drop old messages of runs that have not started here, now and again when more are due."""
         if self._expiring is None and (left := self._arrivals.expire()) is not None:
             self._expiring = self._host.loop.call_later(left, self._expire_again)
 
@@ -482,7 +482,7 @@ class Distributor:
         self._expire_early()
 
     def _take(self, part: RunPart, sender: str) -> None:
-        """Take the messages of a shard whose turn it is, and confirm them, all those of a moment together."""
+        """Process the messages of a shard whose turn has come, and acknowledge several together."""
         for message in self._arrivals.due(part.start.id, sender):
             if isinstance(message, PartState):
                 self._note(part, sender, message)
@@ -509,7 +509,7 @@ class Distributor:
             logger.warning("run %s: a receipt did not reach shard %s: %s", receipt.id, sender, error)
 
     def _over(self, part: RunPart) -> None:
-        """Take and confirm no more for a part that has ended."""
+        """Acknowledge and drop the messages of a part that has ended."""
         run_id = part.start.id
         del self._parts[run_id]
         self._ended.add(run_id)
@@ -519,8 +519,8 @@ class Distributor:
 
     def _note(self, part: RunPart, sender: str, state: PartState) -> None:
         part.last_progress = time.monotonic()
-        part.heard_of.add(sender)
-        part.execution.shards_received = len(part.heard_of)
+        part.responding.add(sender)
+        part.execution.shards_received = len(part.responding)
         if state.done:
             for text in state.errors:
                 part.execution.add_error(text)

@@ -1,7 +1,7 @@
-"""Ends the parts of runs that nobody leads any more, because the worker of their origin, or its host, is gone.
+"""Ends the parts of runs whose origin is gone: its worker was replaced, or its host is down.
 
-The functions of a part may be at work for any time, so it cannot be told by its progress. Every part asks its origin
-now and then whether it leads the run. A new worker of that shard does not know the runs of the one before.
+A part may work for any time, so its progress does not show this. Every part periodically asks its origin whether it
+leads the run. A new worker of that shard does not know the runs of its predecessor.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from ...shard.peers import Peers
 
 ASK_SECONDS = 2.0
 SILENCE_SECONDS = 20.0
-"""An origin that has answered nothing for so long, or for the part's patience if that is longer, counts as gone."""
+"""An origin counts as gone after this time without an answer, or after the part's patience if that is longer."""
 
 
 async def abandoned(
     peers: Peers, origin: str, run_id: str, patience_seconds: float, led: Callable[[], None] = lambda: None
 ) -> str:
-    """Return when a run is led by its origin no more; the reason in words. Whenever it is, call `led`."""
+    """Wait until the origin no longer leads a run; return the reason. Call `led` at each answer that it does."""
     patience = max(SILENCE_SECONDS, patience_seconds)
     silent = 0.0
-    # questions are counted, and not the time: a worker that was stopped itself has not heard the answers
+    # requests are counted instead of time: a worker that was stopped itself has missed the answers
     while silent < patience:
         await asyncio.sleep(ASK_SECONDS)
         silent += ASK_SECONDS
@@ -32,7 +32,7 @@ async def abandoned(
         except GearsError:  # the origin has left the cluster, or the key is being changed
             continue
         silent = silent + ASK_SECONDS if answer is None else 0.0
-        if answer is not None and answer.value is False:  # a worker of an earlier version refuses the question
+        if answer is not None and answer.value is False:
             return f"shard {origin} leads this run no more: it has ended there, or its worker was replaced"
         if answer is not None and answer.value is True:
             led()

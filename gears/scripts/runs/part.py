@@ -16,7 +16,7 @@ from qa_cluster.topology import Topology
 from ...shard.failures import GearsError
 from ...shard.messages import sent
 from ..calling.strands import Strand
-from ..calling.threads import Lane
+from ..calling.threads import FunctionPool
 from ..host.executions import Execution
 from .pipeline import Chain, Turns, key_text
 from .plan import ExecutionPlan, Step, StepKind
@@ -36,7 +36,7 @@ class StartRun:
     topology: Topology
     max_idle_seconds: float
     user: str
-    lane: Lane = Lane.RUNS
+    pool: FunctionPool = FunctionPool.RUNS
     # the registration whose steps run, in place of those of `plan`; empty: none
     registration_id: str = ""
 
@@ -62,8 +62,8 @@ class Packet:
 class PartState:
     """A shard's report to the origin: it is alive, or done, with its errors and the first of them as one line.
 
-    A shard that has `refused` has taken no part, and sends no records and end markers. A report that a shard is alive
-    has no number: the next one takes its place.
+    A shard that has `refused` takes no part, and sends no records and end markers. A report that a shard is alive has
+    no number: the next report replaces it.
     """
 
     id: str
@@ -96,9 +96,9 @@ class RunPart:
         # two numbers, because one is counted by the worker's event loop and the other by the strand
         self.arrived_bytes = self.taken_bytes = 0
         self.unfinished = set(self.others) if self.is_origin else set()
-        self.heard_of: set[str] = set()
+        self.responding: set[str] = set()
         self.all_done = asyncio.Event()
-        # set when a shard takes no part; the error, if its worker did not say more in a report
+        # set when a shard takes no part; None if its worker has already reported the error
         self.refusal: asyncio.Future[GearsError | None] = asyncio.get_running_loop().create_future()
         self.receipts_due = False
         self.beginning = False  # whether it waits for `onRegistered` of its registration
@@ -109,7 +109,7 @@ class RunPart:
 
     @property
     def at_work(self) -> bool:
-        """Whether a function has a thread, or waits for one, for what it awaits, or for a future: however long."""
+        """Whether a function has a thread, or waits for a thread, a coroutine or a future, for any time."""
         return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:
@@ -157,7 +157,7 @@ class Outbox:
             return
         try:
             packed = cloudpickle.dumps(batch)
-        except Exception as error:  # from the records' own code: the rest must still be sent
+        except Exception as error:  # raised by the records' own code: the other records must still be sent
             self._part.execution.fail(error)
             return
         self._deliver(node, packed)

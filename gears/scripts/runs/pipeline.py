@@ -1,10 +1,10 @@
 """Runs a plan on one shard: it pushes records through its steps, one after the other.
 
-A `Chain` runs the steps of one stage. Inside one shard a boundary moves nothing, so a local run is one chain. A record
-whose step raises is dropped and its error kept; the run goes on. Bulk runs yield to the event loop every few
-milliseconds, so that questions are answered meanwhile.
+A `Chain` runs the steps of one stage. Inside one shard a boundary moves no records, so a local run is one chain. A
+record whose step raises is dropped, its error is kept, and the run continues. Bulk runs yield to their event loop every
+few milliseconds.
 
-Records whose steps wait (for a coroutine or a future) wait together, and go on in the order in which they came.
+Records whose steps wait (for a coroutine or a future) wait together, and continue in the order in which they came.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class Turns:
 class Chain:
     """The steps of one stage, with their state; `first` is the number of its first step in the plan.
 
-    If the stage ends at a boundary (`moves`), `sink` sends the records on, and its time counts for the boundary's step.
+    If the stage ends at a boundary (`moves`), `sink` forwards the records, and its time counts for the boundary's step.
 
-    Most functions return at once. So that they do not cost a coroutine, records are pushed by plain calls, which return
-    a coroutine only if a step has to wait. The caller awaits it, or hands it to `go_on` and pushes the next record.
+    Most functions return at once. To save a coroutine for each, records are pushed by plain calls, which return a
+    coroutine only if a step has to wait. The caller awaits it, or passes it to `suspend` and pushes the next record.
 
-    The clock is read once per step: a step lasts from the end of the one before. `clocked` is its last reading. A step
-    at which records wait lasts from the first of them to the last.
+    The clock is read once per step: a step lasts from the end of the previous step. `clocked` is the last reading. A
+    step at which records wait lasts from the first waiting record to the last.
     """
 
     def __init__(
@@ -137,21 +137,21 @@ class Chain:
         try:
             await rest
         except Aborted:
-            self.suspended.cancel()  # before the records behind this one, which may go on now, begin their step
+            self.suspended.cancel()  # before the records behind this one continue with their step
             raise
         except asyncio.CancelledError:
             if self.suspended.ending:
                 raise
-            # the run goes on: what the function waited for was cancelled
+            # the run continues: what the function waited for was cancelled
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
 
-    async def go_on(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Let a record wait by itself; return when the next one may be pushed."""
+    async def suspend(self, rest: Coroutine[Any, Any, None]) -> None:
+        """Let a record wait by itself; return when the next record may be pushed."""
         self.suspended.add(self._alone(rest))
-        await self.suspended.room()
+        await self.suspended.capacity()
 
     async def finish(self) -> None:
-        """Push the accumulated state of each step to the following steps: no more records come."""
+        """Push the accumulated state of each step to the following steps, after the last record."""
         for index, step in enumerate(self._steps):
             if step.kind is not _ACCUMULATE and step.kind is not _GROUP:
                 continue
@@ -164,7 +164,7 @@ class Chain:
             for record in reduced:
                 rest = self.push(record, index + 1)
                 if rest is not None:
-                    await self.go_on(rest)
+                    await self.suspend(rest)
         await self.suspended.drain()
 
     async def end(self) -> None:
@@ -224,7 +224,7 @@ class Chain:
     # ---- Steps that wait ----
 
     def _queue(self, position: int, since: float, key: str | None = None) -> Gate:
-        """A place behind the records that wait at a step already."""
+        """A gate behind the records that already wait at a step."""
         name = position if key is None else (position, key)
         gate = self._gates[name] = Gate(self._gates.get(name))
         count, began = self._waiting.get(position, (0, since))
@@ -264,7 +264,7 @@ class Chain:
             step_slot.reset(token)
 
     async def _wait(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Await a step's result, and go on with it."""
+        """Await a step's result, and continue with it."""
         try:
             waiting = self._value_of(value)
             del value  # see _value_of
@@ -279,7 +279,7 @@ class Chain:
             await rest
 
     async def _hold(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Go on with a result that is there already, when the records before have passed."""
+        """Continue with a result when the earlier records have passed."""
         self._end_waiting(position)
         try:
             rest = await self._behind(record, position, value, gate)
@@ -289,7 +289,7 @@ class Chain:
             await rest
 
     async def _behind(self, record: Any, position: int, value: Any, gate: Gate) -> Coroutine[Any, Any, None] | None:
-        """Go on behind the records that came before."""
+        """Continue behind the earlier records."""
         await gate.turn()
         rest = self._advance(record, position, _now(), value)
         if rest is None or self._calls[position][0] is not _FLATMAP:
@@ -300,7 +300,7 @@ class Chain:
     # ---- Steps that reduce ----
 
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
-        """Add a record to the state of a step: only one record of a state at a time, the others wait."""
+        """Add a record to the state of a step, one record at a time; the others wait."""
         key = ""
         try:
             if self._calls[position][0] is _GROUP:
@@ -386,9 +386,9 @@ class Chain:
     async def _spread_on(
         self, task: asyncio.Task[None], items: Iterator[Any], position: int, gate: Gate | None
     ) -> None:
-        """Push the rest of a list's items, as others of them are done."""
+        """Push the rest of a list's items, as earlier items finish."""
         try:
-            # not `room`: the records that wait for room must not be those that fill it
+            # not `capacity`: the records that wait for capacity must not be those that use it
             await asyncio.wait({task})
             for item in items:
                 rest = self.push(item, position + 1)
@@ -453,7 +453,7 @@ async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, 
             rest = chain.push(record, 0, now)
             waiting_since = chain.clocked
             if rest is not None:
-                await chain.go_on(rest)
+                await chain.suspend(rest)
                 waiting_since = _now()
             if turns.over(waiting_since):
                 await turns.give()

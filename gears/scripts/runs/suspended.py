@@ -1,4 +1,4 @@
-"""The records of a run that wait: each is a task, so that the coroutines and futures of one execution run together."""
+"""The waiting records of a run: each is a task, so that the coroutines and futures of an execution run together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..host.executions import Execution
 
-# a source goes on reading while fewer records of its run wait; futures that are continued in batches need smaller ones
+# a source continues while fewer records of its run wait; futures that continue in batches need smaller batches
 MAX_SUSPENDED = 1024
 
 
@@ -19,16 +19,16 @@ class Suspended:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room: asyncio.Future[None] | None = None
+        self._capacity: asyncio.Future[None] | None = None
         self.ending = False
 
     @property
     def full(self) -> bool:
-        """Whether no more records should begin to wait."""
+        """Whether no further record should start to wait."""
         return len(self._tasks) >= MAX_SUSPENDED
 
     def add(self, rest: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Let a record go on by itself."""
+        """Let a record continue by itself."""
         task = asyncio.get_running_loop().create_task(rest)
         self._tasks.add(task)
         task.add_done_callback(self._done)
@@ -37,22 +37,22 @@ class Suspended:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._execution.beats += 1  # the run has made progress
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
+        if self._capacity is not None and not self._capacity.done():
+            self._capacity.set_result(None)
 
-    async def room(self) -> None:
-        """Return when another record may begin to wait."""
+    async def capacity(self) -> None:
+        """Return when another record may start to wait."""
         while self.full:
-            self._room = asyncio.get_running_loop().create_future()
-            await self._room
+            self._capacity = asyncio.get_running_loop().create_future()
+            await self._capacity
 
     async def drain(self) -> None:
-        """Return when no record waits."""
+        """Return when no record waits any more."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
     def cancel(self) -> None:
-        """Cancel what still waits, because the run ends early."""
+        """Cancel the waiting records, because the run ends early."""
         self.ending = True
         here = asyncio.current_task()
         for task in self._tasks:
@@ -60,17 +60,17 @@ class Suspended:
                 task.cancel()
 
     async def end(self) -> None:
-        """Cancel what still waits, and return when nothing of it runs any more."""
+        """Cancel the waiting records, and return when their tasks have ended."""
         self.ending = True
         while self._tasks:
             self.cancel()
-            # a run that is cancelled once more goes on waiting: its functions still run
+            # a run that is cancelled again still waits: its functions still run
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait(self._tasks)
 
 
 class Gate:
-    """A record's place in the order of those that wait at one step; `passed` once it has gone on to the next step."""
+    """A record's place in the order of records that wait at a step; `passed` is set when it reaches the next step."""
 
     __slots__ = ("before", "passed")
 
@@ -79,18 +79,18 @@ class Gate:
         self.passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def turn(self) -> None:
-        """Return when the record before has passed."""
+        """Return when the previous record has passed."""
         if self.before is not None:
             await asyncio.shield(self.before.passed)
 
     def open(self) -> None:
-        """Let the next record pass; if the one before has not passed yet, after that."""
+        """Let the next record pass, after the previous record has passed."""
         if self.before is not None and not self.before.passed.done():
             self.before.passed.add_done_callback(lambda _: self._set())
         else:
             self._set()
 
     def _set(self) -> None:
-        self.before = None  # otherwise every gate would keep all those before it
+        self.before = None  # otherwise every gate would keep all earlier gates alive
         if not self.passed.done():
             self.passed.set_result(None)

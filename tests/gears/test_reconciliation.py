@@ -13,7 +13,7 @@ import pytest
 
 from qa_cluster.gears.scripts.registrations import reconciliation
 from qa_cluster.gears.scripts.registrations.reconciliation import Reconciliation
-from qa_cluster.gears.scripts.registrations.registration_digest import Entry, Standing
+from qa_cluster.gears.scripts.registrations.registration_list import RegistrationEntry, RegistrationList
 from qa_cluster.gears.scripts.registrations.stored_sessions import StoredSession
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.gears.shard.peers import Peers
@@ -35,10 +35,10 @@ class Bus:
     async def looks(self, count: int = 1) -> None:
         """All shards compare at the same time."""
         for _ in range(count):
-            await asyncio.gather(*(shard.neighbours.look() for shard in self.shards.values()))
+            await asyncio.gather(*(shard.reconciliation.compare_all() for shard in self.shards.values()))
 
     def agree(self) -> bool:
-        return len({shard.standing().digest for shard in self.shards.values()}) == 1
+        return len({shard.registrations().digest for shard in self.shards.values()}) == 1
 
 
 class Shard:
@@ -47,9 +47,9 @@ class Shard:
     def __init__(self, bus: Bus, name: str) -> None:
         self.bus = bus
         self.info = SimpleNamespace(shard_id=name, cluster=True)
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, RegistrationEntry] = {}
         self.tombstones: set[str] = set()
-        self.replica = self.settling = False
+        self.replica = self.publishing = False
         self.broken: set[str] = set()
         self.adopted: list[str] = []
         self.renew()
@@ -58,17 +58,17 @@ class Shard:
         """A new worker."""
         host: Any = self
         self.peers = Peers(host)
-        streams: Any = SimpleNamespace(look_again=lambda: None)
+        streams: Any = SimpleNamespace(rescan=lambda: None)
         registrar: Any = self
         self.installed = self
         topology = SimpleNamespace(
             shards=[SimpleNamespace(node_id=name) for name in "abc"], ranges_of=lambda _shard: []
         )
         self.peers.topology = lambda: topology  # type: ignore[method-assign,assignment,return-value]
-        self.neighbours = Reconciliation(host, self.peers, registrar, streams)
+        self.reconciliation = Reconciliation(host, self.peers, registrar, streams)
 
-    def standing(self) -> Standing:
-        return Standing(tuple(self.entries.values()))
+    def registrations(self) -> RegistrationList:
+        return RegistrationList(tuple(self.entries.values()))
 
     # what the host does
 
@@ -99,27 +99,27 @@ class Shard:
             del self.entries[name]
         for name in cloudpickle.loads(stored.payload):
             if name not in self.tombstones:
-                self.entries[name] = Entry(stored.id, name, orders.get(name, 0))
+                self.entries[name] = RegistrationEntry(stored.id, name, orders.get(name, 0))
 
-    def bury(self, ids: list[str]) -> None:
+    def unregister_permanently(self, ids: list[str]) -> None:
         for name in ids:
             self.tombstones.add(name)
             self.entries.pop(name, None)
 
     def order(self, orders: dict[str, int]) -> None:
         for name, order in orders.items():
-            self.entries[name] = Entry(self.entries[name].session, name, order)
+            self.entries[name] = RegistrationEntry(self.entries[name].session, name, order)
 
     # what a client does
 
     def register(self, session: str, *ids: str) -> None:
         for name in ids:
-            self.entries[name] = Entry(session, name)
+            self.entries[name] = RegistrationEntry(session, name)
 
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconciliation, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(reconciliation, "COMPARE_SECONDS", 0.05)
     monkeypatch.setattr(reconciliation, "SESSION_SECONDS", 0.05)
 
 
@@ -136,7 +136,7 @@ async def test_shards_that_agree_are_silent_until_one_changes(bus: Bus) -> None:
     bus.sent.clear()
     await bus.looks(5)
     assert bus.sent == []
-    bus.shards["b"].bury(["a-1"])
+    bus.shards["b"].unregister_permanently(["a-1"])
     await bus.looks(3)
     assert bus.agree()
     bus.sent.clear()
@@ -161,7 +161,7 @@ async def test_a_new_worker_asks_and_others_need_not(bus: Bus) -> None:
 
 
 async def test_what_was_unregistered_goes_everywhere_and_what_lacks_comes(bus: Bus) -> None:
-    bus.shards["a"].bury(["a-1"])
+    bus.shards["a"].unregister_permanently(["a-1"])
     bus.shards["b"].register("t", "b-7")
     bus.shards["c"].entries.clear()
     await bus.looks(4)
@@ -189,10 +189,10 @@ async def test_of_two_versions_of_a_session_the_newer_stays(bus: Bus) -> None:
 
 async def test_nothing_is_compared_while_a_session_is_published(bus: Bus) -> None:
     bus.shards["a"].register("t", "a-9")
-    bus.shards["a"].settling = True
+    bus.shards["a"].publishing = True
     await bus.looks(3)
     assert bus.shards["b"].adopted == []
-    bus.shards["a"].settling = False
+    bus.shards["a"].publishing = False
     await bus.looks(3)
     assert bus.agree()
     assert "a-9" in bus.shards["b"].entries
@@ -200,14 +200,14 @@ async def test_nothing_is_compared_while_a_session_is_published(bus: Bus) -> Non
 
 async def test_a_worker_hands_out_nothing_before_its_start_is_over_and_while_a_session_is_published(bus: Bus) -> None:
     shard = bus.shards["c"]
-    assert shard.neighbours.compare("a", b"another").settling
+    assert shard.reconciliation.compare("a", b"another").publishing
     await bus.looks()
-    assert shard.neighbours.compare("a", b"another").standing == shard.standing()
-    offer = shard.neighbours.offer("a", "s")
+    assert shard.reconciliation.compare("a", b"another").registrations == shard.registrations()
+    offer = shard.reconciliation.offer("a", "s")
     assert offer is not None
-    assert (offer.stored.id, offer.standing.ids) == ("s", {"a-1", "a-2"})
-    shard.settling = True
-    assert shard.neighbours.offer("a", "s") is None
+    assert (offer.stored.id, offer.registrations.ids) == ("s", {"a-1", "a-2"})
+    shard.publishing = True
+    assert shard.reconciliation.offer("a", "s") is None
 
 
 async def test_a_replica_is_silent_until_it_is_promoted(bus: Bus) -> None:
@@ -246,7 +246,7 @@ async def test_whatever_was_lost_shards_that_hear_one_another_agree_in_the_end(s
         if known and chance.random() < 0.4:
             gone = chance.choice(known)
             unregistered.add(gone)
-            shard.bury([gone])
+            shard.unregister_permanently([gone])
         elif known and chance.random() < 0.5:
             paused = chance.choice(known)
             shard.order({paused: shard.entries[paused].order + chance.randint(1, 5)})

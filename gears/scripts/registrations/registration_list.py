@@ -1,8 +1,12 @@
 """Compares the registrations of two shards, and finds what one has to change to agree with the other.
 
-Every shard decides for itself, by rules that give all shards the same result: a registration that was unregistered
-anywhere is removed; of two versions of a session, the one with the newest registration stays; of two orders to pause or
-resume, the later one prevails. This module sends no messages.
+Every shard decides for itself, by rules that give all shards the same result:
+
+- a registration that was unregistered on any shard is removed;
+- of two versions of a session, the version with the newest registration stays;
+- of two orders to pause or resume, the later one prevails.
+
+This module sends no messages.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from ...shard.messages import sent
 
 @sent
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RegistrationEntry:
     """A registration: its session, its id, and the number of the last order to pause or resume it."""
 
     session: str
@@ -26,14 +30,14 @@ class Entry:
 
 @sent
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RegistrationList:
     """All registrations of a shard."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RegistrationEntry, ...]
 
     @property
     def digest(self) -> bytes:
-        """A digest of the registrations and the numbers of their orders, whatever their sequence."""
+        """A digest of the registrations and the numbers of their orders; the sequence does not matter."""
         lines = sorted(f"{len(entry.session)} {entry.session} {entry.id} {entry.order}" for entry in self.entries)
         return hashlib.blake2b("\n".join(lines).encode("utf-8", "surrogateescape"), digest_size=16).digest()
 
@@ -42,7 +46,7 @@ class Standing:
         """The ids of the registrations."""
         return {entry.id for entry in self.entries}
 
-    def orders_after(self, other: Standing) -> dict[str, int]:
+    def orders_after(self, other: RegistrationList) -> dict[str, int]:
         """The orders here that are later than those of `other` for the same registrations."""
         known = {entry.id: entry.order for entry in other.entries}
         return {entry.id: entry.order for entry in self.entries if entry.order > known.get(entry.id, entry.order)}
@@ -51,15 +55,15 @@ class Standing:
         """The orders for registrations of a session."""
         return {entry.id: entry.order for entry in self.entries if entry.session == session and entry.order}
 
-    def sessions_ahead_of(self, other: Standing, buried: Collection[str]) -> list[str]:
-        """The sessions that `other` has to take from here; `buried` are registrations that it has unregistered."""
-        here, there = self._by_session(buried), other._by_session(())
+    def sessions_ahead_of(self, other: RegistrationList, unregistered: Collection[str]) -> list[str]:
+        """The sessions that `other` has to install from here, without the registrations that it has `unregistered`."""
+        here, there = self._by_session(unregistered), other._by_session(())
         return [name for name, ids in here.items() if name not in there or _age(ids) > _age(there[name])]
 
-    def _by_session(self, buried: Collection[str]) -> dict[str, list[str]]:
+    def _by_session(self, unregistered: Collection[str]) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         for entry in self.entries:
-            if entry.id not in buried:
+            if entry.id not in unregistered:
                 found.setdefault(entry.session, []).append(entry.id)
         return found
 
