@@ -108,8 +108,8 @@ class Extractor:
         if not is_cut:
             return f"{what} {limit}; the limits for its {size} bytes are {limits}: split it or convert it to plain text"
         return (
-            f"{what} {limit}; the limits are {limits}, {CUT:.0%} of the usual time, because {MAX_HITS} files of its"
-            " format exceeded theirs: ingest it in a run of its own"
+            f"{what} {limit}; the limits are {limits}, {CUT:.0%} of the usual time, because {MAX_HITS} files of this"
+            " format exceeded their limits: ingest it in a run of its own"
         )
 
     def _answer(self, process: subprocess.Popen[bytes], data: bytes, name: str, cut: list[str]) -> dict[str, Any]:
