@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -26,6 +27,7 @@ from qa_cluster.security.passwords import hide_typed_passwords
 
 from .admin import AdminApplication, AdminListener
 from .admission.hosts import Hosts, is_loopback
+from .admission.origins import Origins
 from .app import Application
 from .certificate import Certificate
 from .connections import ConnectionLimits, bounded
@@ -57,7 +59,8 @@ _log = logging.getLogger(__name__)
 
 
 def service_options(settings: Settings) -> ServiceOptions:
-    """The options of the service, from the settings."""
+    """The options of the service, from the settings; ConfigError for a wrong origin."""
+    Origins(settings.cors_origins)
     pipeline = PipelineLimits(
         pairs=settings.pipeline_pairs_max,
         question_chars=settings.question_max_chars,
@@ -72,6 +75,7 @@ def service_options(settings: Settings) -> ServiceOptions:
         page_questions=tuple(line.strip() for line in settings.page_questions.splitlines() if line.strip()),
         body_timeout_ms=settings.body_timeout_ms,
         hosts=(settings.http_host, *settings.http_hosts.split(",")),
+        cors_origins=settings.cors_origins,
         keys_required=not settings.http_without_keys and not is_loopback(settings.http_host),
         audit_log=settings.audit_log,
         metrics=not settings.admin_port,
@@ -109,6 +113,23 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
         stall_seconds=settings.body_timeout_ms / 1000,
         idle_seconds=settings.http_idle_timeout_ms / 1000,
     )
+
+
+def forwarded_by(settings: Settings) -> list[str]:
+    """The proxies whose `X-Forwarded-For` the service believes. ConfigError for a text that is not an address.
+
+    There is no text for all addresses: any client could then choose its address in the audit log.
+    """
+    words = [word.strip() for word in settings.forwarded_allow_ips.split(",") if word.strip()]
+    for word in words:
+        try:
+            ip_network(word)
+        except ValueError as error:
+            raise ConfigError(
+                f"setting 'forwarded_allow_ips' has {word!r}, but must have addresses and networks such as 127.0.0.1 or"
+                f" 10.0.0.0/8, separated by commas: {error}"
+            ) from error
+    return words
 
 
 def application(
@@ -205,7 +226,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = load(given.config, flags=flags).settings
         certificate = certificate_of(settings)
-        options = service_options(settings)
+        options, proxies = service_options(settings), forwarded_by(settings)
         asyncio.run(check_keys(options, settings.http_host))
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
         app = application(settings, options, certificate)
@@ -220,6 +241,8 @@ def main(arguments: list[str] | None = None) -> int:
         ws="none",
         lifespan="on",  # by default, uvicorn ignores an application that fails to start
         access_log=given.access_log,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         server_header=False,
         log_level=settings.log_level,
         backlog=BACKLOG,

@@ -21,6 +21,7 @@ from starlette.routing import Router
 from qa_cluster.errors import ConfigError
 
 from .admission.hosts import Hosts
+from .admission.origins import Origins
 from .admission.resources import UNBOUNDED_PATHS
 from .app import Application
 from .certificate import Certificate
@@ -43,6 +44,7 @@ class AdminApplication:
         self._metrics = service.state.metrics
         self._router = Router(routes=service.status.admin_routes(), redirect_slashes=False)
         self._hosts = hosts
+        self._origins = Origins()
         self._id_prefix = f"admin-{os.urandom(4).hex()}"
         self._ids = count(1)
 
@@ -56,6 +58,7 @@ class AdminApplication:
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
             self._hosts.check(scope)
+            self._origins.check(scope)
             await self._router(scope, receive, responder)
         except Exception as error:  # every error becomes a problem document
             if responder.status:
@@ -91,6 +94,7 @@ class AdminListener:
             ws="none",
             lifespan="off",
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             log_config=None,
             backlog=BACKLOG,

@@ -22,6 +22,7 @@ from qa_cluster.routing.on_behalf import work_for
 from .admission.auditing import note
 from .admission.guard import Guard
 from .admission.hosts import Hosts
+from .admission.origins import Origins, preflight
 from .admission.resources import (
     COLLECTION,
     COLLECTIONS,
@@ -89,6 +90,7 @@ class Application:
             routes=[*self.status.routes(), *page_routes(options.page_questions)], redirect_slashes=False
         )
         self._hosts = Hosts(options.hosts)
+        self._origins = Origins(options.cors_origins)
         self._guard = Guard(self.state, keys_required=options.keys_required)
         self.companion: CompanionListener | None = None
         self._id_prefix = os.urandom(4).hex()
@@ -130,7 +132,7 @@ class Application:
         request_id = self._request_id(scope)
         metrics = self.state.metrics
         path, method = scope["path"], scope["method"]
-        if path == "/qa" and method == "GET" and self._hosts.knows(scope):
+        if path == "/qa" and method == "GET" and self._hosts.knows(scope) and self._origins.is_plain(scope):
             key = self._guard.at_hand(scope)
             # no await between these lines: `near` relies on the key that was just checked
             status = None if key is None else await self._questions.near(scope, request_id, send, key)
@@ -156,6 +158,10 @@ class Application:
         scope["app"] = self  # makes Starlette's router raise instead of sending a plain-text error
         try:
             self._hosts.check(scope)
+            responder.cors = self._origins.check(scope, is_file=resource.is_file)
+            if responder.cors and (allowed := preflight(scope)) is not None:
+                await send_response(responder, 204, allowed, b"")
+                return
             self._check_capacity(scope, 2 * self.state.options.max_requests)
             key = scope["state"]["key"] = await self._guard.admit(scope, resource)
             self._admit(scope, key.id)

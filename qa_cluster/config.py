@@ -242,6 +242,16 @@ class Settings:
         "host names under which the REST service accepts requests, in addition to addresses and localhost; names,"
         " separated by commas; *: any name",
     )
+    cors_origins: str = _of(
+        "",
+        "origins whose web pages may use the REST service from a browser, such as https://docs.example; separated by"
+        " commas; *: any origin",
+    )
+    forwarded_allow_ips: str = _of(
+        "",
+        "addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto the REST service believes, such"
+        " as 127.0.0.1,10.0.0.0/8; separated by commas; empty: none",
+    )
 
     page_questions: str = _of("", "example questions on the service's page, one per line")
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)

@@ -30,6 +30,7 @@ class Resource:
         reads, writes: GET and HEAD, or the other methods, need a key with one of these scopes.
         changes: the event in the audit log for each method that changes something.
         is_open: requests need no key.
+        is_file: the response is the same for everyone and costs no work.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Resource:
     writes: tuple[str, ...] = SCOPES
     changes: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
+    is_file: bool = False
 
     def scopes(self, method: str) -> tuple[str, ...]:
         """The scopes for this method, of which a key must have one."""
@@ -55,16 +57,18 @@ MODEL = Resource("/models/{id}", (ASK,), (ASK,))
 METRICS = Resource("/metrics", (ADMIN,), (ADMIN,))
 OTHER = Resource("other")
 
-# Probes, the page with its files, and the API description.
-OPEN_PATHS = frozenset({"/livez", "/readyz", "/openapi.json", "/docs", *PAGE_PATHS})
+# The page with its files, and the API description.
+FILE_PATHS = frozenset({"/openapi.json", "/docs", *PAGE_PATHS})
+PROBE_PATHS = frozenset({"/livez", "/readyz"})
+OPEN_PATHS = FILE_PATHS | PROBE_PATHS
 # Answered even when the service is at its limit of requests.
-UNBOUNDED_PATHS = frozenset({"/livez", "/readyz", METRICS.name})
+UNBOUNDED_PATHS = PROBE_PATHS | {METRICS.name}
 
 _BY_PATH = {
     **{each.name: each for each in (QUESTIONS, SEARCHES, MODELS, METRICS)},
     LIST_PATH.decode(): DOCUMENTS,
     COLLECTIONS_PATH: COLLECTIONS,
-    **{path: Resource(path, is_open=True) for path in OPEN_PATHS},
+    **{path: Resource(path, is_open=True, is_file=path in FILE_PATHS) for path in OPEN_PATHS},
 }
 _BY_PREFIX = ((PREFIX.decode(), DOCUMENT), (COLLECTIONS_PREFIX, COLLECTION), (MODELS_PREFIX.decode(), MODEL))
 

@@ -31,7 +31,7 @@ _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON, query string or request",
     "401": "the request needs a valid API key",
-    "403": "the API key lacks the scope, or does not allow the collection",
+    "403": "the API key lacks the scope or does not allow the collection, or a web page of another origin asks",
     "404": "the document, collection or model does not exist, or, with cache=only, the answer is not cached",
     "408": "the request did not arrive in time",
     "409": "the collection is being deleted",
@@ -47,8 +47,8 @@ _STATUS_TEXT = {
 }
 
 
-# Statuses with which the connection or the host check can answer any request.
-_ANY_REQUEST = ("400", "408", "421", "431", "503")
+# Statuses with which the connection, or the check of the host or the origin, can answer any request.
+_ANY_REQUEST = ("400", "403", "408", "421", "431", "503")
 
 
 def _object(properties: dict[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def _operation(
         responses[status] = {"description": text}
         if schema is not None:
             responses[status]["content"] = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
-    others = {*problems, *_ANY_REQUEST, *(("401", "403", "429") if problems else ())}
+    others = {*problems, *_ANY_REQUEST, *(("401", "429") if problems else ())}
     for status in sorted(others - set(ok)):
         responses[status] = {"description": _STATUS_TEXT[status], **({} if status == "304" else {"content": _PROBLEM})}
     return {"summary": summary, "responses": responses, **({} if problems else {"security": []}), **more}

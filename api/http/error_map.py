@@ -65,6 +65,7 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed-request": (400, "The request is not HTTP"),
     "unauthorized": (401, "A valid key is needed"),
     "forbidden": (403, "The key does not allow this request"),
+    "cross-site": (403, "The request comes from a web page of another origin"),
     "route-not-found": (404, "The route does not exist"),
     "cache-miss": (404, "The answer is not cached"),
     "method-not-allowed": (405, "The route does not have this method"),

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from qa_cluster.errors import DeadlineExceeded, InvalidInput
 
-from .error_map import HttpProblem
+from .error_map import HttpProblem, RawHeaders
 from .messages import Scope, Send
 from .metering import Meter
 
@@ -24,7 +24,7 @@ _OTHER_NAMES = {
 
 
 class Responder:
-    """Sends messages, keeps the status, and adds the request id and the limits of the key to the response."""
+    """Sends messages, keeps the status, and adds the request id, the CORS headers and the limits of the key."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -32,6 +32,7 @@ class Responder:
         self.status = 0
         self.key_id: str | None = None
         self.meter: Meter | None = None
+        self.cors: RawHeaders = []
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         """Send a message."""
@@ -41,7 +42,7 @@ class Responder:
             if self.meter is not None:
                 await self.meter.end()
                 limits = self.meter.headers
-            message["headers"] = [*message["headers"], *limits, (b"x-request-id", self.request_id.encode())]
+            message["headers"] = [*message["headers"], *self.cors, *limits, (b"x-request-id", self.request_id.encode())]
         await self._send(message)
 
 

@@ -43,6 +43,7 @@ class ServiceOptions:
     pipeline: PipelineLimits = field(default_factory=PipelineLimits)
     body_timeout_ms: int = 10_000
     hosts: tuple[str, ...] = ()
+    cors_origins: str = ""
     page_questions: tuple[str, ...] = ()
     coverage: str = PARTIAL
     keys_required: bool = False

@@ -1,0 +1,126 @@
+"""Refuses requests that a browser sends for the page of another origin, unless the setting `cors_origins` allows it.
+
+A service without API keys on this machine would otherwise work for every web page that its user opens. Browsers say
+where a request comes from: in `Sec-Fetch-Site`, and the older ones in `Origin`. Programs send neither, so they are
+served. Links may lead to the files of the page, because these requests do no work.
+
+A browser sends `Sec-Fetch-Site` over HTTPS and to this machine only. Over plain HTTP to another machine, it sends
+`Origin` with each request that a script may read or that can change something, but not with the request of an image.
+"""
+
+from __future__ import annotations
+
+import re
+
+from qa_cluster.errors import ConfigError
+
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import Scope
+
+ANY = "*"
+METHODS = b"GET, HEAD, POST, PUT, DELETE"
+REQUEST_HEADERS = b"authorization, content-type, if-match, if-none-match, traceparent, tracestate, x-request-id"
+RESPONSE_HEADERS = b"cache-status, etag, ratelimit, ratelimit-policy, retry-after, server-timing, x-request-id"
+PREFLIGHT_SECONDS = 600
+_ORIGIN = re.compile(r"(https?)://([a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?")
+_PORTS = {"http": "80", "https": "443"}
+# The browser says that the page of this service or its user made the request.
+_OWN = frozenset({b"same-origin", b"none"})
+
+
+class Origins:
+    """The origins whose pages may use the service: the service's own, and those in the setting.
+
+    Args:
+        setting: origins such as ``https://docs.example``, separated by commas; ``*``: any origin.
+
+    ConfigError for text that is not an origin.
+    """
+
+    def __init__(self, setting: str = "") -> None:
+        words = [word.strip() for word in setting.split(",") if word.strip()]
+        self._any = ANY in words
+        self._allowed = {_checked(word) for word in words if word != ANY}
+
+    def is_plain(self, scope: Scope) -> bool:
+        """Whether the request has no trace of another origin, so that it needs no further check and no CORS headers."""
+        return not any(
+            name == b"origin" or (name == b"sec-fetch-site" and value not in _OWN) for name, value in scope["headers"]
+        )
+
+    def verdict(self, scope: Scope) -> RawHeaders | None:
+        """The CORS headers of the response; empty for a request of no other origin. None: refuse the request."""
+        headers = scope["headers"]
+        sites = {value for name, value in headers if name == b"sec-fetch-site"}
+        origins = {value for name, value in headers if name == b"origin"}
+        if sites and sites <= _OWN:
+            return []
+        if not sites and all(_authority(origin) in _hosts(scope) for origin in origins):
+            return []
+        if len(origins) == 1 and self._allows(*origins):
+            return [
+                (b"access-control-allow-origin", *origins),
+                (b"access-control-expose-headers", RESPONSE_HEADERS),
+                (b"vary", b"Origin"),
+            ]
+        return None
+
+    def check(self, scope: Scope, *, is_file: bool = False) -> RawHeaders:
+        """The CORS headers of the response. HttpProblem for another origin, unless the request is for a file."""
+        found = self.verdict(scope)
+        if found is None and is_file and scope["method"] in ("GET", "HEAD"):
+            return []
+        if found is None:
+            raise HttpProblem(
+                "cross-site",
+                "a web page of another origin sent this request: to allow it, add the origin of the page to the"
+                " setting cors_origins",
+            )
+        return found
+
+    def _allows(self, origin: bytes) -> bool:
+        return self._any or origin.decode("latin-1") in self._allowed
+
+
+def preflight(scope: Scope) -> RawHeaders | None:
+    """The headers that answer the preflight of an allowed origin; None if the request is not a preflight."""
+    names = {name for name, _ in scope["headers"]}
+    if scope["method"] != "OPTIONS" or not {b"origin", b"access-control-request-method"} <= names:
+        return None
+    return [
+        (b"access-control-allow-methods", METHODS),
+        (b"access-control-allow-headers", REQUEST_HEADERS),
+        (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
+    ]
+
+
+def _checked(word: str) -> str:
+    """An origin in the form in which a browser sends it; ConfigError if it is not one."""
+    match = _ORIGIN.fullmatch(word.lower())
+    if match is None:
+        raise ConfigError(
+            f"setting 'cors_origins' has {word!r}, but must have origins such as https://docs.example, separated by"
+            " commas, or *"
+        )
+    scheme, host, port = match.groups()
+    return f"{scheme}://{host}" + (f":{port}" if port and port != _PORTS[scheme] else "")
+
+
+def _authority(origin: bytes) -> str | None:
+    """The host and port of an origin; None if the text is not an origin."""
+    match = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
+    if match is None:
+        return None
+    scheme, host, port = match.groups()
+    return f"{host}:{port or _PORTS[scheme]}"
+
+
+def _hosts(scope: Scope) -> set[str]:
+    """The host and port of the request. Without a port, both usual ports: a proxy may have removed TLS."""
+    found = set()
+    for name, value in scope["headers"]:
+        if name == b"host":
+            host = value.decode("latin-1").lower()
+            has_port = re.search(r":[0-9]+\Z", host) is not None and not host.endswith("]")
+            found |= {host} if has_port else {f"{host}:{port}" for port in _PORTS.values()}
+    return found
