@@ -6,7 +6,9 @@ no state on the shards: a cursor names the partition and the position in its ind
     document that is added during the listing may be listed or not; a document that gets a new version may be listed
     twice.
 
-Pending documents are in no index, so they are not listed. To count them, the record of every document is read.
+Pending documents are in no index, so they are not listed. To count them, their names are read from the hash of each
+partition, some at a time, and the records of those that are in the collection. A partition that no sweep has finished
+may have further pending documents, from before it had an index: its documents are found by a scan.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ from qa_cluster.keys import (
     decode_id,
     document_key,
     index_key,
+    layout_key,
     parse_tagged,
     partition_tags,
+    pending_key,
 )
 from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.routing.shards import Shards
@@ -46,6 +50,8 @@ DEFAULT_PAGE = 100
 # At most so many commands for one page: if few ids have the prefix, or partitions are empty, the page ends early.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
+# At most so many partitions are counted at the same time.
+COUNTED_AT_ONCE = 4
 COUNT_SECONDS = 60.0
 
 _PACKED = Struct(">HHQ")
@@ -243,8 +249,8 @@ class DocumentList:
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
         """Count the documents and sentences from which questions are answered.
 
-        `waiting` also counts the pending documents, for which the record of every document is read. The documents of a
-        choice are listed to count them. InvalidInput for both together: no index can filter pending documents.
+        `waiting` also counts the pending documents. The documents of a choice are listed to count them. InvalidInput
+        for both together: no index can filter pending documents.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -253,20 +259,22 @@ class DocumentList:
                     "waiting counts all documents that are not ready: ask for it without prefix and filter",
                     place="waiting",
                 )
-            counts = await asyncio.gather(*(self._count(tag, choice) for tag in partition_tags(self.partitions)))
+            turns = asyncio.Semaphore(COUNTED_AT_ONCE)
+            counts = await asyncio.gather(*(self._count(tag, choice, turns) for tag in partition_tags(self.partitions)))
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))
         keys = [index_key(tag, choice.collection) for tag in partition_tags(self.partitions)]
         replies = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
         return DocumentCounts(*index_sums(replies), await self._count_pending(choice.collection) if waiting else None)
 
-    async def _count(self, tag: str, choice: DocumentChoice) -> tuple[int, int]:
+    async def _count(self, tag: str, choice: DocumentChoice, turns: asyncio.Semaphore) -> tuple[int, int]:
         documents = sentences = position = 0
-        while True:
-            position, rows = await self._rows(tag, position, MAX_PAGE, choice)
-            matching = [count for name, count in rows if name.startswith(choice.prefix)]
-            documents, sentences = documents + len(matching), sentences + sum(matching)
-            if not position:
-                return documents, sentences
+        async with turns:
+            while True:
+                position, rows = await self._rows(tag, position, MAX_PAGE, choice)
+                matching = [count for name, count in rows if name.startswith(choice.prefix)]
+                documents, sentences = documents + len(matching), sentences + sum(matching)
+                if not position:
+                    return documents, sentences
 
     async def _rows(
         self, tag: str, position: int, count: int, choice: DocumentChoice
@@ -288,11 +296,34 @@ class DocumentList:
 
     async def _count_pending(self, collection: str) -> int:
         async def attempt() -> int:
-            tags = frozenset(partition_tags(self.partitions))
-            found = await asyncio.gather(*(self._pending_on(shard, tags, collection) for shard in self._shards.all))
+            tags, turns = partition_tags(self.partitions), asyncio.Semaphore(COUNTED_AT_ONCE)
+            marks = await self._shards.execute_many([(key, ("HGET", key, "analyzer")) for key in map(layout_key, tags)])
+            found = await asyncio.gather(*(self._pending_in(tag, collection, turns) for tag in tags))
+            if unswept := frozenset(tag for tag, mark in zip(tags, marks, strict=True) if mark is None):
+                found += await asyncio.gather(
+                    *(self._pending_on(shard, unswept, collection) for shard in self._shards.all)
+                )
             return len(frozenset[str]().union(*found))
 
         return int(await self._shards.retrying(attempt, COUNT_SECONDS))
+
+    async def _pending_in(self, tag: str, collection: str, turns: asyncio.Semaphore) -> set[str]:
+        """The record keys of a collection's pending documents in a partition, from its hash of pending documents."""
+        found: set[str] = set()
+        key, tags = pending_key(tag), frozenset([tag])
+        cursor: bytes | int = 0
+        async with turns:
+            while True:
+                cursor, fields = await self._shards.execute(key, "HSCAN", key, cursor, "COUNT", SCAN_KEYS)
+                names = (f"{DOCUMENT_PREFIX}{field.decode(errors='replace')}:{{{tag}}}" for field in fields[::2])
+                found |= await self._pending_of([name for name in names if _is_of(name, collection, tags)])
+                if int(cursor) == 0:
+                    return found
+
+    async def _pending_of(self, names: list[str]) -> set[str]:
+        """Those of these record keys whose documents are pending."""
+        replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
+        return {name for name, row in zip(names, replies, strict=True) if _is_pending(*row)}
 
     async def _pending_on(self, shard: Shard, tags: frozenset[str], collection: str) -> set[str]:
         """The record keys of a collection's pending documents on a shard."""
@@ -302,9 +333,8 @@ class DocumentList:
             cursor, keys = await self._shards.execute_on(
                 shard, "SCAN", cursor, "MATCH", f"{DOCUMENT_PREFIX}*", "COUNT", SCAN_KEYS, "TYPE", "hash"
             )
-            names = [name for key in keys if _is_of(name := key.decode(errors="replace"), collection, tags)]
-            replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
-            found |= {name for name, row in zip(names, replies, strict=True) if _is_pending(*row)}
+            texts = (key.decode(errors="replace") for key in keys)
+            found |= await self._pending_of([name for name in texts if _is_of(name, collection, tags)])
             if int(cursor) == 0:
                 return found
 

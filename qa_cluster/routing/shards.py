@@ -32,6 +32,8 @@ from .on_behalf import connection_name
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
+# `execute_many` sends so many commands to a shard before it waits for their replies.
+MANY_AT_ONCE = 512
 _NONE: frozenset[Shard] = frozenset()
 # UNBLOCKED: a primary becomes a replica while a command on it waits for a function.
 _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
@@ -442,8 +444,10 @@ class Shards:
                 for index in indexes:
                     replies[index] = error
                 return
-            for index, future in zip(indexes, connection.send_many([wanted[i][1] for i in indexes]), strict=True):
-                replies[index] = await future
+            for first in range(0, len(indexes), MANY_AT_ONCE):
+                some = indexes[first : first + MANY_AT_ONCE]
+                for index, future in zip(some, connection.send_many([wanted[i][1] for i in some]), strict=True):
+                    replies[index] = await future
 
         await asyncio.gather(*(run(address, indexes) for address, indexes in by_address.items()))
         for index, reply in enumerate(replies):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -110,6 +111,8 @@ async def test_documents_of_before_there_were_indexes_wait(engine: Engine) -> No
     await ready(engine, 2)
     key = keys.document_key("a", keys.partition_of("a", PARTITIONS))
     await engine.shards.execute(key, "HDEL", key, "analyzer")
+    layout = keys.layout_key(keys.partition_of("a", PARTITIONS))
+    await engine.shards.execute(layout, "HDEL", layout, "analyzer")  # no sweep has finished this partition
     assert (await engine.listing.count(waiting=True)).waiting == 1
 
 
@@ -233,3 +236,27 @@ async def test_both_cluster_clients_list_and_count(cluster: ScriptedCluster, eng
             assert client.count_documents() == DocumentCounts(30, 60, None)
 
     await asyncio.to_thread(work)
+
+
+@pytest.mark.hostile
+async def test_counting_what_is_pending_reads_no_other_document(cluster: ScriptedCluster, engine: Engine) -> None:
+    """Nor the documents of other collections, of which the holder of a key may know nothing."""
+    await engine.collections.create("books")
+    await fill(engine, [f"ready {number}" for number in range(50)])
+    await ready(engine, 50)
+    cluster.tokenizing = False
+    books = DocumentChoice(collection="books")
+    for number in range(30):
+        await engine.documents.put(f"other {number}", "Pending.", wait=False)
+    for number in range(3):
+        await engine.documents.put(f"book {number}", "Pending.", wait=False, collection="books")
+    for node in cluster.nodes:
+        await node.commands.execute("CONFIG", "RESETSTAT")
+    assert (await engine.listing.count(waiting=True, choice=books)).waiting == 3
+    calls: Counter[str] = Counter()
+    for node in cluster.nodes:
+        text = (await node.commands.execute("INFO", "commandstats")).decode()
+        for name, count in re.findall(r"cmdstat_(\w+):calls=(\d+)", text):
+            calls[name] += int(count)
+    assert (calls["scan"], calls["hmget"], calls["hscan"]) == (0, 3, PARTITIONS)
+    assert (await engine.listing.count(waiting=True)).waiting == 30

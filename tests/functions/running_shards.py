@@ -119,8 +119,12 @@ class Shards:
         return [keys.parse_sentence(c.sentence).document_id for c in self.rank(question).candidates]
 
     def node_of(self, key: str) -> Server:
+        """The node that has a key; `ClusterError` while the client's map still names a node that has left."""
         port = self.client.get_node_from_key(key).port
-        return next(node for node in self.nodes if node.port == port)
+        found = [node for node in self.nodes if node.port == port]
+        if not found:
+            raise redis.exceptions.ClusterError(f"the client's map names port {port}, which no node of the test has")
+        return found[0]
 
 
 def tag(document_id: str) -> str:
