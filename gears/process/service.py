@@ -36,8 +36,7 @@ from ..shard.memory import limit_memory
 from ..shard.peers import Peers, read_topology
 from ..shard.shard import ShardInfo, Start
 from .heartbeat import Heartbeat, give_up
-from .job_loop import JobLoop
-from .jobs import JobTable
+from .jobs import JobLoop, JobTable
 from .model_jobs import add_model_jobs
 
 logger = logging.getLogger(__name__)

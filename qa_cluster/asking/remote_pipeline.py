@@ -24,8 +24,7 @@ from qa_cluster.errors import (
 )
 from qa_cluster.huggingface.request import PipelineRequest
 from qa_cluster.routing.connection import ConnectionLost
-from qa_cluster.routing.shard_calls import shard_facts, without_function
-from qa_cluster.routing.shards import Shards
+from qa_cluster.routing.shards import Shards, shard_facts, without_function
 from qa_cluster.shard_functions import NOT_REGISTERED, PIPELINE_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step

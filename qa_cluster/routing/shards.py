@@ -17,14 +17,15 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 from qa_cluster.errors import CannotWrite, ClusterError, QueueFull, ReplyError, from_reply, remedy
 from qa_cluster.keys import slot as slot_of
 from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.shard_functions import NOT_REGISTERED
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
-from qa_cluster.tracing import current, step
+from qa_cluster.tracing import Fact, current, step
 
 from .connection import MAX_PENDING, Argument, Connection, ConnectionLost, Login
 from .on_behalf import connection_name
@@ -34,6 +35,9 @@ BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
 # `execute_many` sends so many commands to a shard before it waits for their replies.
 MANY_AT_ONCE = 512
+# Shards compare their functions every 2 s and then send each other the missing ones.
+REGISTERED_WITHIN_SECONDS = 5.0
+REGISTERED_PAUSE_SECONDS = 0.1
 _NONE: frozenset[Shard] = frozenset()
 # UNBLOCKED: a primary becomes a replica while a command on it waits for a function.
 _WAIT_AND_RETRY = frozenset({"ASK", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "MASTERDOWN", "READONLY", "UNBLOCKED"})
@@ -379,6 +383,27 @@ class Shards:
         """Run a command once, on this shard only; a redirection is an error."""
         return await self._execute_here(shard.address, command, blocking=blocking)
 
+    async def call_function(self, shard: Shard, name: str, *arguments: str | int) -> list[Any]:
+        """Call a function on a shard.
+
+        A shard that has just joined gets its functions from the other shards; until then, the call is retried for some
+        seconds.
+        """
+        until = monotonic() + REGISTERED_WITHIN_SECONDS
+        while True:
+            try:
+                reply = await self.execute_on(shard, "RG.TRIGGER", name, *arguments, blocking=True)
+                break
+            except ReplyError as error:
+                if NOT_REGISTERED not in str(error):
+                    raise
+                if monotonic() >= until:
+                    raise without_function(shard, name) from error
+            await asyncio.sleep(REGISTERED_PAUSE_SECONDS)
+        if not isinstance(reply, list):
+            raise ClusterError(f"shard {shard.address} answered {name} with {reply!r}"[:300])
+        return reply
+
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[tuple[Argument, ...]]], *, admitted: bool = False
     ) -> list[list[Any]]:
@@ -513,3 +538,13 @@ class Shards:
         with step("pause", {"error.type": why}):
             await asyncio.sleep(backoff)
         return min(backoff * 2, MAX_BACKOFF_SECONDS)
+
+
+def without_function(shard: Shard, name: str) -> ClusterError:
+    """The error for a shard on which the function is not registered."""
+    return ClusterError(f"the function {name} is not registered on shard {shard.address}: run `qa-cluster up`")
+
+
+def shard_facts(shard: Shard) -> dict[str, Fact]:
+    """The attributes of a traced call that describe its shard."""
+    return {"server.address": shard.address.host, "server.port": shard.address.port, "qa.shard": shard.name}

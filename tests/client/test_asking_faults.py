@@ -15,7 +15,7 @@ from qa_cluster.asking.remote_pipeline import RemotePipeline
 from qa_cluster.errors import ClusterError, DeadlineExceeded, InferenceFailed, ModelError, QueueFull, ReplyError
 from qa_cluster.huggingface.request import PipelineLimits, parse_request
 from qa_cluster.keys import PARTITIONS_KEY
-from qa_cluster.routing import shard_calls
+from qa_cluster.routing import shards
 from tests.client.engines import ask, noticed, opened, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, Trigger, never, refusal
 from tests.harness.polling import eventually_async
@@ -127,7 +127,7 @@ async def test_a_shard_that_does_not_have_a_function_yet_is_asked_again(
 async def test_a_function_that_nobody_has_registered_is_an_error_that_says_what_to_do(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_calls, "REGISTERED_WITHIN_SECONDS", 0.3)
+    monkeypatch.setattr(shards, "REGISTERED_WITHIN_SECONDS", 0.3)
     cluster.triggers["qa.read"] = refusal("ERR subcommand not found")
     with pytest.raises(
         ClusterError, match=r"^the function qa\.read is not registered on shard .*: run `qa-cluster up`$"

@@ -218,7 +218,7 @@ def test_a_planted_circle_of_files_is_found(shape: str) -> None:
     assert circle(tree) == [f"{GEARS}.shard.{name}" for name in "abca"]
 
 
-QUESTION_FILES = ("shard.link", "inference.batcher", "functions.answering.answer", "process.job_loop", "process.jobs")
+QUESTION_FILES = ("shard.link", "inference.batcher", "functions.answering.answer", "process.jobs")
 
 
 @pytest.mark.parametrize("shape", ["{}\n", LATE, FOR_TYPES], ids=["plain", "in a function", "for types"])

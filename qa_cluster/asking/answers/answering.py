@@ -26,10 +26,10 @@ from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.plan import ReadingPlan, ReadingStage, certainty, is_sure, wave_ends
 from qa_cluster.reading.readings import SentenceReading, is_read, parse_readings
 from qa_cluster.routing.admission import Admission
-from qa_cluster.routing.shard_calls import read_sentences
-from qa_cluster.routing.shards import NotWhole, ShardDown, Shards
+from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, shard_facts
+from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
-from qa_cluster.tracing import step
+from qa_cluster.tracing import ShardTimes, TracedStep, step
 from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
 
 from ..questions import Question
@@ -254,12 +254,23 @@ class Answering:
         by_shard: dict[Shard, list[str]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
-        asked = [read_sentences(self._shards, shard, reader, text, names) for shard, names in by_shard.items()]
+        asked = [self._read_on(shard, reader, text, names) for shard, names in by_shard.items()]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         readings: list[SentenceReading] = []
         for (shard, names), reply in zip(by_shard.items(), replies, strict=True):
             readings += [found for found in parse_readings(names, reply, shard.name) if found is not None]
         return readings
+
+    async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
+        """The replies of `qa.read` on a shard, one per sentence. A traced call also asks for the times of its steps."""
+        with step(READ_TRIGGER, is_call=True) as call:
+            if call is None:
+                return await self._shards.call_function(shard, READ_TRIGGER, reader, text, *sentences)
+            call.note({**shard_facts(shard), "qa.sentences": len(sentences)})
+            replies = await self._shards.call_function(shard, READ_TRIGGER, reader, text, *sentences, call.traceparent)
+            if len(replies) > len(sentences):
+                _put_times(call, replies.pop())
+            return replies
 
     async def _records(self, readings: Sequence[SentenceReading]) -> dict[str, CitedDocument]:
         """The documents of the readings that still exist, by id."""
@@ -273,6 +284,14 @@ class Answering:
         size = sum(len(metadata or b"") for _, _, metadata in replies)
         records = zip(keys, await off_loop(size, _parsed, replies), strict=True)
         return {document_id: record for document_id, record in records if record is not None}
+
+
+def _put_times(call: TracedStep, reported: object) -> None:
+    """Add the times that the shard reports to a call that has just ended."""
+    times, ended = ShardTimes.parse(reported, call.traceparent), perf_counter()
+    if times is not None:
+        for part in times.parts(ended if call.sent_at is None else call.sent_at, ended):
+            call.put(part.name, part.begun, part.ended, part.facts)
 
 
 def _parsed(replies: Sequence[Any]) -> list[CitedDocument | None]:
