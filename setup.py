@@ -30,7 +30,7 @@ def need_tools() -> None:
 
 
 class BuildWithModule(build_py):
-    """Compiles `native/` with make and a C compiler and puts the library beside the Python files."""
+    """Compiles `native/` with make and a C compiler, and puts the library next to the Python files."""
 
     def run(self) -> None:
         """Build the Python files, then the module (an editable install uses the checkout's `native/build`)."""
@@ -38,7 +38,7 @@ class BuildWithModule(build_py):
             super().run()
             return
         need_tools()
-        # A checkout that was built before holds files there that may have been moved or removed since.
+        # The folder may hold files of an earlier build that have been moved or removed since.
         shutil.rmtree(Path(self.build_lib) / "qa_cluster", ignore_errors=True)
         super().run()
         subprocess.run(["make", "-C", str(NATIVE)], check=True)

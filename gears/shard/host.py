@@ -37,7 +37,7 @@ class Host:
         return self.execute_own(*arguments)
 
     def execute_own(self, *arguments: Argument) -> Reply:
-        """Run a command with the worker's own rights, whichever code calls."""
+        """Run a command with the worker's own rights, even if user code calls."""
         return self.links.link().execute(*arguments)
 
     def execute_many(self, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:

@@ -102,7 +102,7 @@ def refused_by_tls(error: BaseException) -> ProtocolError:
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """The reply of `QA.HELLO`; `secret` is made from the key that the servers share, empty if there is none."""
+    """The reply of `QA.HELLO`. `secret` is derived from the key that the servers share; without a key it is empty."""
 
     worker: int
     shard_id: str

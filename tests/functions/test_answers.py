@@ -152,7 +152,7 @@ def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -
             shards.put("race", f"The number is {number}.")
             written[0] = number
             if number % 6 == 0:
-                # Now and then readers get the time to see several answers.
+                # The readers get time to see several answers.
                 enough = seen[0] + 5
                 eventually(partial(seen_enough, enough), SECONDS)
 
@@ -192,7 +192,7 @@ SHORT_RUNS = 8
 
 @contextmanager
 def sent(node: Server, *commands: tuple[object, ...]) -> Iterator[Callable[[], list[Any]]]:
-    """Sends commands at once over a connection of their own; what waits for the replies, and the server's time then."""
+    """Send commands together over one connection; the yielded function waits for the replies and the server's time."""
     with node.client(socket_timeout=120) as client:
         connection = client.connection_pool.get_connection()
         try:
@@ -203,7 +203,7 @@ def sent(node: Server, *commands: tuple[object, ...]) -> Iterator[Callable[[], l
 
 
 def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> None:
-    """The server tells when it has answered, so that this does not depend on when the test gets a processor."""
+    """The server reports when it answered, so the result does not depend on when the test gets a processor."""
     houses = (f"The number of house {number} in the long street is {number}." for number in range(LONG_RUN))
     shards.put("run", " ".join(houses))
     shards.wait_tokenized("run")

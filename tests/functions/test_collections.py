@@ -237,7 +237,7 @@ def test_a_removal_beside_a_moving_slot_leaves_nothing(shards: Shards, client: C
     source = shards.node_of(keys.index_key(partition))
     target = next(node for node in shards.nodes if node is not source)
     _half_moved(shards, slot, source, target, keys.document_key(DocumentName.of("g0", "going"), partition))
-    removal = client.delete_collection("going", timeout=2)  # it waits for the slot: nobody knows what moves behind it
+    removal = client.delete_collection("going", timeout=2)  # waits for the slot: keys may arrive behind the removal
     assert not removal.complete
     with moved(shards, slot, source, target):
         last = client.delete_collection("going")
@@ -246,7 +246,7 @@ def test_a_removal_beside_a_moving_slot_leaves_nothing(shards: Shards, client: C
 
 
 def _half_moved(shards: Shards, slot: int, source: Server, target: Server, key: str) -> None:
-    """Begin to move a slot: one key has arrived."""
+    """Start to migrate a slot: one key has arrived."""
     source_id, target_id = (shards.on(node, "CLUSTER", "MYID") for node in (source, target))
     shards.on(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
     shards.on(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)

@@ -75,8 +75,8 @@ def test_a_document_is_ranked_when_it_is_indexed(client: redis.Redis) -> None:
     assert [hit[:2] for hit in hits] == [["a_b: %7Bx%7D", 0], ["a_b: %7Bx%7D", 2]]
 
 
-def test_of_what_a_commit_refuses_only_what_has_gone_is_taken_for_stale(client: redis.Redis) -> None:
-    """To try again mends nothing else, so the worker must hear of it."""
+def test_a_refused_commit_is_stale_only_if_its_transaction_is_gone(client: redis.Redis) -> None:
+    """The worker retries a stale commit. Other errors would recur, so the worker must get them."""
     version, index, spans = shard.put(client, "d", TEXT).version, keys.index_key(TAG), split_sentences(TEXT)
     made = IndexedText("1", "1", len(spans), pack_offsets(TEXT, spans), b"")
     place = str(shard.command(client, "QA.INDEX.BEGIN", index, "d", b""))
@@ -213,7 +213,7 @@ def test_a_change_that_a_worker_has_not_read_goes_on_to_wait(client: redis.Redis
 
 
 def test_a_sentence_of_a_text_that_has_just_changed_is_not_read(client: redis.Redis) -> None:
-    """Until the worker has taken up a text that a client wrote, its bytes are not those that the places are of."""
+    """Until the worker indexes the text that a client wrote, the sentence offsets do not fit its bytes."""
     ingest(client, "d", TEXT)
     client.set(keys.paragraphs_key("d", TAG), TEXT.replace("dog", "fox"))
     found_texts = [getattr(shard.read(client, "d", i), "text", None) for i in range(4)]

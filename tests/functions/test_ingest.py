@@ -173,7 +173,7 @@ def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:
 
 @pytest.mark.hostile
 def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Shards) -> None:
-    """Nor is the version before it found any more; the shard goes on with other documents."""
+    """The previous version is not found any more either. The shard continues to index other documents."""
     key = keys.paragraphs_key("endless", tag("endless"))
     shards.put("endless", "Geckos climb walls.")
     shards.wait_tokenized("endless")

@@ -1,4 +1,4 @@
-"""A listing goes on where it was while partitions move from shard to shard."""
+"""A listing continues from its position while partitions migrate between shards."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def move(shards: Shards, slot: int, source: Server, target: Server) -> None:
 
 
 def begun_move(shards: Shards, slot: int, source: Server, target: Server) -> None:
-    """All keys of the slot are on the target; nobody owns it alone before `end_move`."""
+    """Move all keys of the slot to the target; the slot stays migrating until `end_move`."""
     source_id, target_id = (shards.on(node, "CLUSTER", "MYID") for node in (source, target))
     shards.on(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source_id)
     shards.on(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target_id)

@@ -1,6 +1,6 @@
-"""What stock clients change while nobody hears of it is found afterwards, without a look at documents that stayed.
+"""Stock clients change texts while no worker gets the events. The worker indexes them later, without a full scan.
 
-Redis 7.0 cannot note such changes: there the worker finds them by a look at all documents, and must go on to do so.
+Redis 7.0 cannot note such changes. There the worker finds them by a scan of all documents after every sweep.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KNOWN = [f"known {number}" for number in range(300)]
 
 
 class Corpus(Shards):
-    """Shards with documents that do not change, all of which have been checked."""
+    """Shards with documents that do not change. Audit scans have covered all of them."""
 
     noting: bool
 
@@ -56,7 +56,7 @@ class Corpus(Shards):
         self.client.set(keys.paragraphs_key(name, self.tag_of(name)), text)
 
     def accesses(self, node: Server) -> dict[str, int]:
-        """How often the texts of unchanged documents were read on a server."""
+        """How often a server has read the text of each unchanged document."""
         found = {}
         with node.client() as client:
             for name in KNOWN:
@@ -65,19 +65,19 @@ class Corpus(Shards):
         return {name: int(count) for name, count in found.items() if count is not None}
 
     def scanned(self, node: Server, before: dict[str, int]) -> bool:
-        """Whether the worker has scanned the documents since: then it has read the unchanged ones, too, each once.
+        """Whether the worker has scanned the documents since `before`. A scan also reads the unchanged documents.
 
-        A partition with a change may be read again and again, so documents count, not reads.
+        The worker may read a partition with a change several times, so this counts documents, not reads.
         """
         read = [count > before.get(name, UNREAD) for name, count in self.accesses(node).items()]
         return sum(read) > len(read) / 2
 
     def checks(self, node: Server) -> int:
-        """How often all documents of some partitions were checked."""
+        """How often audit scans have completed partitions, by the log."""
         return node.log.read_text(errors="replace").count("from now on their changes are noted")
 
     def wait_at_rest(self, node: Server) -> None:
-        """Wait until nothing is noted any more, and all partitions are marked where that can be."""
+        """Wait until no document is pending and, if the server notes changes, all partitions are marked."""
 
         def rests() -> bool:
             with node.client() as client:
@@ -107,7 +107,7 @@ def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
 
 @contextmanager
 def deaf(node: Server) -> Iterator[None]:
-    """The worker takes nothing up."""
+    """Stop the worker, so that it gets no event."""
     pid = node.signal_worker(signal.SIGSTOP)
     try:
         yield
@@ -217,13 +217,13 @@ def test_a_full_queue_of_events_loses_nothing(corpus: Corpus) -> None:
         corpus.delete(name)
 
 
-def test_a_corpus_from_before_is_looked_through_once(corpus: Corpus) -> None:
+def test_a_corpus_without_marks_is_scanned_once(corpus: Corpus) -> None:
     node = corpus.nodes[1]
     new = corpus.of(node, "earlier")
     corpus.wait_at_rest(node)
     with deaf(node):
         corpus.write(new, "Okapis have striped legs.")
-        # as a server that does not note, and a worker that does not know of it, would have left it
+        # the state that a server and a worker without change notes would have left
         corpus.client.delete(keys.pending_key(tag(new)))
         corpus.client.hset(keys.layout_key(tag(new)), "layout", "2")
         checks = corpus.checks(node)
@@ -236,7 +236,7 @@ def test_a_corpus_from_before_is_looked_through_once(corpus: Corpus) -> None:
         assert corpus.checks(node) == checks + 1
     node.restart()
     node.wait_ready()
-    # the sweep of this start is over when a change that was noted before it is found
+    # when a change that was noted before the start is found, the sweep of this start has ended
     other = corpus.of(node, "later")
     with deaf(node):
         corpus.write(other, "Tapirs swim.")
@@ -248,7 +248,7 @@ def test_a_corpus_from_before_is_looked_through_once(corpus: Corpus) -> None:
     expect_scan(corpus, node, {}, checks + corpus.noting)
 
 
-def test_a_look_that_failed_leaves_its_partition_without_a_mark(corpus: Corpus) -> None:
+def test_a_failed_audit_scan_leaves_its_partition_without_a_mark(corpus: Corpus) -> None:
     if not corpus.noting:
         pytest.skip("no partition has a mark")
     node = corpus.nodes[1]
@@ -264,7 +264,7 @@ def test_a_look_that_failed_leaves_its_partition_without_a_mark(corpus: Corpus) 
         others = [key for key in corpus.on(node, "KEYS", "layout:*") if key != keys.layout_key(tag(name))]
         for layout in (*others, keys.layout_key(tag(name))):
             corpus.client.hset(layout, "layout", "2")
-        # of another type than it should be, but that is as it stays
+        # a key of the wrong type, which stays as it is and does not prevent the mark
         listed = keys.paragraphs_key("listed", others[0][len("layout:{") : -1])
         corpus.client.rpush(listed, "x")
         kill(node)
@@ -284,8 +284,8 @@ def test_a_look_that_failed_leaves_its_partition_without_a_mark(corpus: Corpus) 
     corpus.client.hdel(keys.collections_key(tag(name)), "blocked")
 
 
-def test_a_change_during_a_move_that_was_given_up_is_found(corpus: Corpus) -> None:
-    """While its slot is on its way, a change cannot be noted: all of the partition is looked at when it rests again."""
+def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
+    """While the slot is migrating, a change cannot be noted. After the migration, a scan covers the whole partition."""
     source, target = corpus.nodes
     name = corpus.of(source, "halfway")
     slot = keys.slot(tag(name))

@@ -98,10 +98,10 @@ def between(
 
 
 @pytest.mark.parametrize("ends_before", [2, 3, 5])
-async def test_a_slot_that_moves_between_the_pipelines_is_ranked_where_it_comes_to_rest(
+async def test_a_slot_that_moves_between_the_pipelines_is_ranked_on_its_new_shard(
     shards: Shards, client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch, ends_before: int
 ) -> None:
-    """It has moved before the second pipeline, or is on its way meanwhile."""
+    """The slot has moved before the second pipeline, or it is migrating during that pipeline."""
     await client.put_document("dugong", "Dugongs graze on seagrass.")
     slot = keys.slot(tag("dugong"))
     source = shards.node_of(keys.document_key("dugong", tag("dugong")))

@@ -79,8 +79,8 @@ def test_a_reader_that_is_not_there_is_refused_with_those_that_are(shards: TinyS
         shards.on(shards.nodes[0], "RG.TRIGGER", "qa.models", "everything")
 
 
-def test_the_readers_are_told_with_all_that_is_known_of_them(shards: TinyShards) -> None:
-    # a new reader makes the shards look through their answers
+def test_qa_models_reports_all_facts_of_each_reader(shards: TinyShards) -> None:
+    # after a new reader arrives, the shards check their cached answers
     shards.wait_models(lambda models: all(entry["settled"] for entry in models.values()))
     for node in shards.nodes:
         (text,) = shards.on(node, "RG.TRIGGER", "qa.models", "manifests")

@@ -71,14 +71,14 @@ class Flood:
 
 
 def answered(node: Server) -> int:
-    """How many calls the server has answered, whoever asked."""
+    """How many calls of all clients the server has answered."""
     return int(node.field("jobs_trigger")["ok"])
 
 
 def answers_meanwhile(client: redis.Redis, call: tuple[str, ...]) -> int:
-    """How many answers others get while `call` waits for its own.
+    """How many answers other clients get while `call` waits for its answer.
 
-    The server counts, right before and after the call: threads of this process count late on a busy machine.
+    The server counts, right before and after the call. Threads of this process would count late on a busy machine.
     """
     connection: Any = client.connection_pool.get_connection()
     try:

@@ -1,4 +1,4 @@
-"""Functions that block: they run beside each other and beside models, end when they are aborted, and stop nobody."""
+"""Functions that block run in parallel with each other and with models, end on an abort, and delay no other work."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def few_threads(shared_binary: Path) -> Iterator[Server]:
     # the lease is long enough for a worker that has to wait for a processor
     with Server(shared_binary, {"qa.function-threads": THREADS, "qa.atomic-lease-ms": 8000}, worker=WORKER) as running:
         running.wait_ready(SECONDS)
-        # for the module only: the worker, which has its own from its start, calls a function stuck soon all the same
+        # Changes the module only. The worker keeps the value of its start, so it soon reports a function as stuck.
         execute(running, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)
         yield running
 
 
 @pytest.fixture
 def shard(few_threads: Server) -> Iterator[Server]:
-    """The shared server; no run or registration of a test is left after it."""
+    """The shared server; after each test, its runs and registrations are removed."""
     number = few_threads.field("worker_number")
     yield few_threads
     for entry in execute(few_threads, "RG.DUMPREGISTRATIONS"):
@@ -63,9 +63,9 @@ def count(server: Server, key: str) -> int:
 
 @contextmanager
 def call_into_c(server: Server, file: str) -> Iterator[str]:
-    """A run whose function is in one call into C from the beginning of the block to its end; its execution id.
+    """Start a run whose function is inside one call into C until the block ends; yield the execution id.
 
-    That the call itself makes a file shows that an abort finds the function in it, and not before it.
+    The call itself makes a file. That proves that an abort meets the function inside the call, not before it.
     """
     begun, over = (server.directory / f"{file}-{moment}" for moment in ("begun", "over"))
     waits = f"touch {begun}; while [ -e {begun} -a ! -e {over} ]; do sleep 0.05; done"
@@ -78,7 +78,7 @@ def call_into_c(server: Server, file: str) -> Iterator[str]:
         over.touch()
 
 
-def test_functions_that_block_run_beside_each_other_and_beside_models_and_triggers(shard: Server) -> None:
+def test_functions_that_block_run_in_parallel_with_each_other_and_with_models_and_triggers(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", "GB('CommandReader').map(lambda r: 'served').register(trigger='other')")
     for name in ("one", "two"):
         execute(shard, "RG.PYEXECUTE", BLOCKING % name, "UNBLOCKING")

@@ -1,4 +1,4 @@
-"""What a client that tracks keys hears of a read that the keymiss hook answers (docs/limitations.md)."""
+"""Invalidations for a client that tracks keys, after a read that the keymiss hook answers (docs/limitations.md)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Tracker:
         return data
 
     def arrived(self) -> bytes:
-        """What has come so far."""
+        """The bytes that have arrived so far."""
         return self.socket.recv(65536) if select.select([self.socket], [], [], 0.1)[0] else b""
 
 
@@ -214,7 +214,7 @@ def test_readers_that_leave_mix_up_no_replies(shard: Server) -> None:
 
 
 def test_a_reader_that_another_client_unblocks_has_the_reply_of_its_read(shard: Server) -> None:
-    """CLIENT UNBLOCK ends the waiting for a key; what waits on no key goes on to wait."""
+    """CLIENT UNBLOCK ends a wait for a key. A client that waits without a key continues to wait."""
     with tracking(shard, script=SLOW) as tracker:
         number = int(tracker.run("CLIENT ID").split(b"\r\n")[0].removeprefix(b":"))
         tracker.send("GET ask")

@@ -70,7 +70,7 @@ def test_lost_messages_are_made_good(cluster: Cluster) -> None:
     unheard(third, ("RG.UNPAUSEREGISTRATIONS", out))
     unheard(second, ("RG.UNREGISTER", in_))
     eventually(lambda: same(cluster.nodes, {out: "OK"}))
-    # the workers know of it, too: they read new streams, and do not pass on removed registrations
+    # the workers apply it, too: they read new streams, and do not send removed registrations to other shards
     with cluster.client() as client:
         for number in range(20):
             client.xadd(f"out:{number}", {"n": 1})
@@ -177,7 +177,7 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
     with Server(server_binary, settings, worker=WORKER) as replica:
         replica.wait_ready()
         replicate(replica, first)
-        # the others must know of it before the primary ends, because only that can tell them
+        # the other shards must learn of the replica before the primary ends, because only the primary can tell them
         own_id = execute(replica, "CLUSTER", "MYID")
         eventually(lambda: all(replica_of(first, node) == own_id for node in own_cluster.nodes))
         assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"

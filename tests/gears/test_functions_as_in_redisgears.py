@@ -156,7 +156,7 @@ def test_commands_inside_functions_have_the_callers_rights(shard: Server) -> Non
             with pytest.raises(redis.ResponseError, match="may not run"):
                 tenant.execute_command("RG.TRIGGER", "inside", *command)
         assert tenant.execute_command("RG.TRIGGER", "inside", "RG.TRIGGER", "called", "x") == [["called x"]]
-        # the rights go on into the trigger that is called
+        # the called trigger has the caller's rights
         with pytest.raises(redis.ResponseError, match="may not run"):
             tenant.execute_command("RG.TRIGGER", "inside", "RG.TRIGGER", "inside", "GET", "a")
     execute(shard, "ACL", "DELUSER", "tenant")

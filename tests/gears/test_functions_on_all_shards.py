@@ -181,7 +181,7 @@ def test_a_shard_that_lacks_the_registration_ends_the_run_with_an_error(own_clus
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 60_000)  # it would take a minute to notice by silence
-    # the registration is removed on one shard alone: the other shards have not heard of it yet
+    # the registration is removed on one shard only; the other shards do not know that yet
     (entry,) = execute(second, "RG.DUMPREGISTRATIONS")
     execute(
         second,

@@ -233,7 +233,7 @@ GB('CommandReader').map(lambda r: 1).register(trigger='timed')
         time.sleep(0.2)
         return bool(execute(shard, "GET", "ticks") == ticks)
 
-    eventually(still)  # a call that has begun may go on for a moment
+    eventually(still)  # a call that has started may still run for a moment
     with pytest.raises(redis.ResponseError, match="registerTE wants a number of seconds of at least"):
         execute(shard, "RG.PYEXECUTE", "registerTE(0, print)")
 
@@ -249,7 +249,7 @@ def test_a_script_without_registrations_replaces_its_timers(shard: Server) -> No
         time.sleep(0.2)
         return execute(shard, "GET", "older") is None
 
-    eventually(replaced)  # a call that has begun may go on for a moment
+    eventually(replaced)  # a call that has started may still run for a moment
     assert execute(shard, "RG.PYEXECUTE", "", "ID", "ticking", "UPGRADE") == "OK"
     assert "ticking" not in str(execute(shard, "RG.PYDUMPSESSIONS"))
 

@@ -106,7 +106,7 @@ def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
         eventually(lambda: int(client.get("rounds") or 0) > 0)
         assert [double(client, "double", n) for n in range(5)] == [2 * n for n in range(5)]
         seen = int(client.get("rounds"))
-        eventually(lambda: int(client.get("rounds")) > seen)  # it goes on
+        eventually(lambda: int(client.get("rounds")) > seen)  # the function continues
         client.set("stop", 1)
     eventually(lambda: shard.field("worker_functions_running") == 0)
 

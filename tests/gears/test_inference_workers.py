@@ -76,7 +76,7 @@ def sent_to(pool: InferenceWorkers) -> list[int]:
 
 
 def taken(pool: InferenceWorkers) -> list[int]:
-    """The process id of its worker for each request that a worker has taken up and not answered."""
+    """For each request that a worker has started and not answered, the process id of that worker."""
     found = []
     for life in pool._processes:
         with suppress(ValueError):  # its memory is closed: it has just died

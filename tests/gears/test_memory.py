@@ -1,4 +1,4 @@
-"""Models and the worker's memory limit: it refuses too large models with an error, and loaded ones go on."""
+"""The worker's memory limit: the worker refuses a model that is too large, and loaded models still run."""
 
 from __future__ import annotations
 

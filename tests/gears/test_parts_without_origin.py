@@ -43,7 +43,7 @@ def state(node: Server, execution: str) -> str:
 
 
 def begin(cluster: Cluster, script: str, idle_ms: int = IDLE_MS) -> str:
-    """Start a run on the first shard that nobody waits for, and return its id when all take part."""
+    """Start a run on the first shard without a waiting client; return its id when all shards take part."""
     for node in cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", idle_ms)
     execution = str(execute(cluster.nodes[0], "RG.PYEXECUTE", script, "UNBLOCKING"))

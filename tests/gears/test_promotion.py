@@ -1,4 +1,4 @@
-"""A promoted replica takes up the work of a primary by itself: streams, repairs, triggers."""
+"""A promoted replica starts the work of a primary by itself: streams, reconciliation, triggers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GB('StreamReader').foreach(step).register(prefix='in', mode='async_local', onFai
 
 
 def status(server: Server) -> str:
-    """The status of the only registration; empty: there is none yet."""
+    """The status of the only registration; empty if it does not exist yet."""
     found = execute(server, "RG.DUMPREGISTRATIONS")
     if not found:
         return ""

@@ -140,7 +140,7 @@ def test_messages_of_a_run_that_never_begins_are_kept_for_some_seconds_only() ->
     arrivals.hold("a", Packet("never", 0, bytes(100), 1))
     clock.now = 3.0
     arrivals.hold("a", Packet("late", 0, bytes(10), 1))
-    arrivals.hold("a", Packet("never", 0, bytes(100), 2))  # that it goes on coming does not keep it
+    arrivals.hold("a", Packet("never", 0, bytes(100), 2))  # further messages do not extend its time
     assert arrivals.expire() == pytest.approx(delivery.EARLY_SECONDS - 3)
     clock.now = delivery.EARLY_SECONDS
     assert arrivals.expire() == pytest.approx(3)

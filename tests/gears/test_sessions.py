@@ -110,7 +110,7 @@ def test_a_session_that_was_taken_back_stays_away() -> None:
     assert (taking.installed.stored("s"), taking.publishing) == (shared(), True)
     taking.take("a", Change(None, "s", number=2, undone=("r-0", "r-1")))
     taking.take("a", Change(shared(), number=1))  # the message comes again
-    taking.installed.adopt(shared(), {})  # from a shard that does not know of it
+    taking.installed.adopt(shared(), {})  # from a shard that has missed the removal
     assert (taking.installed.stored("s"), taking.publishing) == (None, False)
     assert host.sessions == {"s": []}
 

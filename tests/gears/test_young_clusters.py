@@ -25,7 +25,7 @@ GB('ShardsIDReader').map(once).repartition(str).map(len).run()
 
 
 def begin(node: Server, script: str = COUNTED) -> str:
-    """Start a run that nobody waits for, with patience for slow machines; return its id."""
+    """Start a run without a waiting client, with a long idle limit for slow machines; return its id."""
     execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", IDLE_MS)
     return str(execute(node, "RG.PYEXECUTE", script, "UNBLOCKING"))
 
@@ -98,7 +98,7 @@ def test_a_shard_that_does_not_have_the_key_yet_takes_part(server_binary: Path, 
 
 
 def test_records_that_a_shard_refuses_meanwhile_come_again(server_binary: Path, tmp_path: Path) -> None:
-    """One whose key is changed in the middle of a run hears nobody until the others have the new one, too."""
+    """A shard whose key changes in the middle of a run refuses all messages until the other shards have the new key."""
     keys = [tmp_path / f"bus-{number}.key" for number in range(3)]
     for key in keys:
         key.write_text("1" * 40 + "\n")

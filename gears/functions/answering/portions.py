@@ -1,12 +1,13 @@
 """Divides long work into portions, so that a short question waits for one portion only.
 
-The shard's queue lets users take turns, but a job that it has handed out is one unit: 256 sentences, or an article. So
-the functions read such jobs a portion at a time, and all long work shares one queue. A portion is about two batches.
-While short questions arrive, it is one sentence: a run that has started cannot be interrupted, and a client that asks
-one question after the other always meets a run that has just started.
+The shard's queue lets users take turns, but it hands out a job as a whole: up to 256 sentences, or an article. So the
+functions read such a job portion by portion, and all long work shares one queue. A portion is about two batches.
 
-Where several runs go on at the same time (`qa.inference-workers`, `qa.threads-per-queue`), as many portions are read at
-once, because the other runs would be idle. While short questions arrive, one portion is read at a time.
+While short questions arrive, a portion is one sentence. A run of the model cannot be interrupted, and a client that
+asks one question after the other always meets a run that has just started.
+
+If the shard can run several batches at once (`qa.inference-workers`, `qa.threads-per-queue`), it reads as many portions
+at once. While short questions arrive, it reads one portion at a time.
 """
 
 from __future__ import annotations

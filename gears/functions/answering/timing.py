@@ -1,7 +1,7 @@
-"""Reports to the caller of a traced `qa.read` where its time went on this shard, as the reply's last part.
+"""Measures a traced call of `qa.read` on this shard, and reports its times as the last part of the reply.
 
-A call is traced if its last argument names the caller's step (`traceparent`); other calls are not measured. A run of
-the model for another call that asked for the same sentence counts here for as long as this call waited for it.
+A call is traced if its last argument names the caller's step (`traceparent`). Other calls are not measured. If another
+call has started to read the same sentence, the report counts that run from the moment at which this call joined it.
 """
 
 from __future__ import annotations

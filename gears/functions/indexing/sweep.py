@@ -1,9 +1,10 @@
-"""Does the work that events have missed: at start, after a failover or a full queue, when a reader or slot has come.
+"""Sweeps: does the work that events did not start.
 
-The client that writes a document, or the module, notes it as pending until it is indexed. A sweep indexes pending
-documents only, so it ends soon. After it, `audit` scans the partitions whose changes were not all noted, in the
-background. If another splitter, analyzer or layout made a partition, the sweep itself scans all its documents and
-reindexes them. A sweep also deletes cached answers:
+A sweep runs when the worker starts, after a failover or a full queue of events, and when a reader or a slot arrives.
+It indexes pending documents only, so it ends soon. A document is pending from its write until it is indexed; the client
+that writes it, or the module, notes that. After a sweep, `audit` scans the partitions whose changes were not all noted,
+in the background. If another splitter, analyzer or layout made a partition, the sweep reindexes all its documents. A
+sweep also deletes cached answers:
 
 - from another reader, or from another version of their document;
 - with keys that name questions in another way than this worker does.

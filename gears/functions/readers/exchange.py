@@ -35,9 +35,9 @@ class ReaderOffer:
 
 
 class ReaderExchange:
-    """Offers this shard's readers to other shards and fetches theirs.
+    """Offers this shard's readers to other shards, and fetches readers from them.
 
-    The parts that other shards have requested are kept for `KEEP_SECONDS`, because a part is fetched piece by piece.
+    It keeps a part that another shard has requested for `KEEP_SECONDS`, because a part is fetched piece by piece.
     """
 
     def __init__(self, shard: ShardContext, stored: StoredReaders) -> None:

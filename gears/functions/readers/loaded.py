@@ -185,13 +185,11 @@ class ShardReaders:
         known = next((reader for reader in self._by_name.values() if reader.manifest_text == item.manifest), None)
         manifest = known.manifest if known is not None else Manifest.from_json(item.manifest)
         if item.name not in ("", manifest.name):
-            self._problem = f"the manifest of {item.name!r} is that of {manifest.name!r}"
+            self._problem = f"the keys of {item.name!r} hold the manifest of {manifest.name!r}"
             return None
         if item.mark not in ("", manifest.name):
             # A client has just replaced one of the keys; the event of the other key's change causes another read.
-            self._problem = (
-                f"the model of {item.where(tag)} is {item.mark!r}, the manifest is that of {manifest.name!r}"
-            )
+            self._problem = f"the model of {item.where(tag)} is {item.mark!r}, but the manifest names {manifest.name!r}"
             return None
         if manifest.name in here:
             return None

@@ -143,11 +143,11 @@ class Strand(asyncio.AbstractEventLoop):
                 if not handle.cancelled():
                     section.run(handle._context.run, handle._callback, *handle._args)  # type: ignore[attr-defined]
             except Aborted:
-                # it came before a task's turn or after it: the task may wait for ever, so the work is given up, and
-                # its other tasks are cancelled
+                # The abort came before or after a task's turn. The task may then wait forever, so all tasks of the
+                # strand are cancelled.
                 self._cancel()
                 self._home.call_soon_threadsafe(self._finish, (None, asyncio.CancelledError()))
-            except BaseException as error:  # of a task or callback that a function has made
+            except BaseException as error:  # raised by a task or a callback that the function created
                 logger.error("a function raised %s: ignored", type(error).__name__)
             del handle
         self._home.call_soon_threadsafe(self._schedule)

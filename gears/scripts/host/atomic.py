@@ -131,7 +131,7 @@ class AtomicBlock:
             raise GearsError("ERR the server did not grant an atomic block")
         self._reader = hiredis.Reader()
         while self._read() != b"GO":
-            # an earlier answer is that of a command or the END of the last block, whose lease had ended
+            # An earlier reply answers a command or the END of the last block, whose lease had expired.
             continue
 
     @property
@@ -166,9 +166,9 @@ class AtomicBlock:
                 self._end(entry)
 
     def abandon(self, section: CodeSection) -> None:
-        """End the block that the code of `section` has left open, on its thread, when that code is over.
+        """End the block that the code of `section` has left open; call this on its thread, after the code has ended.
 
-        An interruption may have come just before the code could `leave` the block.
+        A block stays open if an abort interrupts the code just before `leave`.
         """
         entry = self._local.entry
         if entry is not None and entry.section is section:

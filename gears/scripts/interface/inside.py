@@ -1,9 +1,10 @@
-"""Answers the worker's own commands inside functions directly, with the function's rights.
+"""Answers commands of the worker that a function calls, without the server, and with the function's rights.
 
-The worker's event loop answers them. A function on a thread waits for the answer, until it is aborted or the time is
-up. Coroutines share a loop and must not block it. So a command of a coroutine does only what needs no wait: it knows
-and changes this shard's part of executions (other shards are told to drop or abort theirs), and it runs no trigger of a
-user.
+The worker's event loop answers them. A function on a thread waits for the answer until it is aborted or the time is up.
+Coroutines share a loop and must not block it, so a coroutine can call only commands that do not wait:
+
+- They read and change only this shard's part of an execution. Other shards get a message to drop or abort their parts.
+- They do not run a user's trigger.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class _Kept:
 
 @dataclass(slots=True)
 class _Outgoing:
-    """The messages that one shard has not acknowledged of a run, and why the last message could not be sent."""
+    """The messages of a run that a shard has not acknowledged, and why the last message could not be sent."""
 
     last: int = 0
     problem: str = ""
@@ -96,7 +96,7 @@ class _Outgoing:
 
 
 class Sending:
-    """The messages that this shard has sent and that are not acknowledged. Any thread may send."""
+    """The messages that this shard has sent and that other shards have not acknowledged. Any thread may send."""
 
     def __init__(self, send: Callable[[str, str, Any], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._send = send
@@ -228,7 +228,7 @@ class Arrivals:
         return None
 
     def due(self, run_id: str, sender: str) -> list[Any]:
-        """The messages of a sender whose turn has come; they count as processed."""
+        """The messages of a sender that are next in order; they count as processed from now on."""
         incoming = self._runs.get(run_id, {}).get(sender)
         found = []
         while incoming is not None and incoming.taken + 1 in incoming.held:

@@ -482,7 +482,7 @@ class Distributor:
         self._expire_early()
 
     def _take(self, part: RunPart, sender: str) -> None:
-        """Process the messages of a shard whose turn has come, and acknowledge several together."""
+        """Process the messages of a shard that are next in order, and acknowledge several together."""
         for message in self._arrivals.due(part.start.id, sender):
             if isinstance(message, PartState):
                 self._note(part, sender, message)

@@ -12,7 +12,7 @@ from ..host.script_host import ScriptHost
 
 SCAN_COUNT = 500
 _BUILT_IN_TYPES = frozenset({"string", "hash", "list", "set", "zset", "stream"})
-# bytes, not str: these words are packed anew for every key
+# bytes, not str: these words are packed again for every key
 _READ_COMMANDS: dict[str, tuple[bytes, tuple[bytes, ...]]] = {
     "string": (b"GET", ()),
     "hash": (b"HGETALL", ()),

@@ -44,7 +44,7 @@ class StartRun:
 @sent
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Pickled records for a stage or, if there are none, the end marker of one shard."""
+    """Pickled records for a stage. Without records, it is the end marker of one shard."""
 
     id: str
     stage: int

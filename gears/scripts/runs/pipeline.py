@@ -97,9 +97,9 @@ class Chain:
             {} if s.kind is _GROUP else 0 if s.kind is _LIMIT else _UNKNOWN if s.kind is _ACCUMULATE else None
             for s in self._steps
         ]
-        # by step, or by step and key of a group: the last record that waits there
+        # the last waiting record of each step, or of each step and group key
         self._gates: dict[int | tuple[int, str], Gate] = {}
-        # by step, how many records wait there, and since when
+        # how many records wait at each step, and since when
         self._waiting: dict[int, tuple[int, float]] = {}
         self._sink = sink
         self._boundary = first + len(self._steps) if moves else None

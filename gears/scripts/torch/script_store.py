@@ -30,7 +30,7 @@ class ScriptStore:
         self._scripts: LoadedByRef[TorchScript] = LoadedByRef(self._fetch, models.loader)
 
     def reference(self, key: str) -> int:
-        """The reference of the script at `key`; GearsError if there is none."""
+        """The reference of the script at `key`; GearsError if the key has no script."""
         try:
             return int(self._host.execute("QA.SCRIPTREF", key)[0])
         except GearsError as error:

@@ -28,7 +28,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """The user for whom the current thread runs a script, and how it reaches the shard."""
+    """The user whose script the current thread runs, and how the script reaches the shard."""
 
     host: ScriptHost
     find_model: Callable[[int], ServedModel]
