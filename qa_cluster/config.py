@@ -368,6 +368,14 @@ class Settings:
         "file for the audit log of writes, deletes, keys, models and registrations, one JSON object per line; -:"
         " standard error, empty: no log",
     )
+    shard_patience_ms: int = _of(
+        300,
+        "time after which a request with coverage=partial asks the shards that it waits for whether they can answer; it"
+        " continues without a shard whose server refuses connections or whose worker is not ready",
+        unit="ms",
+        minimum=10,
+        maximum=600_000,
+    )
     admin_port: int = _of(
         0,
         "port of a separate listener for /metrics, /livez and /readyz; /metrics is then served only there, and without"

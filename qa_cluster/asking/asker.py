@@ -18,10 +18,11 @@ from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
 from qa_cluster.reading.plan import ReadingPlan, ReadingStage, StageOptions
 from qa_cluster.routing.shards import Shards
+from qa_cluster.topology import Shard
 from qa_cluster.tracing import current, step
 from qa_cluster.types import AskResult, CacheUse, Timings, answer_head, answer_json
 
-from .answers.answering import Clock, shards_without
+from .answers.answering import Clock, retrying_without
 from .answers.caching import CachedAnswers, SharedOutcome
 from .answers.single_flight import SingleFlight
 from .collections import Collections
@@ -124,9 +125,13 @@ class Asker:
         options = question.options
         with step("cache", {"qa.cache.tier": "near"}) as looked:
             fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)
-            await self._follow()
-            await self._collections.check(options.collection, shards_without(self._shards, options.coverage))
-            plan = await self.plan(question)
+
+            async def prepared(without: frozenset[Shard]) -> ReadingPlan:
+                await self._follow()
+                await self._collections.check(options.collection, without)
+                return await self.plan(question)
+
+            plan: ReadingPlan = await retrying_without(self._shards, options.coverage, prepared)
             digest = question.digest(plan)
             reads_cache = options.cache in ("use", "only")
             found = self.near_hit(digest, options.coverage) if fresh and reads_cache else None

@@ -43,6 +43,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         answer_drift=settings.answer_drift,
         plan=(StageOptions(waves=settings.waves),),
         pipeline_max_requests=settings.pipeline_max_requests,
+        shard_patience_seconds=settings.shard_patience_ms / 1000,
         limits=AskLimits(
             question_max_chars=settings.question_max_chars,
             answer_max_bytes=settings.answer_max_bytes,

@@ -21,6 +21,7 @@ from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.plan import DEFAULT_PLAN, StageOptions
 from qa_cluster.routing.admission import SPARE_TURNS, Admission
 from qa_cluster.routing.connection import Login
+from qa_cluster.routing.readiness import ShardNotReady
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER
 from qa_cluster.topology import Address
@@ -61,6 +62,8 @@ class EngineOptions:
         questions_at_once: the limit of questions of this process that the shards answer at the same time.
         max_waiting_questions: the limit of questions that wait for their turn.
         pipeline_max_requests: the limit of requests with contexts of their own at the shards at the same time.
+        shard_patience_seconds: after this time, a request with ``coverage=partial`` asks the shards that it waits
+            for whether they can answer.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
@@ -76,6 +79,7 @@ class EngineOptions:
     questions_at_once: int = 64
     max_waiting_questions: int = 1024
     pipeline_max_requests: int = Settings.pipeline_max_requests
+    shard_patience_seconds: float = Settings.shard_patience_ms / 1000
 
 
 class Engine:
@@ -134,6 +138,7 @@ class Engine:
             login,
             connections_per_shard=options.connections_per_shard,
             max_waiting_per_shard=options.max_waiting_per_shard,
+            patience_seconds=options.shard_patience_seconds,
         )
         freshness = Freshness(shards)
         try:
@@ -203,8 +208,9 @@ class Engine:
 
 async def _partitions(shards: Shards) -> int:
     try:
+        shards.readiness.check([shards.shard_of_key(PARTITIONS_KEY).address])
         raw = await shards.execute(PARTITIONS_KEY, "GET", PARTITIONS_KEY)
-    except ShardDown:
+    except (ShardDown, ShardNotReady):
         raw = await _remembered_partitions(shards)
         if raw is None:
             raise

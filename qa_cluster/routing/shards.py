@@ -10,6 +10,9 @@ caller's deadline or for `RETRY_SECONDS` without a deadline. After ASK, the comm
 
 A shard that was detected as down (`mark_down`) gets no commands. Its commands in flight fail, and new commands fail at
 once with `ShardDown`. If a replica may take over, new commands wait for it instead.
+
+A request that may leave out shards (`coverage=partial`) does not wait until a shard is detected as down: `readiness`
+probes the shards while it waits (`patiently`).
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from qa_cluster.tracing import Fact, current, step
 
 from .connection import MAX_PENDING, Argument, Connection, ConnectionLost, Login
 from .on_behalf import connection_name
+from .readiness import ReadyShards
 
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
@@ -231,6 +235,7 @@ class Shards:
         *,
         connections_per_shard: int = 64,
         max_waiting_per_shard: int = 256,
+        patience_seconds: float = 0.3,
     ) -> None:
         if not seeds:
             raise ClusterError("no address of the cluster is given: set cluster nodes to host:port")
@@ -240,6 +245,7 @@ class Shards:
         self._max_waiting = max_waiting_per_shard
         self._pools: dict[Address, ShardPool] = {}
         self._down: dict[Address, str] = {}
+        self.readiness = ReadyShards(self._shared, patience_seconds)
         self._topology: Topology | None = None
         self._refreshing: asyncio.Task[Topology] | None = None
         self.on_topology: list[Callable[[Topology], None]] = []
@@ -265,8 +271,14 @@ class Shards:
 
     @property
     def up(self) -> tuple[Shard, ...]:
-        """The primaries that are not known to be down."""
-        return tuple(shard for shard in self.all if shard.address not in self._down)
+        """The primaries that are not known to be down; those that are not ready only if no other is left."""
+        up = tuple(shard for shard in self.all if shard.address not in self._down)
+        return tuple(shard for shard in up if shard.address not in self.readiness.servers) or up
+
+    @property
+    def not_ready(self) -> frozenset[Shard]:
+        """The primaries that cannot answer now; they may not have been detected as down yet."""
+        return frozenset(shard for shard in self.all if shard.address in self.readiness.servers)
 
     def lost(self, besides: Shard | None = None) -> frozenset[Shard]:
         """The primaries that are down and have no replica that may take over."""
@@ -294,6 +306,7 @@ class Shards:
 
     async def aclose(self) -> None:
         """Close all connections."""
+        await self.readiness.aclose()
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait([self._refreshing])
@@ -309,6 +322,9 @@ class Shards:
             pool = self._pools[address] = ShardPool(address, self.login, self._size, self._max_waiting)
         return pool
 
+    async def _shared(self, address: Address) -> Connection:
+        return await self.pool(address).shared()
+
     def shard_of_key(self, key: str | bytes) -> Shard:
         """Return the shard that serves `key`."""
         return self.topology.shard_of(slot_of(key))
@@ -319,11 +335,14 @@ class Shards:
             self._refreshing = asyncio.create_task(self._refresh())
         return await asyncio.shield(self._refreshing)
 
+    def _is_unlikely_to_reply(self, address: Address) -> bool:
+        return address in self._down or address in self.readiness.servers
+
     async def _refresh(self) -> Topology:
         known = [] if self._topology is None else [shard.address for shard in self._topology.shards]
         problems: list[str] = []
         best: Topology | None = None
-        for address in sorted(dict.fromkeys([*known, *self._seeds]), key=lambda address: address in self._down):
+        for address in sorted(dict.fromkeys([*known, *self._seeds]), key=self._is_unlikely_to_reply):
             try:
                 async with asyncio.timeout(self.login.connect_timeout_seconds):
                     connection = await self.pool(address).shared()
@@ -349,6 +368,7 @@ class Shards:
         served = {shard.address for shard in found.shards}
         for address in [address for address in self._down if address not in served]:
             self.mark_up(address)  # no detector will report on it any more
+        self.readiness.keep(served)
         if changed:
             for callback in self.on_topology:
                 callback(found)

@@ -73,7 +73,7 @@ class Node(Proxy):
             case ["RG.DUMPREGISTRATIONS"]:
                 names = [name.encode() for name in self.cluster.functions]
                 return partial(_constant, [[b"RegistrationData", [b"args", [b"trigger", name]]] for name in names])
-            case ["INFO", "qa"]:
+            case ["INFO", "qa" | "qa_worker"]:
                 return partial(_constant, b"# qa_worker\r\nqa_worker_state:ready\r\nqa_jobs_trigger:ok=3,failed=0\r\n")
         return None
 
@@ -124,6 +124,7 @@ class ScriptedCluster:
     def target(self, **options: Any) -> Target:
         """Where the engines of tests connect, with time for a busy machine."""
         options.setdefault("limits", AskLimits(timeout_ms=60_000))
+        options.setdefault("shard_patience_seconds", 10.0)
         login = Login(connect_timeout_seconds=10)
         return Target([Address("127.0.0.1", self.nodes[0].port)], login, EngineOptions(**options))
 

@@ -147,8 +147,10 @@ class Load:
 
         def ask() -> None:
             _, _, question, answer = town(chance.choice(self.known))
-            found = client.ask(question).answers
-            if not found or found[0].answer != answer:
+            result = client.ask(question)
+            found = result.answers
+            # a killed worker or server leaves its documents out, and the result says so
+            if not result.index.partial and (not found or found[0].answer != answer):
                 raise Wrong(f"{question!r}: {found and found[0].answer!r}, right is {answer!r}")
 
         return lambda: self._note("question", ask)

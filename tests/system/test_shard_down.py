@@ -105,6 +105,7 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
         # the servers may still call a resumed shard failing for a while, and its reader is loaded last
         eventually(system.whole, 120, ignore=(redis.RedisError, QAError))
         eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
+        eventually(lambda: not ask(system, "Is all there again?", cache="off")[1]["index"]["partial"], 120)
 
 
 HOWS = [signal.SIGKILL, signal.SIGSTOP]

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from qa_cluster.config import PARTIAL, Settings
-from qa_cluster.errors import CannotWrite, InputTooLong
+from qa_cluster.errors import CannotWrite, InputTooLong, NoWorker, ReplyError, WorkerLost
 from qa_cluster.keys import document_key
 from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.bm25 import Candidate, Ranking
@@ -26,6 +26,8 @@ from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.plan import ReadingPlan, ReadingStage, certainty, is_sure, wave_ends
 from qa_cluster.reading.readings import SentenceReading, is_read, parse_readings
 from qa_cluster.routing.admission import Admission
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.readiness import ShardNotReady
 from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, shard_facts
 from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
@@ -37,6 +39,8 @@ from .answer_cache import Watches
 from .assembly import CitedDocument, Scored, assemble, choose, cited, is_current, orders, parse_cited_document
 
 MAX_VERSION_TRIES = 3
+# Error codes of a shard whose worker has ended.
+_WORKER_GONE = frozenset({NoWorker.resp_code, WorkerLost.resp_code})
 
 
 @dataclass(slots=True)
@@ -241,7 +245,7 @@ class Answering:
             begun = perf_counter()
             unread = [item for item in reading.candidates[done:until] if not is_read(item.sentence, reading.readings)]
             with step("wave", {"qa.wave": len(clock.read) + 1, "qa.sentences": len(unread)}):
-                found = await self._read_wave(question.text, stage.reader.name, unread) if unread else []
+                found = await self._read_wave(question, stage.reader.name, unread) if unread else []
             reading.readings += found
             reading.spans += orders(found, ranked, stage.rank_weight)
             clock.read.append(perf_counter() - begun)
@@ -249,17 +253,31 @@ class Answering:
             if is_sure(reading.certainty, stage.wave_threshold):
                 break
 
-    async def _read_wave(self, text: str, reader: str, candidates: Sequence[Candidate]) -> list[SentenceReading]:
+    async def _read_wave(
+        self, question: Question, reader: str, candidates: Sequence[Candidate]
+    ) -> list[SentenceReading]:
         """The readings of the candidates that still exist, from one call to each shard that has some of them."""
         by_shard: dict[Shard, list[str]] = {}
         for candidate in candidates:
             by_shard.setdefault(self._shards.shard_of_key(candidate.sentence), []).append(candidate.sentence)
-        asked = [self._read_on(shard, reader, text, names) for shard, names in by_shard.items()]
+        read = self._read_patiently if question.options.coverage == PARTIAL else self._read_on
+        asked = [read(shard, reader, question.text, names) for shard, names in by_shard.items()]
         replies = [await asked[0]] if len(asked) == 1 else await asyncio.gather(*asked)
         readings: list[SentenceReading] = []
         for (shard, names), reply in zip(by_shard.items(), replies, strict=True):
             readings += [found for found in parse_readings(names, reply, shard.name) if found is not None]
         return readings
+
+    async def _read_patiently(self, shard: Shard, reader: str, text: str, names: list[str]) -> list[Any]:
+        """`_read_on`, or ShardNotReady if the server or the worker of the shard cannot answer."""
+        readiness = self._shards.readiness
+        readiness.check([shard.address], workers=True)
+        try:
+            return await readiness.patiently(self._read_on(shard, reader, text, names), [shard.address], workers=True)
+        except ReplyError as error:
+            if error.code not in _WORKER_GONE:
+                raise
+            raise ShardNotReady(shard.address, str(error)) from error
 
     async def _read_on(self, shard: Shard, reader: str, text: str, sentences: list[str]) -> list[Any]:
         """The replies of `qa.read` on a shard, one per sentence. A traced call also asks for the times of its steps."""
@@ -324,26 +342,47 @@ def milliseconds(seconds: float) -> float:
 
 def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
     """The shards that a request of this coverage leaves out now; ShardDown if it cannot be answered without them."""
-    down = shards.down
+    down, not_ready = shards.down, shards.not_ready
     if coverage != PARTIAL:
         if lost := shards.lost():
             raise ShardDown(shards.why_down(lost))
         return frozenset()
     if down and len(down) == len(shards.all):
         raise ShardDown(shards.why_down(down))
-    return down
+    # If no shard is ready, the request waits for those that may be back soon.
+    return down | not_ready if len(down | not_ready) < len(shards.all) else down
 
 
 async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
     """`Shards.retrying` for an attempt that takes the shards that are left out.
 
-    If `coverage` allows it, the next attempt leaves out a shard that has gone down, or that runs no functions because
-    it cannot write.
+    If `coverage` allows it, the next attempt leaves out a shard that has gone down, that cannot answer, or that runs no
+    functions because it cannot write.
     """
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        without = shards_without(shards, coverage) | unable
+        """Try at once without each shard that turns out to be unable to answer."""
+        while True:
+            without = shards_without(shards, coverage) | unable
+            if coverage != PARTIAL:
+                return await once(without)
+            if len(without) == len(shards.all):
+                unable.clear()  # one of them may be able to answer by now
+                raise NotWhole("no shard can answer now")
+            rest = {shard.address: shard for shard in shards.all if shard not in without}
+            try:
+                return await shards.readiness.patiently(once(without), rest)
+            except ShardNotReady as error:
+                if len(rest) == 1 or error.address not in rest:
+                    raise NotWhole(str(error)) from error
+                unable.add(rest[error.address])
+            except (ConnectionLost, ReplyError):
+                await shards.readiness.probe(rest)
+                if len(rest) == 1 or not shards.readiness.servers.keys() & rest.keys():
+                    raise
+
+    async def once(without: frozenset[Shard]) -> Any:
         try:
             return await attempt(without)
         except (ShardDown, CannotWrite) as error:

@@ -10,6 +10,7 @@ cache if all the documents that the answer shows are on shards that are up: a ne
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from time import perf_counter
@@ -18,12 +19,13 @@ from qa_cluster.config import PARTIAL
 from qa_cluster.errors import ModelError, NotFound
 from qa_cluster.off_loop import off_loop
 from qa_cluster.reading.plan import ReadingPlan
+from qa_cluster.routing.readiness import ShardNotReady
 from qa_cluster.routing.shards import Shards
 from qa_cluster.tracing import step
 from qa_cluster.types import CacheUse
 
 from ..freshness import Freshness
-from ..questions import Question
+from ..questions import AskOptions, Question
 from .answer_cache import AnswerCache, StoredAnswer
 from .answering import Answering, Clock
 from .near_cache import NearCache
@@ -90,7 +92,7 @@ class CachedAnswers:
         cacheable = mode != "off" and await self._freshness.drain()
         with self._freshness.pending_answer(digest) as pending:
             if cacheable and mode in ("use", "only"):
-                stored = await self._stored(digest, collection)
+                stored = await self._stored(digest, question.options)
                 clock.cache = perf_counter() - begun
                 if stored is not None:
                     use = CacheUse("hit", "shard", int(stored.age_seconds), int(stored.ttl_seconds))
@@ -118,9 +120,16 @@ class CachedAnswers:
             use = CacheUse(status, "none", 0, 0 if tokens is None else ttl)
             return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial)
 
-    async def _stored(self, digest: str, collection: str) -> StoredAnswer | None:
+    async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
+        """The answer from the shards' cache. With ``coverage=partial``, a shard that is not ready is a miss."""
         with step("cache", {"qa.cache.tier": "shard"}) as looked:
-            stored = await self._answers.get(digest, collection)
+            stored, reading = None, self._answers.get(digest, options.collection)
+            if options.coverage == PARTIAL:
+                with suppress(ShardNotReady):
+                    every = [shard.address for shard in self._shards.all]
+                    stored = await self._shards.readiness.patiently(reading, every)
+            else:
+                stored = await reading
             if looked is not None:
                 looked.note({"qa.cache.hit": stored is not None})
         return stored

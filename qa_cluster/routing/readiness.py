@@ -1,0 +1,157 @@
+"""Finds out while a request waits whether its shards can answer it: the server, and the worker.
+
+A shard is detected as down only after a while (`qa_cluster.asking.freshness`), because a server may be back soon. A
+request that may leave out shards does not wait so long. While its work is not done, it probes the shards with
+``INFO qa_worker`` and ``CLUSTER INFO``. The request leaves out a shard only on a clear sign:
+
+- the server refuses connections, or loads its data;
+- the server has just started and refuses commands, because it has not found the cluster yet;
+- the worker has ended and the next one is not ready.
+
+A late reply is no such sign. On a busy host all servers reply late, and a long job may be in front of the request. A
+server that hangs is left out when it is detected as down.
+
+A shard that cannot answer is probed in the background until it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from typing import Any, TypeVar
+
+from qa_cluster.errors import ClusterError, ReplyError
+from qa_cluster.topology import Address
+
+from .connection import Connection, ConnectionLost
+
+_PROBE_SECONDS = 5.0
+_AGAIN_SECONDS = 0.1
+_STATE = re.compile(rb"qa_worker_state:(\w+)")
+# Error codes of a server that is not ready to answer questions.
+_NOT_READY = frozenset({"LOADING", "MASTERDOWN"})
+_Result = TypeVar("_Result")
+
+
+class ShardNotReady(ClusterError):
+    """The server or the worker of a shard cannot answer; `address` is the address of the shard."""
+
+    def __init__(self, address: Address, why: str) -> None:
+        super().__init__(f"shard {address} cannot answer: {why}")
+        self.address = address
+
+
+class ReadyShards:
+    """Which shards of one cluster can answer now.
+
+    Attributes:
+        servers: why each server cannot answer, by its address.
+        workers: why each worker cannot answer, by the address of its server.
+    """
+
+    def __init__(self, connect: Callable[[Address], Awaitable[Connection]], patience_seconds: float) -> None:
+        self._connect = connect
+        self._patience = patience_seconds
+        self._probes: dict[Address, asyncio.Task[None]] = {}
+        self._responded: dict[Address, float] = {}
+        self._following: asyncio.Task[None] | None = None
+        self.servers: dict[Address, str] = {}
+        self.workers: dict[Address, str] = {}
+
+    async def patiently(
+        self, work: Coroutine[Any, Any, _Result], shards: Collection[Address], *, workers: bool = False
+    ) -> _Result:
+        """Return the result of `work`; ShardNotReady, and `work` is cancelled, if one of the shards cannot answer.
+
+        With `workers`, their workers must be ready, too.
+        """
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                await asyncio.wait((task,), timeout=self._patience)
+                if not task.done():
+                    probing = asyncio.ensure_future(self.probe(shards))
+                    await asyncio.wait((task, probing), return_when=asyncio.FIRST_COMPLETED)
+                    probing.cancel()
+                if task.done():
+                    return task.result()
+                self.check(shards, workers=workers)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait((task,))
+
+    def check(self, shards: Collection[Address], *, workers: bool = False) -> None:
+        """Raise ShardNotReady if one of the shards is known to be unable to answer."""
+        for address in shards:
+            why = self.servers.get(address) or (self.workers.get(address) if workers else None)
+            if why:
+                raise ShardNotReady(address, why)
+
+    async def probe(self, shards: Collection[Address]) -> None:
+        """Find out which of these servers and their workers can answer, unless this was found out a moment ago."""
+        now = asyncio.get_running_loop().time()
+        probes: list[asyncio.Task[None]] = []
+        for address in shards:
+            if now - self._responded.get(address, -1.0) < self._patience:
+                continue
+            if address not in self._probes:
+                self._probes[address] = asyncio.create_task(self._probe(address))
+            probes.append(self._probes[address])
+        if probes:
+            await asyncio.wait(probes)
+
+    def keep(self, served: Collection[Address]) -> None:
+        """Forget the shards that are not in the topology any more."""
+        for known in (self.servers, self.workers, self._responded):
+            for address in [address for address in known if address not in served]:
+                del known[address]
+
+    async def aclose(self) -> None:
+        """End the probes."""
+        tasks = [*self._probes.values(), *([self._following] if self._following is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _probe(self, address: Address) -> None:
+        begun = asyncio.get_running_loop().time()
+        try:
+            server, worker = await self._ask(address)
+        finally:
+            self._probes.pop(address, None)
+        if not server and not worker:
+            self._responded[address] = begun
+        for known, why in ((self.servers, server), (self.workers, worker)):
+            known.pop(address, None)
+            if why:
+                known[address] = why
+        if (self.servers or self.workers) and (self._following is None or self._following.done()):
+            self._following = asyncio.create_task(self._follow(), name="shards that are not ready")
+
+    async def _ask(self, address: Address) -> tuple[str, str]:
+        """Why the server and why the worker cannot answer; empty if it can, or if no reply arrives."""
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                connection = await self._connect(address)
+                replies = [await reply for reply in connection.send_many([("INFO", "qa_worker"), ("CLUSTER", "INFO")])]
+        except TimeoutError:
+            return "", ""
+        except ClusterError as error:
+            return str(error), ""
+        for reply in replies:
+            if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code in _NOT_READY):
+                return str(reply), ""
+        worker, cluster = (reply if isinstance(reply, bytes) else b"" for reply in replies)
+        if b"cluster_state:fail" in cluster:
+            return "for this server, the cluster is down", ""
+        state = _STATE.search(worker)
+        return "", "" if state is None or state[1] == b"ready" else f"its worker is {state[1].decode()}"
+
+    async def _follow(self) -> None:
+        """Probe the shards that cannot answer until they can."""
+        while self.servers or self.workers:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            await self.probe({*self.servers, *self.workers})

@@ -1,0 +1,212 @@
+"""Shards that cannot answer, and have not been detected as down: a question with partial coverage does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from tests.client.engines import ask, opened, search
+from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
+from tests.client.test_down import LONG_MS, QUESTION, write_on
+from tests.harness.polling import eventually_async
+
+pytestmark = pytest.mark.hostile
+
+PATIENCE_SECONDS = 0.3
+WRITERS = ("Ada", "Bob", "Cyd")
+
+
+@pytest.fixture
+async def engine(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
+    """An engine on a cluster with an answer on each shard; a shard is never detected as down."""
+    for name in ("GRACE_SECONDS", "SILENCE_SECONDS"):
+        monkeypatch.setattr(f"qa_cluster.asking.freshness.{name}", 600.0)
+    async with opened(cluster, shard_patience_seconds=PATIENCE_SECONDS) as made:
+        for node, writer in zip(cluster.nodes, WRITERS, strict=True):
+            await write_on(made, node, f"{writer} wrote programs.")
+        yield made
+
+
+async def asked(engine: Engine, lost: Node, **options: Any) -> None:
+    """Ask and search with partial coverage: the other shards answer, and both results are marked."""
+    others = {writer for writer, node in zip(WRITERS, nodes_of(lost), strict=True) if node is not lost}
+    result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS, **options)
+    assert {answer.answer for answer in result.answers} == others
+    assert (result.index.partial, result.index.missing) == (True, (f"127.0.0.1:{lost.port}",))
+    assert result.cache.ttl_s == 0
+
+
+def nodes_of(node: Node) -> list[Node]:
+    return node.cluster.nodes
+
+
+@contextmanager
+def worker(node: Node, state: list[str]) -> Iterator[None]:
+    """The module of a node reports this state of the worker."""
+    usual = node.own_reply
+
+    def reply(command: list[bytes]) -> Any:
+        async def info() -> bytes:
+            return f"# qa_worker\r\nqa_worker_state:{state[0]}\r\n".encode()
+
+        return info if command[:2] == [b"INFO", b"qa_worker"] else usual(command)
+
+    node.own_reply = reply  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del node.own_reply  # type: ignore[attr-defined]
+
+
+async def test_a_killed_server_is_left_out_at_once(cluster: ScriptedCluster, engine: Engine) -> None:
+    lost = cluster.nodes[1]
+    lost.cut()
+    try:
+        begun = time.monotonic()
+        await asked(engine, lost)
+        assert (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
+        assert time.monotonic() - begun < 10
+        assert not engine.shards.down
+    finally:
+        await lost.listen()
+    await eventually_async(lambda: not engine.shards.not_ready)
+    await eventually_async(engine.freshness.drained)
+    assert not (await ask(engine, QUESTION, coverage="partial")).index.partial
+
+
+async def test_a_question_in_flight_continues_without_a_server_that_is_killed(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    lost = cluster.nodes[1]
+    arrived = asyncio.Event()
+
+    async def rank(node: Node, arguments: list[str]) -> Any:
+        if node is lost:
+            arrived.set()
+            return await never(node, arguments)
+        return await cluster.rank(node, arguments)
+
+    cluster.triggers["rank"] = rank
+    question = asyncio.create_task(asked(engine, lost))
+    await arrived.wait()
+    lost.cut()
+    try:
+        await asyncio.wait_for(question, 10)
+    finally:
+        await lost.listen()
+
+
+async def test_a_server_that_replies_late_is_waited_for(cluster: ScriptedCluster, engine: Engine) -> None:
+    """On a busy host all servers reply late: a late reply must not change the answer."""
+    late, usual = cluster.nodes[1], cluster.nodes[1].own_reply
+
+    def later(command: list[bytes]) -> Any:
+        found = usual(command)
+
+        async def reply() -> Any:
+            await asyncio.sleep(3 * PATIENCE_SECONDS)
+            return await found()
+
+        return found and reply
+
+    late.own_reply = later  # type: ignore[method-assign]
+    try:
+        result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+        assert ({answer.answer for answer in result.answers}, result.index.partial) == (set(WRITERS), False)
+    finally:
+        del late.own_reply  # type: ignore[attr-defined]
+
+
+async def test_a_request_never_leaves_out_all_shards(cluster: ScriptedCluster, engine: Engine) -> None:
+    """Shards that fail one after the other are asked again: an answer from no shard would be a wrong one."""
+    failed: set[Node] = set()
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        if len(failed) < len(cluster.nodes) and node not in failed:
+            failed.add(node)
+            return await refusal("NOWORKER no worker is ready")(node, arguments)
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    result = await ask(engine, QUESTION, coverage="partial", cache="off", timeout_ms=LONG_MS)
+    assert result.answers
+    assert result.index.shards_answered > 0
+
+
+async def test_a_shard_whose_worker_starts_is_left_out_only_by_questions_that_it_would_read(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    lost, state = cluster.nodes[1], ["ready"]
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        if node is lost and state[0] != "ready":
+            return await never(node, arguments)
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    with worker(lost, state):
+        state[0] = "starting"
+        for _ in range(2):
+            await asyncio.wait_for(asked(engine, lost, cache="off"), 10)
+        await write_on(engine, cluster.nodes[0], "Owls hunt mice.")
+        result = await ask(engine, "What hunts mice?", coverage="partial", timeout_ms=LONG_MS)
+        assert ([answer.answer for answer in result.answers], result.index.partial) == (["Owls"], False)
+        # a search needs no worker
+        assert not (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
+        # and a question of the whole corpus waits for it
+        whole = asyncio.create_task(ask(engine, QUESTION, cache="off", timeout_ms=LONG_MS))
+        await asyncio.sleep(3 * PATIENCE_SECONDS)
+        assert not whole.done()
+        whole.cancel()
+        state[0] = "ready"
+        await eventually_async(lambda: not engine.shards.readiness.workers)
+        assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
+
+
+@pytest.mark.parametrize("text", ["NOWORKER no worker is ready", "WORKERLOST worker died twice on this job"])
+async def test_the_errors_of_a_shard_without_a_worker_do_not_reach_the_client(
+    cluster: ScriptedCluster, engine: Engine, text: str
+) -> None:
+    lost = cluster.nodes[1]
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        return await (refusal(text) if node is lost else cluster.read)(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    await asked(engine, lost)
+
+
+async def test_a_slow_worker_is_waited_for(cluster: ScriptedCluster, engine: Engine) -> None:
+    """Its server says that the worker is ready: a long job is in front."""
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        await asyncio.sleep(4 * PATIENCE_SECONDS)
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+    assert ({answer.answer for answer in result.answers}, result.index.partial) == (set(WRITERS), False)
+
+
+async def test_a_question_waits_if_no_worker_is_ready(cluster: ScriptedCluster, engine: Engine) -> None:
+    states = [["starting"], ["starting"], ["starting"]]
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        if states[cluster.nodes.index(node)][0] != "ready":
+            return await never(node, arguments)
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    with worker(cluster.nodes[0], states[0]), worker(cluster.nodes[1], states[1]), worker(cluster.nodes[2], states[2]):
+        question = asyncio.create_task(ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS))
+        await asyncio.sleep(4 * PATIENCE_SECONDS)
+        assert not question.done()
+        for state in states:
+            state[0] = "ready"
+        assert (await asyncio.wait_for(question, 20)).answers

@@ -1,0 +1,167 @@
+"""Shards and workers are killed while clients ask with `coverage=partial`: the other shards answer, and say so.
+
+`make hostile ARGS='-s tests/system/test_partial_answers.py'` prints the waits. The long form has 1,000 questions over
+ten kills of shards and ten kills of workers: `make test-cluster`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import pytest
+import redis
+
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.errors import QAError
+from tests.harness.polling import eventually
+from tests.harness.processes import lives
+from tests.harness.programs import binary_or_skip, chosen_servers
+from tests.harness.system import SMALL_BATCHES, System
+from tests.system.test_shard_down import id_on
+
+pytestmark = pytest.mark.hostile
+
+ASKERS = 4
+# Otherwise a question waits for a worker that starts, or for its deadline of 10 s.
+SLOWEST_SECONDS = 5.0
+
+
+@dataclass
+class Seen:
+    """What the askers got: the status of each answer, the seconds it took, and the faults."""
+
+    statuses: Counter[int] = field(default_factory=Counter)
+    partial: int = 0
+    waits: list[float] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+class Askers:
+    """Threads that ask new questions of the service, one after the other, until they are stopped."""
+
+    def __init__(self, system: System) -> None:
+        self.system = system
+        self.seen = Seen()
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(ASKERS)]
+        self._begun = time.monotonic()
+
+    def __enter__(self) -> Askers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    @property
+    def count(self) -> int:
+        return self.seen.statuses.total()
+
+    def _ask(self, asker: int) -> None:
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            question = f"Who wrote program {asker} {number}?"
+            begun = time.monotonic()
+            try:
+                status, _, body = self.system.http(f"/qa?question={quote(question)}", seconds=60)
+            except OSError as error:
+                self.seen.faults.append(f"{question} {error!r}")
+                continue
+            waited, found = time.monotonic() - begun, json.loads(body)
+            self.seen.statuses[status] += 1
+            self.seen.waits.append(waited)
+            if status != 200:
+                self.seen.faults.append(
+                    f"{begun - self._begun:.2f} s: {status} after {waited:.2f} s: {found['detail']}"
+                )
+                continue
+            index = found["index"]
+            self.seen.partial += index["partial"]
+            if index["partial"] != bool(index["missing"]) or index["partial"] != (index["shards_answered"] < 3):
+                self.seen.faults.append(f"{question} is not marked: {index}")
+            elif not found["answers"] and len(index["missing"]) < 2:
+                self.seen.faults.append(f"{question} has no answer, though another shard has one: {index}")
+            time.sleep(0.02)
+
+
+@pytest.fixture(scope="module", params=chosen_servers())
+def system(request: pytest.FixtureRequest) -> Iterator[System]:
+    """A system of its own: its shards die. Each shard has a document that answers all questions."""
+    with System(binary_or_skip(request.param), **SMALL_BATCHES) as made:
+        made.start_service()
+        with ClusterClient(made.url) as client:
+            for number, name in enumerate(("Ada", "Bob", "Cyd")):
+                client.put_document(id_on(number), f"{name} wrote the program.")
+        yield made
+
+
+def kill_worker(system: System, number: int, askers: Askers, questions: int) -> None:
+    """Kill the worker of a shard, and wait until so many more questions are answered and the worker is back."""
+    node, before = system.nodes[number], askers.count
+    victim = system.worker_pid(node)
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: askers.count >= before + questions, 120)
+
+    def back() -> bool:
+        info = system.info(node)
+        return info["qa_worker_pid"] != victim and info["qa_worker_state"] == "ready"
+
+    eventually(back)
+
+
+def kill_shard(system: System, number: int, askers: Askers, questions: int) -> None:
+    """Kill the server of a shard, wait until so many more questions are answered, and start the server again."""
+    pid, before = system.server_pid(number), askers.count
+    system.may_end()
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: askers.count >= before + questions, 120)
+    with suppress(ProcessLookupError):
+        eventually(lambda: not lives(pid))
+    system.cli("up")
+    system.watch()
+    eventually(system.whole, 120, ignore=(redis.RedisError, QAError))
+
+
+def assert_answered(seen: Seen, what: str) -> None:
+    waits = sorted(seen.waits)
+    print(
+        f"\n{what}: {dict(seen.statuses)}, {seen.partial} partial, median {waits[len(waits) // 2] * 1e3:.0f} ms, 99 %"
+        f" {waits[len(waits) * 99 // 100] * 1e3:.0f} ms, longest {waits[-1] * 1e3:.0f} ms, {len(seen.faults)} faults"
+    )
+    assert not seen.faults, "\n".join(seen.faults[:20])
+    assert seen.partial, "no question met a kill"
+    assert waits[-1] < SLOWEST_SECONDS
+
+
+def test_a_killed_worker_and_a_killed_shard_refuse_no_question(system: System) -> None:
+    for what, kill in (("a killed worker", kill_worker), ("a killed shard", kill_shard)):
+        with Askers(system) as askers:
+            eventually(lambda askers=askers: askers.count >= 10)  # type: ignore[misc]
+            kill(system, 1, askers, 30)
+        assert_answered(askers.seen, what)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(3600)
+def test_a_thousand_questions_over_ten_kills_of_shards_and_ten_of_workers(system: System) -> None:
+    order = [kill_shard, kill_worker] * 10
+    random.Random(37).shuffle(order)
+    with Askers(system) as askers:
+        for turn, kill in enumerate(order):
+            kill(system, turn % 3, askers, 50)
+    assert askers.count >= 1000
+    assert_answered(askers.seen, "ten killed shards and ten killed workers")
