@@ -54,11 +54,11 @@ KeyFunction = Callable[[Any], Awaitable[bytes | str | None]]
 
 @dataclass(frozen=True, slots=True)
 class OwnTrigger:
-    """A function that clients call by `RG.TRIGGER`; a list that it returns is the reply, other values are its item.
+    """A function that clients call by `RG.TRIGGER`. A list is the reply; any other result is the reply's only item.
 
     Attributes:
-        cost_from: the index of the first argument that counts as one unit of cost, the trigger's own name being 0.
-            0: no argument counts.
+        cost_from: each argument from this index on costs one unit. The trigger's name has index 0. 0: no argument
+            counts.
     """
 
     name: str
@@ -69,10 +69,10 @@ class OwnTrigger:
 
 @dataclass(frozen=True, slots=True)
 class OwnKeyFunction:
-    """A function for events of keys that match `name`; with `commands`, its result replaces their reply.
+    """A function for events of keys that match `name`. With `commands`, its result replaces the reply of the command.
 
     Attributes:
-        checks_all: whether events that were dropped are made good by a check of the whole shard.
+        checks_all: whether the whole shard is checked after events of this function were dropped.
     """
 
     name: str

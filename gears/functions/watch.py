@@ -76,7 +76,8 @@ class ShardWatch:
 
     async def _poll(self) -> None:
         view = self._slots.current(0)
-        # Before any wait for other shards: when the shard's slots change meanwhile, the keys have another tag.
+        # This comes before any wait for other shards: the shard's slots may change meanwhile, and then its keys get
+        # another tag.
         self._readers.if_loaded()
         if await self._partitions.follow():
             self._sweeps.request()
@@ -84,8 +85,8 @@ class ShardWatch:
         if view.is_primary and self._was_primary is False:
             self._sweeps.request()
         elif self._tags is not None and tags - self._tags:
-            # Work on a partition that came with a slot may be unfinished, and the events of its move did not start it.
-            # A partition may also be new because the number of partitions was unknown before.
+            # A partition that came with a slot may have unfinished work, and the migration causes no events for it. A
+            # partition may also be new because the number of partitions was unknown before.
             new, before = tags - self._tags, self._view
             self._sweeps.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
         self._marks.remove_marks_of_leaving(view, tags)

@@ -210,7 +210,7 @@ class Batcher:
         return future.result()
 
     async def over(self, item: Item | DeviceCall) -> None:
-        """Return when a cancelled item no longer runs. A run that never ends must not seem to have ended."""
+        """Wait until a cancelled item no longer runs, so that a run that never ends does not count as ended."""
         while True:
             with self._wake:
                 if not item.running:

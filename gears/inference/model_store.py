@@ -167,7 +167,7 @@ class ModelStore:
             return load_model(backend, device, file, limits)
 
     def _warm_later(self, model: ServedModel) -> None:
-        """Run each of the other usual shapes once, when nothing waits: a shape's first run compiles its kernels."""
+        """Run each of the other usual shapes once while the device is idle: a first run compiles kernels."""
         if not model.is_token_model:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]

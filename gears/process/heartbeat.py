@@ -27,7 +27,7 @@ BLOCKED_EXIT_STATUS = 75
 
 
 class FunctionCounts(Protocol):
-    """The threads of users' functions, of which the heartbeat reports the numbers."""
+    """The counts of users' functions that the heartbeat reports."""
 
     count: int
     stuck: int

@@ -38,20 +38,20 @@ JobResult = tuple[Argument, ...]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job from a reply of `QA.NEXT`; `came_us` is when its command came, by the monotonic clock of the host."""
+    """A job from a reply of `QA.NEXT`. `arrived_us` is when its command arrived, by the host's monotonic clock."""
 
     id: int
     kind: str
     attempt: int
     timeout_ms: int
-    came_us: int
+    arrived_us: int
     arguments: list[Any]
 
     @classmethod
     def parse(cls, reply: list[Any]) -> Job:
         """Read a job's array."""
-        job_id, kind, attempt, timeout_ms, came_us, *arguments = reply
-        return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), int(came_us), arguments)
+        job_id, kind, attempt, timeout_ms, arrived_us, *arguments = reply
+        return cls(int(job_id), kind.decode(), int(attempt), int(timeout_ms), int(arrived_us), arguments)
 
     @property
     def has_client(self) -> bool:
@@ -128,14 +128,14 @@ class JobTable:
             return ("ERR", f"ERR registration {job.registration} is not called by a trigger")
         # the arguments are the registration, the calling user, the trigger's name and the call's own arguments
         arguments = [decode_reply(argument) for argument in job.arguments[3:]]
-        waited = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - job.came_us / 1e6) if job.came_us else 0.0
+        waited = max(0.0, time.clock_gettime(time.CLOCK_MONOTONIC) - job.arrived_us / 1e6) if job.arrived_us else 0.0
         value = await function.call(TriggerCall(arguments, waited))
         return ("OK", encode_reply(value if isinstance(value, list) else [value]))
 
     async def _event(self, job: Job) -> JobResult:
         function = self._functions.registered(job.registration)
         if not isinstance(function, OwnKeyFunction):
-            return ("ERR", f"ERR registration {job.registration} takes no key events")
+            return ("ERR", f"ERR registration {job.registration} does not handle key events")
         reply = await function.call(decode_reply(job.arguments[2]))
         return ("OK",) if reply is None or not job.has_client else ("OVERRIDE", encode_reply(reply))
 

@@ -49,7 +49,7 @@ async def run_model(models: ModelStore, arguments: list[Any]) -> JobResult:
         except TimedOut:
             return ("TIMEDOUT",)
     if len(arrays) != int(outputs):
-        raise InferenceFailed(f"the model has {len(arrays)} outputs, {int(outputs)} were asked for")
+        raise InferenceFailed(f"the model has {len(arrays)} outputs, but {int(outputs)} were requested")
     packed: list[Argument] = []
     for array in arrays:
         packed += to_wire(array)

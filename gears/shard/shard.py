@@ -42,11 +42,11 @@ class Start:
 
     @property
     def speaks_tls(self) -> bool:
-        """Whether connections to the shard have TLS: where there is neither a unix socket nor a plain port."""
+        """Whether connections to the shard use TLS, because the server has neither a unix socket nor a plain port."""
         return self.tls is not None and not self.socket_path and not self.port
 
     def tls_context(self) -> ssl.SSLContext:
-        """A new context of connections with TLS, because the server's files may have been replaced.
+        """A new TLS context. It is not reused, because the server's files may have been replaced.
 
         ConfigError names a file that cannot be used.
         """
@@ -66,7 +66,7 @@ class Start:
         return connection
 
     def check(self) -> None:
-        """Connect once where there is TLS; ConfigError or ProtocolError says what is wrong with certificates."""
+        """If the shard uses TLS, connect once; ConfigError or ProtocolError says what is wrong with certificates."""
         if not self.speaks_tls:
             return
         connection = self.connect()
@@ -95,9 +95,7 @@ class Start:
 
 def refused_by_tls(error: BaseException) -> ProtocolError:
     """The error of a worker that cannot connect to its own server by TLS."""
-    return ProtocolError(
-        f"the worker and its own server do not come together by TLS: {explain_failure(error) or error}"
-    )
+    return ProtocolError(f"the worker cannot connect to its own server by TLS: {explain_failure(error) or error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +112,14 @@ class ShardInfo:
     def parse(cls, reply: Sequence[bytes | int]) -> ShardInfo:
         """Read the flat array of names and values."""
         if not isinstance(reply, list) or len(reply) % 2:
-            raise ProtocolError("QA.HELLO did not answer an even array")
+            raise ProtocolError("the reply to QA.HELLO is not a list of names and values")
         texts = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
         values = dict(zip(texts[::2], texts[1::2], strict=True))
         try:
             secret = bytes.fromhex(values.pop("secret", ""))
             return cls(int(values["worker"]), values["shard_id"], values["cluster"] == "1", values, secret)
         except (KeyError, ValueError) as error:
-            raise ProtocolError(f"QA.HELLO lacks or garbles {error}") from error
+            raise ProtocolError(f"the reply to QA.HELLO lacks a value or has an invalid one: {error}") from error
 
     def number(self, name: str, default: int) -> int:
         """A setting that is a whole number; `default` if the module does not have it."""

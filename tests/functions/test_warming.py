@@ -22,7 +22,7 @@ async def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_on
     reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", manifest=manifest)
     logged: list[str] = []
     shard: Any = SimpleNamespace(commands=SimpleNamespace(log=lambda text, level: logged.append(text)))
-    readers: Any = SimpleNamespace(everyone=lambda: [reader])
+    readers: Any = SimpleNamespace(all_readers=lambda: [reader])
     warming = Warming(shard, readers)
 
     for _ in range(10):

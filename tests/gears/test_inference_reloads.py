@@ -156,7 +156,7 @@ def test_where_none_can_be_started_only_the_first_model_waits(monkeypatch: pytes
     found = InferenceWorkers(WorkerOptions(2, start_seconds=1.0, backoff_seconds=0.01))
     found.begin()
     try:
-        with pytest.raises(WorkerLost, match="no inference worker of 2 is up"):
+        with pytest.raises(WorkerLost, match="no inference worker of 2 is running"):
             load(found, double_model())
 
         def waits(*_: object) -> bool:
@@ -164,7 +164,7 @@ def test_where_none_can_be_started_only_the_first_model_waits(monkeypatch: pytes
 
         monkeypatch.setattr(found._changed, "wait", waits)
         for _ in range(3):
-            with pytest.raises(WorkerLost, match="no inference worker of 2 is up"):
+            with pytest.raises(WorkerLost, match="no inference worker of 2 is running"):
                 load(found, double_model())
         monkeypatch.undo()
         found._options = replace(found._options, start_seconds=SECONDS)  # a real one takes longer than a second

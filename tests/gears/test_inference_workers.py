@@ -177,7 +177,7 @@ def test_while_none_is_up_runs_wait_but_not_for_ever(monkeypatch: pytest.MonkeyP
         model = load(pool, double_model())
         monkeypatch.setattr(process, "_MODULE", "no.such.module")
         os.kill(children()[0], signal.SIGKILL)
-        with pytest.raises(WorkerLost, match="no inference worker of 1 is up"):
+        with pytest.raises(WorkerLost, match="no inference worker of 1 is running"):
             model.run([np.array([[3]])])
 
 
@@ -289,7 +289,7 @@ def test_one_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPat
     pool = InferenceWorkers(WorkerOptions(1, start_seconds=2.0, backoff_seconds=0.01))
     pool.begin()
     try:
-        with pytest.raises(WorkerLost, match="no inference worker of 1 is up"):
+        with pytest.raises(WorkerLost, match="no inference worker of 1 is running"):
             load(pool, double_model())
         eventually(lambda: pool.counts.restarts >= 1)
         monkeypatch.undo()

@@ -66,7 +66,7 @@ def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: s
     eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
     name = execute(first, "CLUSTER", "MYID")
     assert reasons(second, execution) == [
-        f"ERR shard {name} leads this run no more: it has ended there, or its worker was replaced"
+        f"ERR shard {name} no longer leads this run: it has ended there, or its worker was replaced"
     ]
     eventually(lambda: second.fields("worker_functions_running", "worker_functions_waiting") == (0, 0))
     assert second.field("worker_pid") == worker, "it was not replaced for that"
@@ -83,7 +83,7 @@ def test_a_part_that_waits_ends_too(pair: Cluster) -> None:
     first.signal_worker(signal.SIGKILL)
     eventually(lambda: state(second, execution) == "aborted", PATIENCE_SECONDS)
     (reason,) = reasons(second, execution)
-    assert "leads this run no more" in reason
+    assert "no longer leads this run" in reason
 
 
 def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:

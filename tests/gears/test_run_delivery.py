@@ -45,7 +45,7 @@ def test_messages_over_a_bad_bus_arrive_once_and_in_order() -> None:
             sending.send("b", "records", packet(sent))
             sent += 1
         clock.now += 0.2
-        sending.again(RUN)
+        sending.resend(RUN)
         chance.shuffle(under_way)
         for message in under_way[: len(under_way) // 2]:
             if chance.random() < 0.6:
@@ -58,7 +58,7 @@ def test_messages_over_a_bad_bus_arrive_once_and_in_order() -> None:
     assert taken == list(range(500))
     assert arrivals._bytes == 0, "nothing is kept of what came twice"
     sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
-    assert not sending.again(RUN)
+    assert not sending.resend(RUN)
 
 
 def test_what_is_confirmed_is_not_sent_again() -> None:
@@ -70,14 +70,14 @@ def test_what_is_confirmed_is_not_sent_again() -> None:
     sending.confirmed("b", Receipt(RUN, 1))
     sending.confirmed("d", Receipt(RUN, 9))
     sending.confirmed("b", Receipt("other", 9))
-    assert sending.again(RUN) and len(sent) == 3, "it is too soon"
+    assert sending.resend(RUN) and len(sent) == 3, "it is too soon"
     clock.now += 1
-    assert sending.again(RUN)
+    assert sending.resend(RUN)
     assert sorted(sent[3:]) == [("b", 2), ("c", 1)]
     for node in "bc":
         sending.confirmed(node, Receipt(RUN, UP_TO_ALL))
     clock.now += 1
-    assert not sending.again(RUN) and len(sent) == 5
+    assert not sending.resend(RUN) and len(sent) == 5
 
 
 def test_nothing_is_kept_of_a_run_that_is_over() -> None:
@@ -86,7 +86,7 @@ def test_nothing_is_kept_of_a_run_that_is_over() -> None:
     sending.send("b", "records", packet(0))
     sending.forget(RUN)
     sending.send("b", "records", packet(1))
-    assert len(sent) == 1 and not sending.again(RUN)
+    assert len(sent) == 1 and not sending.resend(RUN)
 
 
 def test_a_message_that_could_not_be_sent_is_sent_later() -> None:
@@ -100,11 +100,11 @@ def test_a_message_that_could_not_be_sent_is_sent_later() -> None:
     sending = Sending(send, clock)
     sending.send("b", "records", packet(0))
     clock.now += 1
-    assert sending.again(RUN) and sent == []
+    assert sending.resend(RUN) and sent == []
     assert sending.problems(RUN) == ["shard b: ERR the servers of this cluster share no key"]
     broken.clear()
     clock.now += 1
-    assert sending.again(RUN) and sent == [1]
+    assert sending.resend(RUN) and sent == [1]
     assert sending.problems(RUN) == []
 
 
@@ -307,7 +307,7 @@ async def test_a_part_is_told_when_its_origin_leads_the_run_no_more() -> None:
     assert not watching.done()
     assert answers
     bus.led.clear()
-    assert "shard a leads this run no more" in await watching
+    assert "shard a no longer leads this run" in await watching
 
 
 async def test_a_part_whose_origin_is_silent_has_patience(monkeypatch: pytest.MonkeyPatch) -> None:

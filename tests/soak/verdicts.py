@@ -31,7 +31,7 @@ ALLOWED_TEXTS = {
     "execution does not exist": "the worker of another shard was replaced during a run",
     "Execution max idle reached": "the worker of another shard was replaced during a run",
     "it may have begun, and is not run a second time": "the worker of another shard was replaced as a run began there",
-    "leads this run no more": "the worker that led a run was replaced",
+    "no longer leads this run": "the worker that led a run was replaced",
     "which leads this run, has not answered": "the worker that led a run was not there",
     "WORKERLOST the link to the shard broke": "the connections of a worker were killed during a run",
     "WORKERLOST the shard closed the link": "the connections of a worker were killed during a run",

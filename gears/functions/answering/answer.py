@@ -55,7 +55,7 @@ _REDIRECT = re.compile(r"(?:MOVED|ASK) \d+ [^\s)]+|(?:TRYAGAIN|CLUSTERDOWN) .*")
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """The answer of a sentence as JSON, None if the sentence is missing, and the runs of the model for it."""
+    """The answer of a sentence as JSON (None if the sentence is missing), and the runs of the model that gave it."""
 
     value: bytes | None
     runs: Sequence[RunTimes] = ()
@@ -119,9 +119,9 @@ class SentenceAnswers:
     async def on_read(self, call: TriggerCall) -> list[str]:
         """Trigger ``qa.read model question sentence.. [traceparent]``: the answer or error of each sentence.
 
-        A sentence is ``<doc>:{tag}:<i>``. `model` is empty for the default one, else an id or ``id@revision``; without
-        that model the whole trigger fails. The replies are JSON; with a `traceparent` one more follows, the times of
-        the call. A call with more than `SHORT_SENTENCES` sentences is read in portions.
+        `model` is an id or ``id@revision``; empty means the default reader. If that reader is missing, the whole
+        trigger fails. A sentence is ``<doc>:{tag}:<i>``. A call with more than `SHORT_SENTENCES` sentences is read in
+        portions. Each reply is JSON. With a `traceparent`, the times of the call follow as the last reply.
         """
         times = CallTimes.begin(call)
         arguments = call.arguments if times is None else call.arguments[:-1]
@@ -190,7 +190,7 @@ class SentenceAnswers:
         return (done.value[:-1] + b',"cache":"miss"}').decode()
 
     def _cached(self, question: str, sentences: list[SentenceRef], model: str) -> dict[SentenceRef, Any]:
-        """The valid cached answers by sentence; an error takes the place of the answer of another shard's sentence."""
+        """The valid cached answers by sentence. A sentence of another shard has an error as its value."""
         reader = self._readers.named(model)
         commands: list[tuple[str, ...]] = []
         name, key_model = self._names.name_of(question), self._readers.key_model(model, reader)
@@ -211,7 +211,7 @@ class SentenceAnswers:
     def _fetch(
         self, question: str, sentences: list[SentenceRef], model: str
     ) -> dict[SentenceRef, _Fetched | Exception]:
-        """The sentences with their neighbours; an error takes the place of another shard's sentence."""
+        """The sentences with their neighbours. A sentence of another shard has an error as its value."""
         reader = self._readers.named(model)
         key_model = self._readers.key_model(model, reader)
         replies = self._commands.run_scripts(
@@ -240,8 +240,9 @@ class SentenceAnswers:
     ) -> asyncio.Future[_Read]:
         """The answer of a sentence, read by a model and stored; a running read of the same answer is joined.
 
-        `fetched` is the sentence if it has just been fetched. Storing the answer checks that it has not changed since.
-        The read runs in a task of its own, because the first client may go away while others still wait.
+        `fetched` is the sentence if it has just been fetched. The script that stores the answer checks that the
+        sentence has not changed since. The read runs in its own task, because the first client may disconnect while
+        others still wait.
         """
         key = answer_key(sentence, question, model)
         task = self._running.get(key)

@@ -1,7 +1,7 @@
 """Builds the passage of a sentence from the stored sentences and tokens, and has a model read it.
 
-Two sentences may have the same passage. The model reads it once for both, also if one is requested after the other, as
-in waves.
+Two sentences may have the same passage. The model reads that passage once for both, even if the second request comes
+later, in another wave.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from qa_cluster.reading.tokenization import TextTokens, unpack_tokens
 from qa_cluster.reading.windows import Window
 
 N_BEST = 3
-"""Most spans that are kept of a passage."""
+"""The most spans that a reading of a passage keeps."""
 MAX_RECENT = 256
 MAX_SOURCE_MAPS = 256
 _STEP = 2
 
-# Document, partition, version; where the passage and each of its sentences start; its text; section; question; reader.
-# The number of a sentence would not identify the passage: the same version of a document can be split differently.
+# Document, partition, version; start of the passage; starts of its sentences; its text; section; question; reader.
+# The number of a sentence would not identify the passage: another splitter divides the same version differently.
 _PassageKey = tuple[str, str, str, int, tuple[int, ...], str, str, str, int]
 
 
@@ -62,7 +62,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
     space = budget - len(tokens.ids)
     sides = (_within(record.left, space), _within(record.right, space))
     parts: tuple[list[PassageSentence], list[PassageSentence]] = ([], [])
-    # The nearest first, as few as may be needed: only their tokens tell whether the next ones fit.
+    # Tokenize the nearest neighbours first, a few at a time: only their tokens show whether further ones fit.
     while near := [
         each
         for side, made in zip(sides, parts, strict=True)
@@ -76,7 +76,7 @@ def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
 
 
 def _within(side: Sequence[LocatedSentence], space: int) -> Sequence[LocatedSentence]:
-    """The neighbours of a side that may fit into `space` tokens: a word is one token at least."""
+    """The neighbours on a side that may fit into `space` tokens: a word has at least one token."""
     for count, each in enumerate(side):
         space -= len(each.text.split())
         if space < 0:
@@ -106,7 +106,7 @@ class _StoredTokens:
         if position >= len(self._blocks[block]):
             return None
         tokens = self._blocks[block][position]
-        # The sentences of a block share its arrays, and one sentence would keep all of them in memory.
+        # Copies, because the sentences of a block share its arrays: one sentence would keep the whole block in memory.
         return TextTokens(tokens.ids.copy(), tokens.starts.copy(), tokens.ends.copy())
 
 

@@ -44,9 +44,9 @@ class PipelineRequests:
         self._chars = 0
 
     async def on_pipeline(self, call: TriggerCall) -> str:
-        """Trigger ``qa.pipeline model request``: a JSON object with the ``model``'s name and the pairs' ``results``.
+        """Trigger ``qa.pipeline model request``: a JSON object with ``model`` (its name) and ``results`` (by pair).
 
-        `model` is empty for the default one, else an id or ``id@revision``; `request` is JSON as in
+        `model` is an id or ``id@revision``; empty means the default reader. `request` is JSON as in
         `POST /models/{id}`.
         """
         if len(call.arguments) != 2:

@@ -44,7 +44,7 @@ class ForeignAnswers:
 
     def _is_foreign(self, key: str) -> bool:
         try:
-            return not self._names.is_ours(parse_answer_key(key)[1])
+            return not self._names.is_current(parse_answer_key(key)[1])
         except InvalidInput:
             return False
 

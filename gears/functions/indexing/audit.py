@@ -37,7 +37,7 @@ PORTION = 64
 
 
 class DocumentAudit:
-    """The running task, and the partitions (None: all) whose documents or loose answers the next one audits."""
+    """The running task, and the partitions (None: all) whose documents or loose answers the next task checks."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DocumentAudit:
     def request(self, swept: Collection[str] | None, unmarked: Collection[str] | None) -> None:
         """Request the work that follows a sweep of partitions (None: all), with an audit scan of the unmarked ones.
 
-        A request during such work leads to more of it.
+        A request during this work makes the task run once more.
         """
         self._marks.give_up(unmarked)
         self._tags, self._loose = _union(self._tags, unmarked), _union(self._loose, swept)
@@ -106,13 +106,14 @@ class DocumentAudit:
             self._commands.log(f"all documents of partitions {names} are checked: from now on their changes are noted")
         if undone:
             self._commands.log(
-                f"some of {counts.total()} documents could not be checked, of partitions {', '.join(sorted(undone))}"
+                f"{counts['failed'] + counts['moving']} of {counts.total()} documents could not be checked, in"
+                f" partitions {', '.join(sorted(undone))}"
             )
 
     async def scan(self, tags: Collection[str] | None, *, patient: bool = False) -> tuple[Counter[str], set[str]]:
         """Index outdated documents of all partitions or of some.
 
-        A patient scan works half of the time only.
+        A patient scan sleeps half of the time, so that other work can run.
 
         Returns:
             The numbers of documents by outcome, and the tags of partitions with documents to retry later.
@@ -167,7 +168,7 @@ class DocumentAudit:
         return counts, undone
 
     async def _forget_loose_answers(self, tags: Collection[str] | None) -> None:
-        """Delete the answers of sentences without a document, because these may have changed unnoticed."""
+        """Delete the answers of sentences without a document, because these sentences may have changed unnoticed."""
         if tags is not None and not tags:
             return
         for page in pages(self._commands, SENTENCE_PREFIX + "*"):

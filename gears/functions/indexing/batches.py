@@ -1,7 +1,8 @@
 """Indexes documents: splits, analyses and writes pending documents, several at a time, off the event loop.
 
-One script writes a document and checks that its version is still current: questions find all of it or nothing. A
-request for a pending document joins the first one. A document that changes while it is being indexed is indexed again.
+One script writes a document and checks that its version is still current, so questions find the whole document or
+nothing. A request for a document that is already pending joins the earlier request. If a document changes while it is
+being indexed, it is indexed again.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from qa_cluster.scripts.calls import ScriptCall
 
 from . import parts
 
-# Batches at once: while one waits for the server, the other computes. Questions share the processor with them.
+# How many batches run at once: while one waits for the server, the other computes. Questions share the processor.
 MAX_CONCURRENT = 2
 MAX_BATCH = 64
 MAX_BATCH_BYTES = 500_000
@@ -208,10 +209,10 @@ class Indexer:
         return outcomes
 
     def _calls(self, name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
-        """The scripts that make questions find a text; if they find it already, only the one that deletes its note.
+        """Return the scripts that index a text; for an indexed text, only the script that deletes its change note.
 
-        A long document is stored here, one after the other, because an index allows few open documents. Its outcome is
-        returned instead of scripts.
+        A long document is indexed here, one document at a time, because an index allows few open documents. The result
+        is then the document's outcome.
         """
         if isinstance(text, GearsError):
             raise text
@@ -246,17 +247,17 @@ class Indexer:
 
 
 def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """The script that deletes the index of a document whose text cannot be read, and its place among the pending."""
+    """The script that removes a document with an invalid text from the index and from the pending documents."""
     return _settled(name, None, note) if record is None else [forget_version(*name, record.version, note)]
 
 
 def _settled(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
-    """The script that deletes the note of a document that needs no work until it changes again."""
+    """The script that deletes the change note of a document that needs no work until its next change."""
     return [settle_note(*name, NO_VERSION if record is None else record.version, note)] if note else []
 
 
 def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
-    """What is stored of a document so that questions find it."""
+    """Split and analyse a text: its sentence offsets, and its postings for the index."""
     spans = split_sentences(text)
     sentences = [text[start:end] for start, end in spans]
     fields = fields_of(title, metadata, [start for start, _ in spans])

@@ -1,8 +1,9 @@
-"""What the documents of a partition are made with, and whether the module has noted every change since a full scan.
+"""Marks of partitions: a marked partition needs no scan, because the module has noted every change since the last one.
 
-The mark follows the layout's number and is the id of the shard that has scanned the partition. On a shard to which the
-partition migrates, the id differs. A partition without this shard's mark is scanned once. A server that cannot note
-changes (`INFO qa`: `qa_text_notes`) marks no partition.
+The layout key of a partition names the layout, splitter and analyzer that made its documents. After the layout's number
+follows the mark: the id of the shard that has scanned the partition. After a migration, the mark is not the new shard's
+id. A shard scans a partition without its own mark once. If the server cannot note changes (`INFO qa`: `qa_text_notes`),
+no partition is marked.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from qa_cluster.ranking.terms import ANALYZER_VERSION
 from .postponed import PostponedWork
 
 LAYOUT = {"layout": "2", "splitter": SPLITTER_VERSION, "analyzer": ANALYZER_VERSION}
-"""What the documents of a partition are made with; a document with other values is reindexed."""
+"""How this version makes documents. The documents of a partition with other values are reindexed."""
 
 
 class PartitionMarks:
@@ -37,16 +38,16 @@ class PartitionMarks:
         return "qa_text_notes:on" in str(self._commands.execute("INFO", "qa"))
 
     def unmarked(self, tags: Iterable[str]) -> list[str]:
-        """The partitions with this layout that this shard has not scanned since it notes their changes."""
+        """The partitions with this version's layout but without this shard's mark."""
         mark = self._mark()
         return [tag for tag, made in self._layouts(tags) if has_this_layout(made) and made["layout"] != mark]
 
     def begin_scan(self, tags: Collection[str]) -> None:
-        """A scan of partitions starts, which is to mark them."""
+        """Note that a scan of these partitions starts, which may mark them at its end."""
         self._scanned = set(tags)
 
     def give_up(self, tags: Collection[str] | None) -> None:
-        """The running scan marks none of these partitions (None: no partition): they need another scan."""
+        """Do not let the running scan mark these partitions (None: all): they need another scan."""
         self._scanned = set() if tags is None else self._scanned - set(tags)
 
     def set_marks(self, tags: Collection[str]) -> list[str]:
@@ -59,14 +60,14 @@ class PartitionMarks:
         return marked
 
     def remove_marks(self, tags: Collection[str]) -> None:
-        """Have partitions scanned again: while a slot migrates, the module cannot note every change."""
+        """Remove the marks, so that the partitions are scanned again: changes may not have been noted."""
         self.give_up(tags)
         for tag, made in self._layouts(tags):
             if " " in made.get("layout", ""):
                 self._set(tag, LAYOUT["layout"])
 
     def remove_marks_of_leaving(self, view: View, tags: Iterable[str]) -> None:
-        """Remove the marks of partitions whose slots are leaving; a partition that stays after all is scanned again."""
+        """Remove the marks of partitions whose slots are leaving: meanwhile the module cannot note every change."""
         leaving = [tag for tag in tags if slot(tag) in view.leaving]
         for tag in leaving:
             self._postponed.add(tag, moved=True)
@@ -74,11 +75,11 @@ class PartitionMarks:
             self.remove_marks(leaving)
 
     def log_wrong_type(self, tag: str, error: GearsError) -> None:
-        """Log that a key of a partition has another type, so that the work continues; any other error is raised."""
+        """Log that a key of a partition has the wrong type, so that other work continues; raise any other error."""
         if not is_wrong_type(error):
             raise error
         self._commands.log(
-            f"partition {tag}: a key of qa-cluster has a value of another type, remove it: {error}", "warning"
+            f"partition {tag}: a key of qa-cluster has a value of the wrong type, remove the key: {error}", "warning"
         )
 
     def _layouts(self, tags: Iterable[str]) -> list[tuple[str, dict[str, str]]]:
@@ -114,5 +115,5 @@ class PartitionMarks:
 
 
 def has_this_layout(made: dict[str, str]) -> bool:
-    """Whether the fields of a partition's layout key say that its documents were made as this version makes them."""
+    """Whether a partition's layout key says that its documents have this version's layout, splitter and analyzer."""
     return {**made, "layout": made.get("layout", "").partition(" ")[0]} == LAYOUT

@@ -1,8 +1,8 @@
 """Sends a long document to its index in parts; the shard serves other clients between the parts.
 
-Questions do not find the parts before the last script commits them (`index_document.lua`). A worker that dies leaves
-its parts open. They are dropped when the document, which is still pending, is indexed again: an index holds one open
-document of an id.
+Questions do not find the parts before the last script commits them (`index_document.lua`). If a worker dies, its parts
+stay open. The document stays pending, and when it is indexed again, the index replaces these parts: it allows one open
+document for each id.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import document_name, index_key
 
-# A new word costs an index up to 2 microseconds on a busy machine, and a part of this size has at most 3,000.
+# A new word takes the index up to 2 microseconds on a busy machine. A part of this size has at most 3,000 words.
 PART_BYTES = 16_384
-# A shorter document goes in one command, with other documents.
+# A document up to this size is sent as a whole, in one command with other documents.
 MAX_WHOLE_BYTES = 65_536
 
-# In the second case another writer has begun the same document, at the same place of a recreated key.
+# The second error means: the key was recreated, and another writer has opened the same document at the same place.
 _GONE = re.compile("not open at this place|sentences so far, not")
 
 
 def send(shard: ShardCommands, name: tuple[str, str], parts: Sequence[tuple[int, bytes]], fields: bytes) -> str | None:
-    """The place at which the index has the document; None if it was written or removed meanwhile.
+    """Send the parts (from `pack_parts`); return the place of the open document in the index.
 
-    `parts` are from `pack_parts`. An error of the server is raised after the open parts have been dropped.
+    None: the document was written or removed meanwhile. If the server refuses a part, the open parts are dropped before
+    the error is raised.
     """
     key, document = _in_index(name)
     (place,) = shard.execute_many([("QA.INDEX.BEGIN", key, document, fields)])

@@ -160,7 +160,7 @@ class Sweeps:
         return None if local or await self._partitions.count() or self._partitions.is_unset else ()
 
     def _pending_elsewhere(self, local: Collection[str]) -> list[str]:
-        """The tags with pending documents that are not a partition's."""
+        """The tags that have pending documents here but are not among the partitions `local`."""
         found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(self._commands, PENDING_PREFIX + "{*}"))
         return [tag for tag in found if tag not in local]
 
@@ -238,7 +238,7 @@ class Sweeps:
         for key in keys:
             try:
                 sentence, name, model = parse_answer_key(key)
-                if not self._names.is_ours(name):
+                if not self._names.is_current(name):
                     self._foreign_answers.delete_named(sentence.tag, [key])
                     continue
                 value, version = self._commands.execute_many(

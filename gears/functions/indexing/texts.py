@@ -1,4 +1,4 @@
-"""Has documents indexed when their text is written or removed, and forwards texts without a tag to their partitions."""
+"""Handles writes and removals of texts: indexes the document, or forwards a text without a tag to its partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READ_REQUEST = "qa.untagged"
 ANSWER_SECONDS = 5.0
 MAX_ATTEMPTS = 5
 MAX_FORWARDING = 16
-# How long an event waits for its document. The document stays pending after that, and the next event may come.
+# How long the handler of an event waits for its document. Then the document stays pending, and the next event follows.
 EVENT_SECONDS = 5.0
 
 
@@ -48,7 +48,7 @@ class TextEvents:
             await self._postponed.unless_migrating(found[1], self._index(*found))
 
     async def _index(self, document_id: str, tag: str) -> None:
-        """Index a changed document. Too many pending documents postpone it; a long queue leaves it pending."""
+        """Index a changed document. If too many are pending, postpone it; after `EVENT_SECONDS`, leave it pending."""
         if self._indexer.is_full():
             self._postponed.add(tag)
             return

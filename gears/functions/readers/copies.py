@@ -1,10 +1,10 @@
 """Keeps a copy of every reader on this shard while slots migrate, without help from outside.
 
 The shard's own copies are in keys with the tag of its lowest slot. When that slot migrates, these keys migrate with it.
-The shard then copies a reader that came to it under another tag, or a reader from another shard, piece by piece, over
-the workers' own messages. A shard without slots keeps the others' readers in memory, so that they are warm when its
-first slot comes. Copies under other tags are removed when they equal the shard's own. A reader that no shard has any
-more is dropped.
+The shard then copies a reader that arrived with another slot. Otherwise it copies a reader from another shard, piece by
+piece, in messages between the workers. A shard without slots keeps the readers of other shards in memory, so that they
+are warm when its first slot arrives. A copy under another tag is removed if it equals the shard's own copy. A reader
+that no shard has any more is dropped.
 
 The other shards are asked for their readers in three cases:
 
@@ -14,8 +14,8 @@ The other shards are asked for their readers in three cases:
 
 An unknown reader is copied only if it still exists a moment later, because a removal does not reach all shards at once.
 
-The model travels as the server's own dump of its key. So the copy is identical, the server checks it when it restores
-it, and the copy never overwrites a value that a client has stored meanwhile.
+The model is sent as the server's dump of its key. So the copy is identical, and the server checks the dump when it
+restores the key. A copy never overwrites a value that a client has stored meanwhile.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class ReaderCopies:
             if is_due or self._readers.if_loaded() is None:
                 await self._load_into_memory(view)
             return
-        lacking = [reader for reader in self._readers.everyone() if reader.tag != view.tag]
-        for reader in self._readers.everyone():
+        lacking = [reader for reader in self._readers.all_readers() if reader.tag != view.tag]
+        for reader in self._readers.all_readers():
             if reader.tag == view.tag:
                 self._missing_since.pop(reader.name, None)
         if not whole or lacking:
@@ -108,14 +108,14 @@ class ReaderCopies:
             self._remove_surplus(view, view.tag)
 
     async def _load_into_memory(self, view: View) -> None:
-        """Load the other shards' readers into memory: this shard has no slots, or no default reader while they move."""
+        """Load other shards' readers into memory: this shard has no slot, or no default reader while slots migrate."""
         nodes = [node for node, _ in view.others]
         self._asked_at = time.monotonic()
         all_answered, origins = await self._ask(nodes)
         default = next((origin.offer.name for origin in origins if origin.offer.is_default), "")
         for origin in _distinct(origins):
             known = next(
-                (r for r in self._readers.everyone() if r.model and r.manifest_text == origin.offer.manifest), None
+                (r for r in self._readers.all_readers() if r.model and r.manifest_text == origin.offer.manifest), None
             )
             reader = known if known is not None else await self._fetched(origin)
             is_default = reader.name == default
@@ -123,14 +123,14 @@ class ReaderCopies:
                 self._readers.add(reader, default=is_default)
         if view.tag is None and all_answered and nodes:
             offered = {origin.offer.name for origin in origins}
-            for reader in self._readers.everyone():
+            for reader in self._readers.all_readers():
                 if reader.name in offered:
                     self._missing_since.pop(reader.name, None)
                 else:
                     self._drop_if_missing(reader)
 
     async def _fetched(self, origin: _Origin) -> Reader:
-        """A reader loaded from another shard into memory, not into keys."""
+        """Load a reader from another shard into memory, not into keys."""
         manifest = origin.offer.manifest
         tokenizer = await self._exchange.fetch(origin.node, origin.offer, "tokenizer")
         model = await self._exchange.fetch(origin.node, origin.offer, "model")
@@ -161,7 +161,7 @@ class ReaderCopies:
         fitting = [origin for origin in origins if own in (None, origin.offer.manifest)]
         same = [origin for origin in fitting if known is not None and origin.offer.name == known.name]
         defaults = [origin for origin in fitting if origin.offer.is_default]
-        # A default that was never in this shard's keys may be outdated: the others' default comes first then.
+        # A default that was never in this shard's keys may be outdated: then the other shards' default has precedence.
         in_memory_only = known is not None and known.model is not None and not known.model.has_key
         found = next(iter([*defaults, *same] if in_memory_only else [*same, *defaults]), None)
         if found is not None:
@@ -180,7 +180,7 @@ class ReaderCopies:
             nodes = [nodes[self._turn % len(nodes)]]
         self._asked_at, self._compared = now, True
         _, elsewhere = await self._ask(nodes)
-        known = {reader.name for reader in self._readers.everyone()}
+        known = {reader.name for reader in self._readers.all_readers()}
         found = [*self._under_other_tags(view), *elsewhere]
         unknown = {origin.offer.name: origin for origin in found if origin.offer.name not in known}
         for name, origin in unknown.items():
@@ -226,13 +226,13 @@ class ReaderCopies:
                 return
             has_written = await asyncio.to_thread(self._store, tag, name, offer.manifest, tokenizer, dump)
         except (GearsError, QAError) as error:
-            self._commands.log(f"reader {offer.name}: no copy: {error}", "warning")
+            self._commands.log(f"reader {offer.name} could not be copied: {error}", "warning")
             return
         if not has_written:
             self._incomplete_at[tag, name] = time.monotonic()
             self._commands.log(
-                f"reader {offer.name}: {model_key(tag, name)}, tokenizer and manifest do not belong together: load it"
-                " again",
+                f"reader {offer.name}: {model_key(tag, name)}, tokenizer and manifest do not belong together: load the"
+                " reader again",
                 "warning",
             )
             return
@@ -241,7 +241,7 @@ class ReaderCopies:
         self._commands.log(f"reader {offer.name}: copied from that {place}, {len(dump)} bytes")
 
     def _store(self, tag: str, name: str, manifest: bytes, tokenizer: bytes, dump: bytes) -> bool:
-        """Write the keys that are missing, the manifest last, as it makes the reader whole; return whether any was."""
+        """Write the missing keys; return whether any was missing. The manifest comes last: it completes the reader."""
         has_written = True
         try:
             self._commands.execute("RESTORE", model_key(tag, name), 0, dump)
@@ -255,7 +255,7 @@ class ReaderCopies:
         return has_written or any(reply is not None for reply in replies)
 
     def _drop_if_missing(self, reader: Reader) -> None:
-        """Drop a reader that no shard seems to have, but only after `GIVE_UP_SECONDS`: it may seem so for a moment."""
+        """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`; for a moment, a reader may seem missing."""
         now = time.monotonic()
         if now - self._missing_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:
             del self._missing_since[reader.name]

@@ -79,7 +79,7 @@ class ReaderExchange:
         while True:
             piece = await self._commands.ask(node, REQUEST, (offer.manifest, part, size), ANSWER_SECONDS)
             if piece is None:
-                raise QAError(f"the reader went away while its {part} was copied")
+                raise QAError(f"the reader was removed while its {part} was copied")
             pieces.append(piece)
             size += len(piece)
             if len(piece) < PIECE_BYTES:

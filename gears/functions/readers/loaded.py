@@ -70,8 +70,8 @@ class ShardReaders:
     def named(self, model: str) -> Reader:
         """The reader that `model` names: empty for the default one, else an id or ``id@revision``.
 
-        Of several revisions of an id, the default reader is preferred, then the one exported last. ModelError names
-        what is loaded.
+        If several revisions of an id are loaded, the default reader is preferred, then the last exported revision.
+        ModelError names the loaded readers.
         """
         if not model:
             return self.current()
@@ -101,7 +101,7 @@ class ShardReaders:
             found = self._default if self._default in same_id else max(same_id, key=_age, default=None)
         return found
 
-    def everyone(self) -> list[Reader]:
+    def all_readers(self) -> list[Reader]:
         """All readers, the default one first."""
         others = sorted((reader for reader in self._by_name.values() if reader is not self._default), key=_age)
         return [self._default, *others] if self._default is not None else others
@@ -125,7 +125,7 @@ class ShardReaders:
         self._may_be_stale = True
 
     def add(self, reader: Reader, *, default: bool) -> None:
-        """Use this reader, in place of another with its name, until the shard's keys hold another."""
+        """Use this reader instead of one with the same name, until the shard's keys hold another."""
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()
@@ -161,7 +161,7 @@ class ShardReaders:
         if tag != self._tag:
             # The shard's slots have changed: a reader that is not under the new tag yet has not been removed.
             self._tag = tag
-            for known in self.everyone():
+            for known in self.all_readers():
                 known.tag = None
         here: dict[str, Reader] = {}
         default: Reader | None = None
@@ -205,7 +205,7 @@ class ShardReaders:
         if item.ref is None and (item.name or self._default is not None):
             return None  # only the first default is loaded without its model: documents are tokenized with it
         tokenizer = next(
-            (r.tokenizer for r in self.everyone() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
+            (r.tokenizer for r in self.all_readers() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
         )
         if tokenizer is None:
             text = self._stored.tokenizer(tag, item.name)
@@ -236,7 +236,7 @@ class ShardReaders:
     def _drop_removed(self, tag: str, here: Sequence[Reader]) -> None:
         """Drop the readers whose keys were removed. The default reader stays until `copies` drops it."""
         now = time.monotonic()
-        for reader in self.everyone():
+        for reader in self.all_readers():
             if any(reader is other for other in here) or reader.tag != tag:
                 reader.gone_since = None
             elif reader is self._default:

@@ -36,7 +36,7 @@ class ReaderReports:
             raise InvalidInput(f"{MODELS_TRIGGER} takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
         self._readers.if_loaded()  # reads the keys again if they may have changed
         settled = self._readers.answers_are_settled()
-        entries = [self._entry(reader, settled, manifest=bool(asked)) for reader in self._readers.everyone()]
+        entries = [self._entry(reader, settled, manifest=bool(asked)) for reader in self._readers.all_readers()]
         return orjson.dumps(entries).decode()
 
     def _entry(self, reader: Reader, settled: bool, *, manifest: bool) -> dict[str, object]:

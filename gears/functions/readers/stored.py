@@ -1,8 +1,9 @@
 """Reads the readers in the keys of this shard; it remembers only which models it saw last.
 
-The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``, any other in keys with
-``@<name>`` before the brace. One script renames six keys to make another reader the default. All keys must be read
-either before or after that script. So the names of the models are read first and last, and both must be equal.
+The default reader is in ``bert-qa{h}``, ``bert-qa:manifest{h}`` and ``bert-qa:tokenizer{h}``. The keys of any other
+reader have ``@<name>`` before the brace. One script renames six keys to make another reader the default. All keys must
+be read either before or after that script. So the list of models is read at the start and at the end, and both lists
+must be equal.
 """
 
 from __future__ import annotations

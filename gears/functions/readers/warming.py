@@ -24,7 +24,7 @@ class Warming:
 
     def start_due(self) -> None:
         """Start to warm the readers that are cold. A failed one is retried later, when memory may have become free."""
-        for reader in self._readers.everyone():
+        for reader in self._readers.all_readers():
             if reader.warm or reader.model is None or reader.name in self._tasks:
                 continue
             if time.monotonic() - self._failed_at.get(reader.name, -WARM_AGAIN_SECONDS) >= WARM_AGAIN_SECONDS:

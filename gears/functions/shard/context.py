@@ -1,4 +1,4 @@
-"""What all own functions share: the shard's commands, and what is known of slots, partitions, locks and names."""
+"""What all own functions share: the shard's commands, slots, locks, partitions and the names of answers."""
 
 from __future__ import annotations
 

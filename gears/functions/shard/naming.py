@@ -1,8 +1,8 @@
 """How the keys of cached answers name their questions: by the text, or by a digest (`qa.answer-keys`).
 
 The digest is keyed with a secret of the cluster's servers. A client that can list keys but lacks the secret cannot test
-guessed questions against the names. A worker knows setting and secret from its start. A worker whose setting or secret
-differs from its predecessor's first deletes the answers with other names (`is_ours`), because no client can reach them.
+guessed questions against the names. A worker reads the setting and the secret at its start. If they have changed since
+the previous worker, the answers with other names cannot be reached any more. The worker deletes them (`is_current`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class AnswerNames:
             return question
         return digest_name(self._mark, self._shard.keyed_digest(f"question {question}", _DIGEST_BYTES))
 
-    def is_ours(self, name: str) -> bool:
-        """Whether this worker would use a name of this kind."""
+    def is_current(self, name: str) -> bool:
+        """Whether the name is of the kind that this worker uses: a text, or a digest with its secret."""
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:

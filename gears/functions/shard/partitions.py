@@ -25,10 +25,11 @@ FOLLOW_SECONDS = 5.0
 
 
 class Partitions:
-    """The partitions of the cluster and of this shard. The worker has this count once.
+    """The partitions of the cluster and of this shard. A worker has one such object.
 
     Attributes:
-        is_unset: whether the number is known to be unset. Otherwise the tags seen in keys may be some of many.
+        is_unset: whether the number is known to be unset. If it is unknown instead, this shard may hold more partitions
+            than the tags that were seen in keys.
     """
 
     def __init__(self, shard: ShardCommands, slots: Slots, locks: Locks) -> None:

@@ -21,13 +21,13 @@ from .base import Port, RuntimeLimits
 MAX_ERROR_TEXT = 500
 # operators that reach outside the model: a stored model must not use them
 REFUSED_OPERATORS = ("aten::save", "aten::from_file")
-# a file must not call what is only for scripts either (a script that runs the model would lend it its rights), access
-# memory by address or without checks of indices, or reach other processes
+# A file must not use operators that only scripts may use: the model would run with the rights of the calling script.
+# It must not access memory by address or without index checks either, or reach other processes.
 _REFUSED_WORDS = re.compile(
     rb"\b(?:save|from_file|redis|redisAI|inductor|debugprims|c10d|_c10d_functional(?:_autograd)?|symm_mem"
     rb"|\w+_unsafe|_unsafe_(?:masked_)?index\w*)\b"
 )
-# an operator whose name is not written out; torch itself writes `getattr` only for parts of modules
+# An operator whose name is not written out. torch itself writes `getattr` only for parts of modules.
 _NAMELESS = re.compile(rb"\b(?:torch|ops)\b(?!\.[A-Za-z_])|\bops\.\w+(?!\w|\.\w)")
 _RAISED = re.compile(r"\n(?:[\w.]+(?:Error|Exception|Exit)): ")
 _CLASS = re.compile(r"^(?:[\w.]+(?:Error|Exception)): ")
@@ -90,7 +90,7 @@ def flat_tensors(result: Any) -> list[torch.Tensor] | None:
 
 
 def set_threads(limits: RuntimeLimits) -> None:
-    """Set torch's numbers of threads; the one between operators can be set only once, before any work."""
+    """Set torch's thread counts. The count for parallel operators can be set only once, before any work."""
     torch.set_num_threads(limits.threads)
     if torch.get_num_interop_threads() != limits.inter_op_threads and not _inter_op_set:
         _inter_op_set.append(limits.inter_op_threads)

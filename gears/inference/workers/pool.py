@@ -231,15 +231,14 @@ class InferenceWorkers:
                 if unavailable_reason and (over or len(up) == self._options.count):
                     raise WorkerLost(unavailable_reason)
                 if over:
-                    raise WorkerLost(f"no inference worker of {self._options.count} is up: its end is in the log")
+                    raise WorkerLost(f"no inference worker of {self._options.count} is running: the log says why")
                 self._changed.wait(min(deadline - now, _POLL_SECONDS))
 
     def _await_loaded(self, model: PooledModel) -> None:
         """Wait until all ready processes have the model.
 
         Without a ready process, the wait ends `start_seconds` after the last progress of the pool. All models share
-        this
-        time: if no process can be started, only the first model waits.
+        this time: if no process can be started, only the first model waits.
         """
         with self._changed:
             while True:
@@ -253,7 +252,7 @@ class InferenceWorkers:
                     return
                 left = self._progress + self._options.start_seconds - time.monotonic()
                 if self._stop.is_set() or (not up and left <= 0):
-                    raise WorkerLost(f"no inference worker of {self._options.count} is up: its end is in the log")
+                    raise WorkerLost(f"no inference worker of {self._options.count} is running: the log says why")
                 self._changed.wait(_POLL_SECONDS if up else min(left, _POLL_SECONDS))
 
     # ---- The life of a process ----

@@ -12,7 +12,7 @@ from ..tensors import Array
 
 
 class RemoteRunner(Protocol):
-    """RemoteRunner models by number."""
+    """Runs models, which it knows by number."""
 
     def run(self, number: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model once."""

@@ -42,7 +42,7 @@ class CodeSection:
         self.interrupted = False
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """The function's result, or the exception that it raised; no interruption comes after that.
+        """Run a function; return its result or raise its exception. No interruption comes after that.
 
         Raises:
             Aborted: it was interrupted.
@@ -67,7 +67,7 @@ class CodeSection:
                     pass
 
     def _await_pending(self) -> None:
-        """Let a pending exception come here, when the code is over, so that none comes later.
+        """Let a pending exception come here, after the end of the code, so that it does not come later.
 
         The interpreter raises a pending exception after a call into C, so also after the last check of the lock. (A
         null exception would clear it, but would make CPython 3.11 check for one, slowly, after every later call.)

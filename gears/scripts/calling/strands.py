@@ -49,7 +49,7 @@ class Strand(asyncio.AbstractEventLoop):
     # ---- For the worker's event loop ----
 
     async def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do the work on threads, in the caller's context; if the caller is cancelled, the work is ended."""
+        """Do the work on threads, in the caller's context. If the caller is cancelled, end the work."""
         try:
             self._threads.check_capacity(self._pool)
         except TooManyCalls:
@@ -73,7 +73,7 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     async def over(self) -> None:
-        """Return when the work has ended on its threads, too; after an abort, that may be later."""
+        """Wait until the work has also ended on its threads; after an abort, that may be later than `run` returns."""
         if self._outcome is not None:
             await asyncio.shield(self._over)
 
@@ -236,7 +236,7 @@ class Strand(asyncio.AbstractEventLoop):
         return outcome
 
     def get_debug(self) -> bool:
-        """Never."""
+        """Return False: asyncio's debug mode is off."""
         return False
 
     def is_running(self) -> bool:
@@ -244,7 +244,7 @@ class Strand(asyncio.AbstractEventLoop):
         return self._scheduled
 
     def is_closed(self) -> bool:
-        """Never."""
+        """Return False: a strand is never closed."""
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

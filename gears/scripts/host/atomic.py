@@ -73,7 +73,7 @@ class AtomicBlock:
         """Wait until the server serves only this worker; `leave` ends the block.
 
         Raises:
-            GearsError: the thread is inside a block, or the server grants none.
+            GearsError: the thread is already inside a block, or the server does not grant one.
         """
         if self.entered_here:
             raise GearsError("Already inside an atomic block")
@@ -88,7 +88,7 @@ class AtomicBlock:
             self._local.entry = entry
 
     def _take_turn(self) -> None:
-        """Wait until no other thread has the block, or its lease has ended."""
+        """Wait until no other thread has the block, or until the lease of that block has expired."""
         with self._turn:
             while self._holder is not None and (left := self._over_at() - time.monotonic()) > 0:
                 self._turn.wait(left)

@@ -1,7 +1,7 @@
 """Executions: the runs of pipelines, with their ids, states and results.
 
-The context variable `current` has the execution that a function belongs to. The execution has the rights of the
-function's commands, and the reply that replaces the reply of a hooked command.
+The context variable `current` has the execution that a function belongs to. The execution determines the rights of the
+function's commands, and holds the reply that replaces the reply of a hooked command.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class IdSource:
         return self._after(0)
 
     def next_dated(self) -> str:
-        """A new id that is greater than the ids that other shards have given so far, by their clocks."""
+        """A new id that is greater than all ids that other shards have given, if the shards' clocks agree."""
         return self._after(_now_us() - 1)
 
     def next_session(self) -> str:

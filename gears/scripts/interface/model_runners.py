@@ -78,7 +78,7 @@ class ModelRunner(_Runner):
 
     def _chosen(self, arrays: Sequence[Array]) -> list[Tensor]:
         if self._outputs > len(arrays):
-            raise GearsError(f"ERR model {self.key} has {len(arrays)} outputs, {self._outputs} were asked for")
+            raise GearsError(f"ERR model {self.key} has {len(arrays)} outputs, but {self._outputs} were requested")
         return [Tensor(array) for array in arrays[: self._outputs or len(arrays)]]
 
 

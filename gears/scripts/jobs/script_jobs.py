@@ -108,7 +108,7 @@ class ScriptJobs:
             return _missing_function(registration)
         _, event, key, has_client = job.arguments
         if not isinstance(registration.source, KeysSource):
-            return ("ERR", f"ERR registration {registration.id} takes no key events")
+            return ("ERR", f"ERR registration {registration.id} does not handle key events")
         record = registration.source.event_record(self._runtime.host, key, event.decode())
         if record is None:
             return ("SKIP",)

@@ -111,7 +111,7 @@ class Installed:
         return self._sessions.adopt(session)
 
     def _forget(self, registration_id: str) -> None:
-        """Keep nothing of a registration that is gone."""
+        """Forget a registration that was removed."""
         self._functions.remove(registration_id)
         self._history.forget_registration(registration_id)
         self._streams.stop(registration_id)

@@ -60,7 +60,7 @@ class SessionOffer:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two shards still differ after this one has corrected itself: it asks again in round `due`, or after a change."""
+    """Two shards still differ after this shard has corrected itself; it asks again in round `due` or after a change."""
 
     own: bytes
     theirs: bytes

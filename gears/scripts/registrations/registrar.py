@@ -58,7 +58,7 @@ class Registrar:
         return self._publishing.locked() or bool(self._unconfirmed)
 
     async def publish(self, session: ScriptSession, replaced: str | None = None) -> None:
-        """Register a session on all shards; if that fails, it is undone and GearsError says why.
+        """Register a session on all shards. If that fails, undo it everywhere and raise GearsError with the reason.
 
         It returns when each plain `onRegistered` has returned on this shard, or after `BEGIN_SECONDS`.
         """
@@ -105,10 +105,10 @@ class Registrar:
                 if self._is_due(step):
                     self.installed.install(step)
             except GearsError as error:
-                logger.error("an earlier version of a session could not be put back: %s", error)
+                logger.error("an earlier version of a session could not be restored: %s", error)
 
     def _is_due(self, change: Change) -> bool:
-        """Whether to carry out a change: a withdrawal must not undo a later version of another shard."""
+        """Whether to carry out a change. A withdrawal must not undo a later version from another shard."""
         session_id = change.stored.id if change.stored is not None else change.removed
         session = self.installed.session(session_id) if session_id is not None else None
         return not change.undone or session is None or not session.registrations.keys().isdisjoint(change.undone)
@@ -117,7 +117,7 @@ class Registrar:
         try:
             self.installed.unregister_permanently(registration_ids)
         except GearsError as error:
-            logger.error("unregistered registrations may come back: %s", error)
+            logger.error("unregistered registrations may reappear: %s", error)
 
     async def _undo_elsewhere(self, steps: list[Change], others: list[str]) -> None:
         for change in steps:
@@ -125,7 +125,7 @@ class Registrar:
             sent = (self._peers.request_all([node], "register", step, UNDO_SECONDS) for node in others)
             for outcome in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(outcome, Exception):
-                    logger.error("a shard did not put a session back: %s", error_line(outcome))
+                    logger.error("a shard did not restore the earlier version of a session: %s", error_line(outcome))
 
     def extend(self, session: ScriptSession, registration: Registration) -> None:
         """Add a registration of a running function; the other shards follow in the background."""
@@ -135,7 +135,9 @@ class Registrar:
         async with self._publishing:
             now = self.installed.session(session.id) or session
             if now.dead:
-                raise GearsError(f"ERR session {session.id} has been replaced or unregistered: it registers no more")
+                raise GearsError(
+                    f"ERR session {session.id} has been replaced or unregistered: it cannot register functions any more"
+                )
             registrations = {**now.registrations, registration.id: registration}
             await self._publish(replace(now, registrations=registrations))
 

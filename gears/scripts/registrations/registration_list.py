@@ -1,4 +1,4 @@
-"""Compares the registrations of two shards, and finds what one has to change to agree with the other.
+"""Compares the registrations of two shards, and finds what a shard must change to agree with the other shard.
 
 Every shard decides for itself, by rules that give all shards the same result:
 

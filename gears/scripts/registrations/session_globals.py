@@ -1,8 +1,9 @@
 """Gives functions from another shard the globals that their session has on this shard.
 
 A run that a function starts is sent to the other shards with its functions. There the functions belong to the same
-session and use its globals, which its other functions may have changed. So the names of globals are sent, not their
-values. Plain values (numbers and texts) are sent, and a global that the session lacks here comes with the function.
+session and use its globals, which other functions of the session may have changed. So the names of globals are sent,
+not their values. Numbers and texts are sent as values. A global that the session lacks on this shard is sent with the
+function.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ..runs.sources import KeysOnlySource, PythonSource
 from .on_registered import OnRegisteredCalls
 from .sessions import Registration, ScriptSession, SessionRegistry, module_name
 
-# functions and classes go by value: those of a run need not be the session's
+# functions and classes are sent by value: a run may have other ones than the session
 _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None), types.ModuleType, types.FunctionType)
 
 
@@ -173,7 +174,7 @@ class SharedSessions:
         return unpack(packed, self._of(session_id))
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """The plan, whose functions use the globals that the session has here."""
+        """The plan with functions that use the session's globals on this shard."""
         return with_local_globals(plan, self._of(session_id))
 
     async def begun(self, registration_id: str) -> None:

@@ -75,7 +75,7 @@ class StoredSession:
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
     def only(self, session: ScriptSession) -> StoredSession:
-        """The same with only the registrations in `session`; it is pickled again if another Python had pickled it."""
+        """A copy with only the registrations in `session`; it is pickled again if another Python pickled it before."""
         stored = load(self.payload)
         if stored is None:
             kept = list(session.registrations.values())

@@ -51,7 +51,7 @@ class Stream:
     cursor: bytes = b"0"
     waiting_since: float = 0.0
     timer: asyncio.TimerHandle | None = None
-    # whether the entries are left of a batch that was aborted: they do not wait until a batch is full
+    # whether the entries remain from an aborted batch: they do not wait until a batch is full
     cut_short: bool = False
 
     def start_over(self) -> None:

@@ -133,7 +133,7 @@ class Sending:
                 _, kept = outgoing.kept.popitem(last=False)
                 outgoing.bytes -= kept.message.size
 
-    def again(self, run_id: str) -> bool:
+    def resend(self, run_id: str) -> bool:
         """Resend the messages whose receipt is late; return whether any message of the run has no receipt."""
         now = self._clock()
         due: list[tuple[str, _Kept]] = []

@@ -54,7 +54,7 @@ class Planned(Protocol):
 
 
 class Sessions(Protocol):
-    """The sessions of this shard, whose functions runs of other shards use."""
+    """The sessions of this shard. Runs of other shards use their functions."""
 
     def get(self, session_id: str) -> Owner | None:
         """The session with this id; None if it is missing."""
@@ -69,7 +69,7 @@ class Sessions(Protocol):
         """The value that `pack` has pickled on another shard."""
 
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
-        """The plan, whose functions use the globals that the session has here."""
+        """The plan with functions that use the session's globals on this shard."""
 
     async def begun(self, registration_id: str) -> None:
         """Return when the functions of a registration may start on this shard."""
@@ -142,7 +142,7 @@ class Distributor:
         """Run a plan to its end; the execution gets the results and errors.
 
         `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
-        For a plan of a registration, the other shards use its functions as they have them.
+        For a plan of a registration, each other shard uses its own copy of the functions.
         """
         token = current.set(execution)
         execution.task = asyncio.current_task()
@@ -257,7 +257,7 @@ class Distributor:
             tick = min(TICK_SECONDS, part.start.max_idle_seconds / 4)
             while not task.done() and not part.refusal.done():
                 await asyncio.wait([task, part.refusal], timeout=tick, return_when=asyncio.FIRST_COMPLETED)
-                self._sending.again(part.start.id)
+                self._sending.resend(part.start.id)
                 if part.at_work or (part.turns.pushed, part.execution.beats) != seen:
                     seen = (part.turns.pushed, part.execution.beats)
                     part.last_progress = time.monotonic()
@@ -438,7 +438,7 @@ class Distributor:
         """Resend unacknowledged messages, also after this shard's part of the run has ended."""
         deadline = self._host.loop.time() + seconds
         try:
-            while self._sending.again(run_id) and self._host.loop.time() < deadline:
+            while self._sending.resend(run_id) and self._host.loop.time() < deadline:
                 await asyncio.sleep(min(TICK_SECONDS, seconds / 4))
         finally:
             self._sending.forget(run_id)

@@ -4,10 +4,9 @@ A worker starts a run once, even if the request arrives twice: it remembers the 
 worker, which does not know the runs of its predecessor. So every worker has a unique name, and a request names the
 worker that is to start the run. Any other worker answers with its own name and does not start the run.
 
-The origin names another worker only if it knows that the first one has not started the run. It knows that if it has
-sent the first name once and the answer to that message came from the other worker: the bus does not duplicate
-messages, so the first worker never got it. In all other cases it cannot know, and the run ends with an error instead of
-running twice.
+The origin may name another worker only if the first one has not started the run. That is certain in one case: the
+origin has sent the first name once, and the other worker has answered that message. The bus does not duplicate
+messages, so the first worker never got it. In all other cases, the run ends with an error, so that it cannot run twice.
 """
 
 from __future__ import annotations
@@ -54,7 +53,11 @@ class Invitations:
         self._workers[node] = worker
 
     async def _offer(self, node: str, request: RunRequest) -> str:
-        """The named worker, which takes part; or another worker, which may be named next: the first has not started."""
+        """Send the request; return the name of the worker that has answered it.
+
+        If that is the named worker, it takes part. Otherwise the named worker has not started the run, and the next
+        request may name the other worker.
+        """
         with self._peers.asked_once(node, "run", request) as first:
             await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
             present = ""

@@ -33,7 +33,7 @@ async def abandoned(
             continue
         silent = silent + ASK_SECONDS if answer is None else 0.0
         if answer is not None and answer.value is False:
-            return f"shard {origin} leads this run no more: it has ended there, or its worker was replaced"
+            return f"shard {origin} no longer leads this run: it has ended there, or its worker was replaced"
         if answer is not None and answer.value is True:
             led()
     return f"shard {origin}, which leads this run, has not answered for {silent:g} s"

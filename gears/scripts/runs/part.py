@@ -75,7 +75,7 @@ class PartState:
 
     @property
     def size(self) -> int:
-        """It has no records."""
+        """0, because a report has no records."""
         return 0
 
 

@@ -294,7 +294,7 @@ class Chain:
         rest = self._advance(record, position, _now(), value)
         if rest is None or self._calls[position][0] is not _FLATMAP:
             return rest
-        await rest  # the records behind this one come after all of its items
+        await rest  # the next records continue after all items of this record
         return None
 
     # ---- Steps that reduce ----
@@ -369,7 +369,7 @@ class Chain:
     # ---- Items of a flatmap ----
 
     def _spread(self, records: Any, position: int, *, held: bool) -> Coroutine[Any, Any, None] | None:
-        """Push the items of a list; `held`: their record is at the head of those that wait at this step."""
+        """Push the items of a list. `held`: the list's record is the first record that waits at this step."""
         if not isinstance(records, (list, tuple, set, frozenset)) and not hasattr(records, "__next__"):
             return self._advance(records, position + 1, self.clocked)
         items = iter(records)

@@ -96,7 +96,7 @@ class Dag:
             return await scripts.run(step.ref, call, limit)
         outputs, took_us = await models.run_batched(step.ref, inputs, step.batching, limit)
         if len(outputs) != len(step.outputs):
-            raise InferenceFailed(f"the model has {len(outputs)} outputs, {len(step.outputs)} were asked for")
+            raise InferenceFailed(f"the model has {len(outputs)} outputs, but {len(step.outputs)} were requested")
         return outputs, took_us
 
     def _finished(self, number: int, task: asyncio.Task[tuple[list[Array], int]]) -> None:

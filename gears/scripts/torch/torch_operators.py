@@ -108,7 +108,7 @@ def _model_execute(key: str, inputs: list[torch.Tensor], n_outputs: int) -> list
     # it runs on this thread: the model's device may be the script's own, which the script occupies
     outputs = model.compiled.run(model.check([to_array(tensor) for tensor in inputs]))
     if len(outputs) != n_outputs:
-        raise GearsError(f"ERR model {key} has {len(outputs)} outputs, {n_outputs} were asked for")
+        raise GearsError(f"ERR model {key} has {len(outputs)} outputs, but {n_outputs} were requested")
     return [to_torch(output, _CPU) for output in outputs]
 
 
