@@ -113,7 +113,7 @@ class AdminListener:
         return port
 
     async def start(self) -> None:
-        """Start to answer."""
+        """Start answering requests."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._socket]), name="admin")
         while not self._server.started and not self._serving.done():
             await asyncio.sleep(POLL_SECONDS)

@@ -57,10 +57,10 @@ class CompanionListener(Protocol):
     """A listener that starts before the service and stops after it."""
 
     async def start(self) -> None:
-        """Start to answer."""
+        """Start answering requests."""
 
     async def stop(self) -> None:
-        """Stop to answer."""
+        """Stop answering requests."""
 
 
 class Application:

@@ -212,7 +212,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to answer, unless the head is replayed."""
+        """Start answering, unless the head is replayed."""
         if not self._replaying:
             self._in_head = False
             self._note_progress()

@@ -17,8 +17,9 @@ from .keys import SLOTS
 _ALPHABET = (string.digits + string.ascii_uppercase + string.ascii_lowercase).encode()  # in the order of the bytes
 _LONGEST = 3  # three characters are enough for all slots
 
-# One more byte turns a checksum c into the checksum of the byte (c >> 8) ^ byte, plus c << 8. The low byte of a slot
-# therefore allows only a few last bytes after each prefix. A worker's start need not try all 238,000 strings.
+# The checksum of a prefix and one more byte is (c << 8) ^ the checksum of the byte (c >> 8) ^ byte, where c is the
+# checksum of the prefix. The low byte of a slot therefore allows only a few last bytes after each prefix, so that a
+# worker does not try all 238,000 strings when it starts.
 _BYTE_SUMS = tuple(crc_hqx(bytes([byte]), 0) for byte in range(256))
 
 

@@ -1,8 +1,8 @@
 """The steps of a request for a trace, and the times that a shard reports of a traced call.
 
-This is the only place where the core meets tracing; it uses no tracing library. A recorder sets a `TracedStep` as the
-current step (`recording`), and the code that runs below it reports its steps (`step`). Without a recorder, a step costs
-one read of a context variable, and the shards report no times.
+The core reports its steps only through this module, which needs no tracing library. A recorder sets a `TracedStep` as
+the current step (`recording`), and the code that runs below it reports its steps (`step`). Without a recorder, a step
+costs one read of a context variable, and the shards report no times.
 
 Times are seconds of `time.perf_counter`. The times of a shard are durations by its own clock. `ShardTimes.parts` places
 them inside the call as this process has measured it, because the clocks of two hosts may differ.
@@ -22,7 +22,7 @@ import orjson
 
 Fact = str | int | float | bool
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
-# A shard reports at most so many runs of models for one call, the longest ones. A call has 256 sentences at most.
+# The limit of runs of models that a shard reports for one call: the longest ones. A call has at most 256 sentences.
 MAX_RUNS = 32
 
 
@@ -190,7 +190,7 @@ class ShardTimes:
         """The parts, placed in a call that lasted from `begun` to `ended` by the clock of this process.
 
         Half of the time that the shard does not report (the network and the event loops of the servers) is placed
-        before its times, and half behind. If the shard reports more than the call took, its times are scaled down.
+        before its times, and half after them. If the shard reports more than the call took, its times are scaled down.
         """
         claimed, there = (self.waited + self.took) / 1e6, max(0.0, ended - begun)
         scale = min(1.0, there / claimed) if claimed else 0.0

@@ -49,7 +49,7 @@ class Origins:
         )
 
     def verdict(self, scope: Scope) -> RawHeaders | None:
-        """The CORS headers of the response; empty for a request of no other origin. None: refuse the request."""
+        """The CORS headers of the response; empty for a request from no other origin. None: refuse the request."""
         headers = scope["headers"]
         sites = {value for name, value in headers if name == b"sec-fetch-site"}
         origins = {value for name, value in headers if name == b"origin"}

@@ -31,7 +31,7 @@ _STATUS_TEXT = {
     "304": "not modified",
     "400": "malformed JSON, query string or request",
     "401": "the request needs a valid API key",
-    "403": "the API key lacks the scope or does not allow the collection, or a web page of another origin asks",
+    "403": "the API key lacks the scope or does not allow the collection, or the request is from another origin's page",
     "404": "the document, collection or model does not exist, or, with cache=only, the answer is not cached",
     "408": "the request did not arrive in time",
     "409": "the collection is being deleted",
@@ -308,7 +308,7 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
     ask = ask_fields(limits, coverage)
     search = search_fields(limits, "q", coverage)
     posted = search_fields(limits, coverage=coverage)
-    asked = {"200": ("the answers; answerable is false if the documents hold no answer", "Result")}
+    asked = {"200": ("the answers; answerable is false if the documents contain no answer", "Result")}
     found = {"200": ("the matching sentences, best first; the list may be empty", "Search")}
     problems = ["400", "404", "413", "422", "503", "504"]
     return {

@@ -37,7 +37,7 @@ TYPE_PREFIX = "urn:qa-cluster:problem:"
 # `Retry-After` of errors that an operator has to correct first, such as a shard without a model.
 LONG_PAUSE_SECONDS = 5.0
 RawHeaders = list[tuple[bytes, bytes]]
-# The log names the same missing rights at most so often: many requests may need them.
+# The interval between log entries about the same missing rights, because many requests may need these.
 RIGHTS_LOG_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)

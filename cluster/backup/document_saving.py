@@ -11,7 +11,7 @@ An epoch changes with every write and never takes a value twice. So when step 3 
 partition was as it is in the backup.
 
 If clients write to the shard without a pause, step 3 does not end. After `patience` seconds, the documents stay as they
-were read: each document is complete, but the backup says that they are of different moments. With `hold_seconds`, the
+were read: each document is complete, but the backup says that they are from different moments. With `hold_seconds`, the
 shard instead blocks writes (`CLIENT PAUSE .. WRITE`) for at most this time, so that step 3 ends.
 
 In memory are the names and versions of the documents of one shard, and a few megabytes of texts.

@@ -71,7 +71,7 @@ class ShardState:
     Attributes:
         partitions: the tags of the partitions of the shard.
         exact: whether the documents are a consistent snapshot of the shard. If not, clients wrote without a pause: each
-            document is complete, but the documents are of different moments.
+            document is complete, but the documents are from different moments.
     """
 
     address: str

@@ -1,7 +1,7 @@
 """Creates a certificate authority and the certificates of a local cluster with TLS, with the program `openssl`.
 
-All files are in one folder that only this user can enter; it appears only when it is complete. All servers use the same
-certificate, for clients and for each other. All clients use another one.
+All files are in one folder that only this user can enter; it appears only when it is complete. All servers share one
+certificate, for clients and for each other. All clients share a second certificate.
 """
 
 from __future__ import annotations

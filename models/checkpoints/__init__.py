@@ -1,1 +1,1 @@
-"""Checkpoints of Hugging Face: fetched, loaded, and how their tokenizers join pairs."""
+"""Fetches and loads Hugging Face checkpoints, and learns how their tokenizers join pairs."""

@@ -1,1 +1,1 @@
-"""What a reader's answers are worth: scores, calibration, thresholds, time; the reference to compare with."""
+"""Measures readers: scores, calibration, thresholds, time, and a baseline to compare with."""

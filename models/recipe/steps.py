@@ -1,8 +1,7 @@
 """The steps that make a reader. Finished steps are skipped, and a stopped step is resumed.
 
 A finished step writes `<step>.json` into the folder of the recipe, with its dependencies and its report. The results of
-a
-step with other settings are never overwritten: the error says what to remove.
+a step with other settings are never overwritten: the error says what to remove.
 """
 
 from __future__ import annotations

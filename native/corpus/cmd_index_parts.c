@@ -83,7 +83,7 @@ static const char *find_ready(RedisModuleCtx *ctx, RedisModuleString **argv, Ope
     long long sentences;
     const char *error = find_open(ctx, argv, opened);
     if (!error && !opened->pending)
-        error = "ERR the document is not open at this place: it was committed or aborted, or has given way to others";
+        error = "ERR the document is not open at this place: it was committed, aborted or discarded";
     if (!error && !arg_count(argv[4], MAX_PLACE, &sentences)) error = "ERR number of sentences must not be negative";
     if (error || (uint64_t)sentences == opened->document.sentences) return error;
     snprintf(line, MAX_DOCUMENT_ERROR, "ERR the document has %u sentences so far, not %lld", opened->document.sentences,

@@ -174,7 +174,7 @@ static void write_here(RedisModuleCtx *ctx, const Change *change, long long coun
 }
 
 /* The server refuses the command if another shard has the slot, or if the hash may have moved there. 0: it refuses all
- * commands, because the cluster is down; but texts still expire and are still evicted. */
+ * commands, because the cluster is down. Texts still expire and are still evicted then. */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field,

@@ -1,16 +1,18 @@
 /* Watched questions: which answers a write may change.
  *
  * An answer was made from a ranking: from some documents, because no other sentence had a higher score. The answer is
- * valid as long as these documents remain, the weights of its terms stay about the same, and no new sentence reaches a
- * score. So a watched question has its terms with their idf, the score to reach, its documents, and the bounds for the
- * number of sentences of this index. The caller divides the tolerance of the corpus among its indexes.
+ * valid as long as these documents remain, the weights of its terms stay about the same, and no new sentence reaches
+ * the score of the last ranked sentence. So a watched question has its terms with their idf, the score to reach, its
+ * documents, and the bounds for the number of sentences of this index. The caller divides the tolerance of the corpus
+ * among its indexes.
  *
  * A write costs little with any number of questions, and never more than LOOKS_PER_WRITE allows: dropping a question is
  * always correct. A hash table finds the watched terms of a new sentence, usually none. The write only checks the
- * questions for which such a term is *essential*. As in MaxScore, the terms with the lowest contributions, so few that
- * all of them together do not reach the score, cannot lift a sentence that contains no other term. The score is then
- * computed as in the ranking. Frequencies are compared only for touched terms. Each term has the narrowest bounds of
- * its questions, and all questions are checked, once, only when a frequency leaves these bounds.
+ * questions for which such a term is *essential*. As in MaxScore, the terms with the lowest contributions are not
+ * essential, as long as all of them together do not reach the score: a sentence that contains only such terms cannot
+ * reach it. For the remaining sentences, the score is computed as in the ranking. Frequencies are compared only for
+ * touched terms. Each term has the narrowest bounds of its questions, and all questions are checked, once, only when a
+ * frequency leaves these bounds.
  *
  * A long document must not block a write either. Its parts are checked when they arrive. A question that is asked while
  * a document is open is compared with the parts so far. So the commit has nothing left to check. The terms of the

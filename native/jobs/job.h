@@ -50,8 +50,9 @@ typedef struct JobClass {
     RedisModuleString *(*awaited)(void *data);
     /* The id of the registration that the job belongs to. NULL: jobs of this class belong to no registration. */
     RedisModuleString *(*registration)(void *data);
-    /* The cost of the job for the models, in sentences: what it takes of its user's turn, and how much the worker then
-     * has of this user. NULL, or 0: no model works for the job, or the job waits in the worker for other jobs. */
+    /* The cost of the job for the models, in sentences. It counts against the turn of its user, and against the limit
+     * of what the worker has of this user. NULL, or 0: no model works for the job, or the job waits in the worker for
+     * other jobs. */
     uint32_t (*cost)(void *data);
     int of_user;       /* runs a user function: it has its own queue, so that other jobs never wait behind it */
     int in_order;      /* the jobs of one registration with waiting clients run one after the other */

@@ -26,7 +26,7 @@ typedef struct Queue Queue;
 enum { QUEUE_LEVELS = 4, QUEUE_MAX_IDLE = 1024 };
 
 /* The first key of a place with QUEUE_LEVELS keys. Bulk flows get one turn while the others get
- * QUEUE_INTERACTIVE_WEIGHT. They have neighbors as long as there are others. */
+ * QUEUE_INTERACTIVE_WEIGHT. Interactive flows count as their neighbors. */
 enum { QUEUE_INTERACTIVE, QUEUE_BULK };
 enum { QUEUE_INTERACTIVE_WEIGHT = 8 };
 

@@ -1,6 +1,6 @@
-"""The audit log: one JSON line per change, with who made it, what it was and where it came from.
+"""The audit log: one JSON line per change, with its author, its kind and its origin.
 
-It has no texts and no secrets.
+The lines contain no texts and no secrets.
 
 A line is appended in one step, so several processes may write to one file. Before each line, the log checks whether the
 file was replaced, so that log rotation (`logrotate`, by moving or by `copytruncate`) needs no signal.

@@ -2,8 +2,8 @@
 
     {"key": "qac_0123456789ab_..", "name": "the shop", "scopes": ["ask"], "limits": {"requests_per_second": 20}}
 
-``qa-cluster keys create --json`` prints such objects. The names above, ``collections`` and ``expires`` are read; other
-printed names are ignored. An error names the line where the object starts and never repeats a key.
+``qa-cluster keys create --json`` prints such objects. The fields above, ``collections`` and ``expires`` are read. Other
+printed fields are ignored. An error names the line where the object starts and never repeats a key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_BYTES = 4 << 20
 _SOMETHING = re.compile(r"\S")
 _NEEDED = {"key", "name", "scopes"}
 _ADMITTED = _NEEDED | {"collections", "limits", "expires"}
-# Further names that `keys create --json` prints: the cluster decides on their values.
+# Further fields that `keys create --json` prints: the cluster sets their values.
 _PRINTED = {"id", "created", "revoked"}
 
 

@@ -2,8 +2,8 @@
 
 The use of a key is stored on one shard, under the key's id. Each count is one script and therefore one step. While this
 shard is unavailable, each service counts requests on its own: the limits protect the cluster from load, and must not
-block the other shards. One service cannot count the sentences of all, so writes with a daily limit are refused
-meanwhile.
+block the other shards. A service does not know the sentences that other services have counted, so it then refuses
+writes with a daily limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The state of a limit: `left` of `limit` in a window (0 s: concurrent), until `reset_seconds` have passed."""
+    """A limit and what is left of it, until the window resets; a window of 0 s: the limit of concurrent requests."""
 
     name: str
     limit: int
@@ -45,7 +45,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A request that was counted, or that the limit `refused` refuses; `member` names it while it is in flight."""
+    """A counted request, or one that the limit `refused` refuses; `member` is its name while it is in flight."""
 
     counts: tuple[Count, ...]
     refused: str = ""

@@ -37,12 +37,12 @@ _log = logging.getLogger(__name__)
 
 
 class Reports(Protocol):
-    """Reports changes: `qa_cluster.asking.freshness`. `key_changes` increases when keys may have changed."""
+    """The source of reports, `qa_cluster.asking.freshness`; `key_changes` increases when keys may have changed."""
 
     key_changes: int
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Process the reports that have arrived; whether all relevant shards report."""
+        """Process the reports that have arrived. Return whether all relevant shards report changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class ApiKeys:
         self._lock = asyncio.Lock()
 
     def at_hand(self) -> KeyList | None:
-        """The list without waiting; None if it may have changed.
+        """The list in memory; None if the stored list may be newer.
 
-        It includes only what was read from the shards so far. Callers check afterwards, before they await anything,
-        whether the shards have reported more (`Freshness.drained`).
+        Callers check afterwards, before they await anything, whether the shards have reported more
+        (`Freshness.drained`).
         """
         return self.last if self._seen == self._reports.key_changes else None
 

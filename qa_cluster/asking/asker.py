@@ -121,7 +121,7 @@ class Asker:
             ) from error
 
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:
-        # The answer must take account of every change before the question, of changes of readers, too.
+        # The answer must reflect every change before the question, also changes of readers.
         options = question.options
         with step("cache", {"qa.cache.tier": "near"}) as looked:
             fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)

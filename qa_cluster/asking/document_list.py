@@ -2,13 +2,12 @@
 
 A partition's index lists its documents in the order of writing. A listing reads one partition after the other. It needs
 no state on the shards: a cursor names the partition and the position in its index, and an index keeps its positions
-    when it restarts or its slot moves. So a document that does not change during the listing is listed exactly once. A
-    document that is added during the listing may be listed or not; a document that gets a new version may be listed
-    twice.
+when it restarts or its slot moves. So a document that does not change during the listing is listed exactly once. A
+document that is added during the listing may be listed or not. A document that gets a new version may be listed twice.
 
-Pending documents are in no index, so they are not listed. To count them, their names are read from the hash of each
-partition, some at a time, and the records of those that are in the collection. A partition that no sweep has finished
-may have further pending documents, from before it had an index: its documents are found by a scan.
+Pending documents are in no index, so they are not listed. To count them, their names are read in batches from the hash
+of each partition, and then the records of the documents in the collection. Until a sweep of a partition has finished,
+the partition may have further pending documents, from before it had an index. A scan finds these.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ from .collections import Collections, index_sums
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
-# At most so many commands for one page: if few ids have the prefix, or partitions are empty, the page ends early.
+# The limit of commands for one page: if few ids have the prefix, or partitions are empty, the page ends early.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
-# At most so many partitions are counted at the same time.
+# The limit of partitions that are counted at the same time.
 COUNTED_AT_ONCE = 4
 COUNT_SECONDS = 60.0
 
@@ -250,7 +249,7 @@ class DocumentList:
         """Count the documents and sentences from which questions are answered.
 
         `waiting` also counts the pending documents. The documents of a choice are listed to count them. InvalidInput
-        for both together: no index can filter pending documents.
+        for a choice with `waiting`: no index can filter pending documents.
         """
         await self._collections.check(choice.collection)
         if choice:
@@ -321,7 +320,7 @@ class DocumentList:
                     return found
 
     async def _pending_of(self, names: list[str]) -> set[str]:
-        """Those of these record keys whose documents are pending."""
+        """The given record keys whose documents are pending."""
         replies = await self._shards.execute_many([(name, ("HMGET", name, *_INDEXED)) for name in names])
         return {name for name, row in zip(names, replies, strict=True) if _is_pending(*row)}
 

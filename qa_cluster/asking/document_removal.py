@@ -33,7 +33,7 @@ from .collections import Collections
 from .document_list import MAX_PAGE, DocumentChoice, DocumentList
 from .document_store import DocumentStore, VersionConflict
 
-# At most so many removals at the same time: each is a script on a shard, which questions use as well.
+# The limit of concurrent removals: each is a script on a shard, and questions need the shard as well.
 AT_A_TIME = 16
 SCAN_KEYS = 1000
 
@@ -183,7 +183,7 @@ def _texts(keys: Iterable[bytes]) -> Iterator[str]:
 
 
 def is_of(key: str, collection: str) -> bool:
-    """Whether a key belongs to a collection; the question in the key of an answer does not count.
+    """Whether a key belongs to a collection; a question in the key of an answer is ignored.
 
     >>> is_of("sentence:books%/moby:{06S}", "books"), is_of("bertqa{06S}_a:{06S}:0_what is :books%/", "books")
     (True, False)

@@ -1,6 +1,6 @@
 """Writes, reads and deletes documents on the shards, and waits until questions are answered from them.
 
-A write is one script on the shard that holds the document. The store reports it only after one more reply of that
+A write is one script on the shard that holds the document. The store reports success only after one more reply of that
 shard. By then the shard has notified every process that the write invalidates cached answers (see `freshness`).
 """
 

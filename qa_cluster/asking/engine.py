@@ -55,7 +55,7 @@ class EngineOptions:
         near_cache_entries, near_cache_bytes: limits of the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: when answers expire in this process and on the shards.
         whole_answers_bytes: the limit of all whole answers that a partition caches.
-        answer_drift: by which share of itself the weight of a term may move before a cached answer is invalidated.
+        answer_drift: the relative change of a term's weight that invalidates a cached answer.
         plan: the stages by which questions are read.
         connections_per_shard: the limit of questions at one shard at the same time.
         max_waiting_per_shard: the limit of questions that wait for such a connection.

@@ -3,15 +3,17 @@
 One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to these keys:
 
 - watched questions: a shard drops a question when a write may change its answer. The key names the answer, and only
-  this answer is invalidated;
-- epochs of partitions: an epoch moves with every write, and tells whether work in flight has seen the write;
-- manifests of readers, the number of partitions, lists of collections: a change moves `generation`, which invalidates
-  all cached answers of this process;
-- lists of API keys: a change moves `key_changes`.
+  this answer is invalidated.
+- epochs of partitions: an epoch changes with every write, and tells whether work in flight has seen the write.
+- manifests of readers, the number of partitions, lists of collections: a change increases `generation`, which
+  invalidates all cached answers of this process.
+- lists of API keys: a change increases `key_changes`.
 
-These events move `generation`, too: another topology, a lost connection, an epoch from a shard that did not serve the
-partition (the new owner of a slot watches no question yet), and a write that drops more questions than a shard can
-name at once (``docs/inverted-index.md``).
+These events increase `generation`, too:
+
+- another topology, or a lost connection
+- an epoch from a shard that did not serve the partition: the new owner of a slot watches no question yet
+- a write that drops more questions than a shard can name at once (``docs/inverted-index.md``)
 
 A server sends its pushes at the end of the event loop round in which it answered the write. Each client of qa-cluster
 waits for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.
@@ -23,7 +25,7 @@ has not answered for `LEASE_SECONDS`, whole answers from caches are neither serv
 
 The subscriptions detect first that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
 `SILENCE_SECONDS`. Then `Shards` sends nothing to it. Answers that were cached before stay valid for questions that
-leave the shard out. The return of the shard moves `generation`.
+leave the shard out. The return of the shard increases `generation`.
 """
 
 from __future__ import annotations
@@ -74,10 +76,10 @@ class Freshness:
     """The changes that the shards report.
 
     Attributes:
-        generation: moves when all cached answers of this process are invalid.
-        writes: moves with every write of documents.
-        manifest_changes: moves when readers or the number of partitions may have changed.
-        key_changes: moves when API keys may have changed.
+        generation: increases when all cached answers of this process become invalid.
+        writes: increases with every write of documents.
+        manifest_changes: increases when readers or the number of partitions may have changed.
+        key_changes: increases when API keys may have changed.
         pushes: how many pushes were received.
         ready: whether every shard reports its changes.
         on_dropped: called with the name of each answer that a write has invalidated.
@@ -141,7 +143,7 @@ class Freshness:
         return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Have the event loop read the subscriptions; False if one is missing or has ever more to read.
+        """Have the event loop read the subscriptions; False if one is missing or does not become empty.
 
         `without_down` ignores the shards that are down.
         """
@@ -200,7 +202,7 @@ class Freshness:
             return False
 
     def _moved(self) -> None:
-        """A shard wrote for a partition of another shard: the new owner does not watch its questions yet."""
+        """A shard wrote to a partition of another shard: this new owner does not watch the questions yet."""
         self.generation += 1
         self._wake.set()
 
@@ -234,7 +236,7 @@ class Freshness:
         self._wake.set()
 
     def _confirm(self) -> None:
-        """Compute until when all shards, and all shards that are up, are known to report their changes."""
+        """Compute how long all shards are known to report their changes, and how long the shards that are up are."""
         topology, down = self._shards.topology, self._shards.down
         confirmed = [link.confirmed for shard, link in self._links.items() if shard not in down]
         confirmed.append(self._topology_confirmed + TOPOLOGY_SECONDS)

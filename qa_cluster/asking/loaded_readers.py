@@ -24,7 +24,7 @@ from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
 
-# An unknown name may belong to a reader that has just been loaded: the shards are asked again, but not more often.
+# The least time between two requests for unknown names: such a name may belong to a reader that was just loaded.
 ASK_AGAIN_SECONDS = 0.2
 SHARD_TIMEOUT_SECONDS = 2.0
 

@@ -31,9 +31,9 @@ from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retryi
 from .collections import Collections
 from .questions import AskLimits, SearchOptions, check_search
 
-# One script reads at most so many sentences, neighbours included: it then blocks its shard for less than a millisecond.
+# The limit of sentences in one script, neighbours included: it blocks its shard for less than 1 ms.
 MAX_SCRIPT_SENTENCES = 100
-# The results of so many scripts are fetched at once: a few megabytes at most.
+# The number of scripts whose results are fetched at once: a few megabytes at most.
 FETCHED_SCRIPTS = 32
 
 

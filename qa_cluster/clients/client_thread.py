@@ -27,7 +27,7 @@ def _others() -> set[asyncio.Task[Any]]:
 
 
 async def _cancelled_ended(until: float) -> None:
-    """Wait until cancelled tasks have ended; ClusterError names a task that has not at `until`, in the loop's time.
+    """Wait until cancelled tasks have ended; ClusterError names a task that runs longer than `until` (the loop's time).
 
     Each round collects the tasks again: a task whose `asyncio.timeout` expires counts as cancelled only for a moment,
     and then it continues.

@@ -100,7 +100,7 @@ def read_from(
     follow_links: bool = False,
     on_left_out: Callable[[Path, str], None] = lambda path, reason: None,
 ) -> Iterator[tuple[Path, Document]]:
-    """Yield the same documents, each with the element of `paths` that it comes from.
+    """Yield documents as `read_documents` does, each with the element of `paths` that it comes from.
 
     `follow_links` and `on_left_out` are explained in `files`.
     """

@@ -55,7 +55,7 @@ class SourceFile:
     def read(self, limit: int, spare: int = 0) -> bytes:
         """Return the contents; InputTooLong if the file is larger than `limit`, before a byte of it is read.
 
-        `spare` more bytes are allowed for what is not part of a text.
+        `spare` more bytes are allowed for the parts of the file that are not a text.
         """
         with self.opened() as file:
             size = os.fstat(file.fileno()).st_size
@@ -143,7 +143,7 @@ class FolderListing:
     def files(self) -> list[SourceFile]:
         """Return the files in order of their paths. A broken link is included: reading it reports the error."""
         found: list[SourceFile] = []
-        # Links to folders come last, so a folder that is also in this one keeps its own path.
+        # Links to folders come last: a folder that is also found without a link keeps that path.
         folders, linked = deque([""]), deque[str]()
         while folders or linked:
             within = folders.popleft() if folders else linked.popleft()

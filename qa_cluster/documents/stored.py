@@ -336,13 +336,13 @@ def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) 
 def read_note(document: str, tag: str) -> tuple[str, str, str]:
     """Return the command that reads a document's change note.
 
-    A text that is read afterwards has all the changes of the note.
+    A text that is read afterwards contains all changes that the note records.
     """
     return "HGET", keys.pending_key(tag), keys.document_name(document)
 
 
 def settle_note(document: str, tag: str, version: str, note: str) -> ScriptCall:
-    """Settle the changes up to this note if the version is still current (`NO_VERSION`: no record): no work remains."""
+    """Mark the changes up to this note as processed if the version is still current (`NO_VERSION`: no record)."""
     return ScriptCall("settle_note", document_keys(document, tag), (version, note))
 
 

@@ -174,9 +174,9 @@ class Answers:
         return answers[0] if len(answers) == 1 else answers
 
     def _place(self, window: Window, first: int, last: int) -> tuple[int, int]:
-        """Return the code points of a span of context tokens.
+        """Return the code points of a span of context tokens, as bounds.
 
-        If aligned, of its words as far as the window contains them.
+        If answers are aligned, the span is widened to whole words, as far as the window contains them.
         """
         low, high = window.first, window.first + window.tokens
         first, last = low + first, low + last

@@ -119,11 +119,9 @@ class QuestionAnsweringPipeline:
             batch_size: windows that are read together.
 
         Returns:
-            ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` such dictionaries. A
-            list of
-            these for several questions, and an iterator for a generator or a dataset. `start` and `end` are code points
-            of
-            the context; the empty answer is ``""`` from 0 to 0.
+            ``{"score", "start", "end", "answer"}`` for one question, or a list of up to `top_k` such dictionaries. For
+            several questions, a list of these; for a generator or a dataset, an iterator. `start` and `end` are code
+            points of the context. The empty answer is ``""`` from 0 to 0.
 
         Raises:
             ValueError, KeyError: as transformers did; both are also `qa_cluster.errors.InvalidInput`.

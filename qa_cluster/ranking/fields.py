@@ -1,9 +1,10 @@
 """Adds the terms of a sentence's title, file name and section to the terms of the sentence.
 
 The sentence that answers "Who wrote gzip?" may not contain "gzip", but the title of the manual does. So the terms of
-these fields count for every sentence below them: as a part of an occurrence, and without making the sentence longer. An
-index takes whole frequencies and one length for all terms of a sentence, so both are multiplied. With a frequency of
-4 f and a length of 4 l + 15, BM25's saturated frequency is the same as for f and l (`scaled_length`).
+these fields count for every sentence below them. A term of a field counts less than one occurrence, and does not make
+the sentence longer. An index takes whole frequencies and one length per sentence, so frequencies are counted in
+quarters. With a frequency of 4 f and a length of 4 l + 15, BM25's saturated frequency is the same as for f and l
+(`scaled_length`).
 """
 
 from __future__ import annotations

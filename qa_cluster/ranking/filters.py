@@ -271,7 +271,7 @@ def _encodable(text: str) -> bool:
 def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """Read ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
-    A value that looks like a number, true or false is one. In double quotes it is text, commas included.
+    A value that looks like a number, true or false is read as such. In double quotes it is text, commas included.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""

@@ -5,10 +5,10 @@ Each partition has an index of its own. The ranker asks all of them twice, in on
 1. how many of their sentences hold each term of the question (`statistics_commands`);
 2. with the sums of the whole corpus, for their best sentences (`rank_commands`).
 
-A write may come between the two pipelines. The ranking then has the new sentences under the earlier frequencies, and
-tells how far each index went (`RankedPartition.next_id`). An answer made from it is cached only if the indexes still
-agree with all of that (``QA.INDEX.WATCH``). If a partition moves in between, the second pipeline is refused, and the
-caller ranks again.
+A write may come between the two pipelines. The ranking then scores the new sentences with the earlier frequencies, and
+records the state of each index (`RankedPartition.next_id`). An answer from such a ranking is cached only if the indexes
+are still in this state (``QA.INDEX.WATCH``). If a partition moves between the pipelines, the second one is refused, and
+the caller ranks again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Pipelines(Protocol):
     async def execute_pipelines(
         self, commands: Mapping[Address, Sequence[Command]], *, admitted: bool = False
     ) -> list[list[Any]]:
-        """Run the commands for each server in a pipeline; an error reply stands in the place of its reply."""
+        """Run the commands for each server in a pipeline; an error is returned in the place of a reply."""
 
 
 class Ranker:
@@ -155,7 +155,7 @@ class Ranker:
 
 
 def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
-    """Raise the error that a shard's refusal of a command stands for."""
+    """Raise the error for a command that a shard has refused."""
     what = " ".join(map(_text, command[:2]))
     if reply.code == "NOPERM":
         raise MissingRights(
@@ -168,7 +168,7 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Another version of the module may reply in another form."""
+    """Raise ClusterError for replies in an unknown form, such as those of another version of the module."""
     try:
         yield
     except (TypeError, ValueError, IndexError, AttributeError) as error:
@@ -177,7 +177,7 @@ def _readable() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a collection's partitions hold of a question's terms; `frequencies` has a row for each partition.
+    """How often the terms of a question occur in a collection; `frequencies` has a row for each partition.
 
     `analyzers` are the versions of the analyzer that made the partitions' terms; None where no sweep has ended yet.
     """
@@ -246,7 +246,7 @@ def rank_commands(statistics: Statistics, count: int, packed_filter: bytes = b""
 
 
 def ranking_of(statistics: Statistics, replies: Sequence[Any], count: int) -> Ranking:
-    """The ranking that the replies to `rank_commands` make."""
+    """Make a ranking from the replies to `rank_commands`."""
     parts: dict[str, RankedPartition] = {}
     found: list[tuple[str, list[float], int]] = []
     prefix = collection_prefix(statistics.collection)

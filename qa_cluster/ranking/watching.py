@@ -1,10 +1,10 @@
 """Tells the indexes which later writes may change an answer that will be cached.
 
 An answer is valid while its ranking is valid: the ranked documents are unchanged, no new sentence is as good as the
-    last of them, and the terms have their weights. When documents are added or removed, all weights drift a little. An
-    answer stays cached while the idf of each of its terms has moved by at most the share `drift` of itself (of 1 if it
-    is smaller). Half of that may come from the number of sentences, half from the number of sentences with the term.
-    Each partition gets an equal part of the permitted change and watches it alone, so no partition has to ask another.
+last ranked one, and the terms keep their weights. When documents are added or removed, all weights drift a little. An
+answer stays cached while the idf of each of its terms has changed by at most `drift` times the idf (or times 1, if the
+idf is smaller). Half of this change may come from the number of sentences, half from the number of sentences with the
+term. Each partition gets an equal part of the permitted change. It watches this part alone, without asking the others.
 
 With idf = ln(N + 1) - ln(df + 0.5), both limits follow directly: N + 1 and df + 0.5 may each move by a factor.
 """
@@ -20,7 +20,7 @@ from .bm25 import RankedPartition, Ranking
 from .filters import Filter
 from .ranker import Command
 
-# The sums of floats are made in another order than on the shard.
+# The shard adds up floats in another order.
 ROUNDING = 1e-9
 MAX_TERM_BYTES = 256
 MOST = 2**53 - 1
@@ -45,7 +45,7 @@ def watch_commands(
         collection: the collection of the ranking.
         name: the name of the answer.
         ttl_ms: how long the answer is cached.
-        drift: by which share of itself the idf of a term may move.
+        drift: the relative change of a term's idf that the answer tolerates.
     """
     best = ranking.candidates
     least = best[-1].score * (1 - drift / 2) * (1 - ROUNDING) if len(best) == asked else 0.0
@@ -78,7 +78,7 @@ def _idf(sentences: int, frequency: int) -> float:
 
 
 def _share(number: float, limit: float, partitions: int) -> tuple[int, int]:
-    """How far down and up one partition may move a number whose logarithm may move by `limit`."""
+    """How much one partition may decrease and increase a number whose logarithm may change by `limit`."""
     return floor(number * -expm1(-limit) / partitions), floor(min(MOST, number * expm1(min(limit, 40)) / partitions))
 
 

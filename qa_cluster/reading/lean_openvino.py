@@ -17,7 +17,7 @@ _CONVERTER, _FUNCTION = "openvino.tools.ovc", "convert_model"
 def _imported() -> Any:
     if "openvino" in sys.modules or _CONVERTER in sys.modules:
         return import_module("openvino")
-    # To openvino, a converter that cannot be imported is not installed.
+    # If the converter cannot be imported, openvino continues without it.
     sys.modules[_CONVERTER] = None  # type: ignore[assignment]
     try:
         module = import_module("openvino")

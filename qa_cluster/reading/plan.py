@@ -86,7 +86,7 @@ class StageOptions:
     final_threshold: float = inf
 
     def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> ReadingStage:
-        """The stage for a question; if it does not stop early, it reads all its candidates and never skips a stage."""
+        """The stage for a question; without `stops_early`, all stages read all their candidates."""
         return ReadingStage(
             reader=reader,
             waves=self.waves if stops_early else (),

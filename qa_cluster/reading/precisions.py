@@ -17,7 +17,7 @@ METADATA_KEY = "qa-cluster.precision"
 """The key in the `metadata_props` of an ONNX file; its value is one of `manifest.PRECISIONS`."""
 
 GROUP_SIZE = 128
-"""Activations without a fixed range get one scale for each group of so many neighbouring channels of a token."""
+"""The number of neighbouring channels of a token that share a scale, for activations without a fixed range."""
 
 
 INT8_PRECISIONS = ("int8", "int8-dynamic")
@@ -28,7 +28,7 @@ _TAIL_BYTES = 1 << 16  # the metadata follow the graph
 
 
 def openvino_settings(precision: str | None) -> dict[str, str | int]:
-    """OpenVINO's settings for a file of this precision; None: any other file.
+    """OpenVINO's settings for a file of this precision; None: the file names no precision.
 
     float32 is requested explicitly. By default, OpenVINO computes in bf16 on newer processors, so answers would differ
     between hosts.

@@ -25,7 +25,7 @@ from qa_cluster.tracing import step
 
 from .on_behalf import asker
 
-# The number of ends that the rate is computed from. Fewer ends say little, and old ends belong to another load.
+# The number of ended questions from which the rate is computed: fewer are too noisy, older ones had another load.
 LEAST_ENDS = 8
 MOST_ENDS = 64
 SPARE_TURNS = 8

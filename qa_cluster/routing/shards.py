@@ -37,7 +37,7 @@ from .readiness import ReadyShards
 RETRY_SECONDS = 10.0
 BACKOFF_SECONDS = 0.02
 MAX_BACKOFF_SECONDS = 0.5
-# `execute_many` sends so many commands to a shard before it waits for their replies.
+# The number of commands that `execute_many` sends to a shard before it waits for their replies.
 MANY_AT_ONCE = 512
 # Shards compare their functions every 2 s and then send each other the missing ones.
 REGISTERED_WITHIN_SECONDS = 5.0
@@ -162,7 +162,7 @@ class ShardPool:
         """Run commands one after the other on a connection of the pool; QueueFull as `execute_blocking`.
 
         An error reply or `ConnectionLost` is returned in the place of its reply. `admitted` is for work that has
-        already been admitted with earlier commands: it waits regardless of how many other commands wait.
+        already been admitted with earlier commands: such work waits regardless of how many other commands wait.
         """
         self._check()
         if self._slots.locked() and self._waiting >= self._max_waiting and not admitted:

@@ -235,7 +235,7 @@ def _text(element: Any) -> str:
 
 
 def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
-    """Whether a table only positions its contents: it has one column, or blocks that cells of data do not have."""
+    """Whether a table only positions its contents: it has one column, or blocks that do not occur in data cells."""
     if all(len(row) < 2 for row in cells):
         return True
     if table.get("role") == "presentation":

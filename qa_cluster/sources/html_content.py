@@ -104,8 +104,8 @@ class _Contents:
 def _dropped(body: Any) -> set[Any]:
     """Return the elements of boilerplate.
 
-    One walk counts what each element contains. To ask each element for what is inside it takes quadratic time in a
-    deep tree.
+    One walk counts what each element contains. Asking each element for its contents would take quadratic time in a deep
+    tree.
     """
     dropped: set[Any] = set()
     opened: list[_Contents] = []

@@ -76,7 +76,7 @@ def read(source: str) -> Extracted:
 
 
 class _ExpansionLimit(Transform):
-    """Refuses a document whose substitutions expand to too much: each may contain others, twice, so a text doubles."""
+    """Refuses a document whose substitutions expand to too much text, because each may contain another one twice."""
 
     default_priority = 210  # before docutils expands them
 

@@ -78,7 +78,7 @@ def test_nothing_stays_open_after_an_error(shard: Shard) -> None:
 @pytest.mark.parametrize(
     ("error", "ours"),
     [
-        ("ERR the document is not open at this place: it was committed or aborted, or has given way to others", False),
+        ("ERR the document is not open at this place: it was committed, aborted or discarded", False),
         ("ERR the document has 1 sentences so far, not 0", False),
         ("OOM command not allowed when used memory > 'maxmemory'.", True),
     ],

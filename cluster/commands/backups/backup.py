@@ -116,7 +116,7 @@ def _report(saved: Backup) -> None:
         if not shard.exact:
             console.notice(
                 f"clients wrote to shard {shard.address} without a pause: each of its documents is complete, but they"
-                " are of different moments (--hold-writes makes them consistent)"
+                " are from different moments (--hold-writes makes them consistent)"
             )
     if saved.unreadable:
         more = f" and {len(saved.unreadable) - _MAX_LISTED} more" if len(saved.unreadable) > _MAX_LISTED else ""

@@ -1,4 +1,4 @@
-"""Answers one question from the shards: ranks the corpus, reads by the plan, looks up what is cited, assembles.
+"""Answers one question from the shards: ranks the corpus, reads by the plan, fetches the cited documents, assembles.
 
 A document may change between ranking and reading. Then the question is ranked and read again, `MAX_VERSION_TRIES` times
 at most. If slots move or a primary fails meanwhile, the whole question is retried within its deadline. While shards are
@@ -354,7 +354,7 @@ def shards_without(shards: Shards, coverage: str) -> frozenset[Shard]:
 
 
 async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[frozenset[Shard]], Awaitable[Any]]) -> Any:
-    """`Shards.retrying` for an attempt that takes the shards that are left out.
+    """`Shards.retrying` for an attempt; its argument is the set of shards that it must leave out.
 
     If `coverage` allows it, the next attempt leaves out a shard that has gone down, that cannot answer, or that runs no
     functions because it cannot write.

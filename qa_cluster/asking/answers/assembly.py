@@ -1,11 +1,11 @@
-"""Makes the answers of a question of the spans that were read: order, same answers, probabilities, citations. Pure.
+"""Makes the answers of a question from the spans that were read: order, same answers, probabilities, citations. Pure.
 
-Every span has an *order*: the reader's score over null, plus the stage's weight times how far the ranking score of the
-sentence that holds the span is below the best sentence's. Distances are used because ranking scores themselves grow
-with the corpus and with the length of the question. The probabilities follow a conditional logit (McFadden 1974): the
-odds of a span against "no answer" are ``exp(a * order + b)`` with the stage's calibration. The probabilities of all
-answers of a question and of "no answer" add up to 1. Spans with the same words are one answer, which is as probable as
-its places together.
+Every span has an *order*: its score over null plus a penalty. The penalty is the stage's weight times the distance
+between the ranking scores of the best sentence and the span's sentence. Distances are used because ranking scores
+themselves grow with the corpus and with the length of the question. The probabilities follow a conditional logit
+(McFadden 1974): the odds of a span against "no answer" are ``exp(a * order + b)`` with the stage's calibration. The
+probabilities of all answers of a question and of "no answer" add up to 1. Spans with the same words are one answer. Its
+probability is the sum over its places.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from qa_cluster.types import Answer, Mention
 from ..questions import AskOptions
 
 SHORT = 3
-"""Case counts in words of at most so many characters: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""
+"""Words of at most this length are compared with their case: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""
 
 MAX_PLACES = 5
-"""At most so many places of an answer are shown, its own included."""
+"""The limit of places that are shown for an answer, the answer's own place included."""
 
 _ARTICLES = ("the ", "a ", "an ")
 _ENDS = ".,;:!?"
@@ -68,7 +68,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The answers, the most probable one first, and the probability `none` that no answer is right; together 1."""
+    """The answers, the most probable one first, and the probability `none` that no answer is right; the sum is 1."""
 
     choices: tuple[Choice, ...]
     none: float
@@ -114,7 +114,7 @@ def choose(spans: Sequence[Scored], calibration: Calibration) -> Chosen:
 
 
 def same_answer(text: str) -> str:
-    """The form in which the texts of one answer are equal.
+    """Normalize the text of an answer: texts with equal results are the same answer.
 
     >>> same_answer("The  Senate,"), same_answer("-F") == same_answer("-f"), same_answer("the")
     ('senate', False, 'the')

@@ -1,11 +1,11 @@
 """Answers from the caches, and the caches' part in questions that the shards answer.
 
 There are two caches: the near cache of this process, and the whole answers on the shards (the answer cache). An answer
-is cached only if it can be proved fresh later: it covers all shards, the plan's readers have read, and from before the
-first sentence was read, every partition watches the question.
+is cached only if it can be proved fresh later: it covers all shards, the plan's readers have read, and every partition
+has watched the question since before the first sentence was read.
 
 While shards are down, no new answer is cached. A question with ``coverage=partial`` still gets an answer from the near
-cache if all the documents that the answer shows are on shards that are up: a new answer would lack the same documents.
+cache if all the documents that the answer shows are on shards that are up.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class CacheMiss(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class SharedOutcome:
-    """An answer, cached or computed, as all callers get it that asked the same question.
+    """An answer, cached or computed, that all callers of the same question share.
 
     `body` is its constant part as JSON; `cache` says where it comes from.
     """
@@ -53,7 +53,7 @@ class SharedOutcome:
 
 
 class CachedAnswers:
-    """Takes answers from the caches, or has the shards answer and caches that."""
+    """Returns answers from the caches, or has the shards answer and caches their answers."""
 
     def __init__(
         self, shards: Shards, freshness: Freshness, near: NearCache, answers: AnswerCache, answering: Answering
@@ -82,8 +82,8 @@ class CachedAnswers:
 
         Args:
             digest: the name of the answer.
-            last_try: whether an answer is accepted that other readers than the plan's have given; otherwise such an
-                answer is a ModelError.
+            last_try: whether to accept an answer of other readers than the plan's; if not, such an answer raises
+                ModelError.
         """
         begun = perf_counter()
         clock = Clock()

@@ -39,8 +39,8 @@ class SingleFlight(Generic[_Result]):
     ) -> _Result:
         """Join the running task of this key, or start one; return its result.
 
-        The task is cancelled when the last of its callers has been cancelled. If it is not `joint`, the caller neither
-        joins a task nor shares its own.
+        The task is cancelled when the last of its callers has been cancelled. Without `joint`, the caller neither joins
+        a task nor shares its own.
         """
         self._alone += not joint
         key = (key, 0 if joint else self._alone)
@@ -49,7 +49,7 @@ class SingleFlight(Generic[_Result]):
         if flight is None:
             flight = self._start(key, work)
         else:
-            traced = step("shared", {"qa.shared": True})  # the trace of the first caller has the parts of the task
+            traced = step("shared", {"qa.shared": True})  # the trace of the first caller contains the task's steps
         flight.callers += 1
         try:
             with traced:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 MIB = 1024 * 1024
-# So many files of one format may exceed their limits before the time of that format is cut.
+# The number of files of a format that may exceed their limits before the time limit of the format is cut.
 MAX_HITS = 3
 CUT = 0.1
 

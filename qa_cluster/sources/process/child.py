@@ -1,7 +1,8 @@
 """The process that `extractor` starts. It reads requests from its standard input until the input ends.
 
 A request is a line of JSON (name, format, size, budget) and the file. The answers are JSON, each with its length in
-eight bytes before it. The first says what the file may cost; the second is its text, or the only answer is an error.
+eight bytes before it. The first answer says what the file may cost, the second has its text. The last answer may be an
+error instead.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _start(cost: Cost | None) -> None:
     """Start the timer, which ends this process, and limit its memory; None: stop it and lift the limit."""
     signal.setitimer(signal.ITIMER_PROF, cost.seconds if cost is not None else 0)
     _limit(resource.RLIMIT_AS, _address_space() + cost.mib * MIB if cost is not None else _INFINITY, soft_only=True)
-    if cost is not None:  # in case that a library takes the timer
+    if cost is not None:  # for the case that a library replaces the timer
         used = resource.getrusage(resource.RUSAGE_SELF)
         seconds = math.ceil(used.ru_utime + used.ru_stime + cost.seconds) + 1
         _limit(resource.RLIMIT_CPU, seconds, soft_only=True)
