@@ -1,8 +1,8 @@
-/* CLIENTS THAT TRACK KEYS. A server remembers the keys that are read while it serves a client. It does not serve the
- * client while a module replies to a blocked client, unless the client is blocked on a key that becomes ready. So where
- * the server can do this (Redis 7.2+, Valkey), a client that tracks keys blocks on the key that it has missed. When its
- * job ends, the module signals the key as ready. The server then calls JOB_Read while it serves this client, and
- * JOB_Read reads the key. Only then is the client unblocked.
+/* CLIENTS THAT TRACK KEYS. A server remembers the keys that are read while it serves a client. A module's reply to a
+ * blocked client does not count as serving it, unless the client is blocked on a key that becomes ready. So where the
+ * server can do this (Redis 7.2+, Valkey), a client that tracks keys blocks on the key that it has missed. When its job
+ * ends, the module signals the key as ready. The server then calls JOB_Read while it serves this client, and JOB_Read
+ * reads the key. Only then is the client unblocked.
  *
  * The server frees such a job as soon as its client stops waiting, for any reason. */
 #include "jobs/clients.h"
