@@ -192,7 +192,7 @@ class Application:
             )
 
     def _admit(self, scope: Scope, key_id: str) -> None:
-        """Count a request of an API key, on whose behalf all further work is done; QueueFull above the limit.
+        """Count a request of an API key, and do its further work on behalf of the key; QueueFull above the limit.
 
         Above the limit, a key is admitted while it has less than an equal share of the limit. Otherwise, a key with a
         thousand requests would block all other keys.

@@ -230,7 +230,7 @@ def tokens_key(document: str, tag: str) -> str:
 
 
 def answer_key(sentence: SentenceRef, question: str, model: str = "") -> str:
-    """The key of the answer of one sentence to one question, by the default reader or by a named one.
+    """The key of the answer of one sentence to one question, from the default reader or from a named reader.
 
     >>> answer_key(SentenceRef("a_b", "06S", 3), "Why?")
     'bertqa{06S}_a_b:{06S}:3_Why?'

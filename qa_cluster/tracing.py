@@ -148,7 +148,7 @@ class ShardRun:
 
 @dataclass(frozen=True, slots=True)
 class ShardTimes:
-    """The times that a shard reports of a traced call, in microseconds.
+    """The times that a shard reports for a traced call, in microseconds.
 
     Attributes:
         traceparent: the name of the call.

@@ -261,7 +261,7 @@ class AskResult(_Json):
 
 
 def answer_head(question: str, normalized: str) -> bytes:
-    """The question's part of a result, as JSON without its braces."""
+    """The part of a result that belongs to the question alone, as JSON without its braces."""
     return orjson.dumps({"question": question, "normalized_question": normalized})[1:-1]
 
 

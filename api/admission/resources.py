@@ -41,7 +41,7 @@ class Resource:
     is_file: bool = False
 
     def scopes(self, method: str) -> tuple[str, ...]:
-        """The scopes for this method, of which a key must have one."""
+        """The scopes for this method; a key must have one of them."""
         return self.reads if method in _READ else self.writes
 
 

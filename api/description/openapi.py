@@ -47,7 +47,7 @@ _STATUS_TEXT = {
 }
 
 
-# Statuses with which the connection, or the check of the host or the origin, can answer any request.
+# Statuses that any request can get, from the limits of the connection or from the check of the host or the origin.
 _ANY_REQUEST = ("400", "403", "408", "421", "431", "503")
 
 

@@ -92,7 +92,7 @@ class _Partition:
     Attributes:
         known: for each document, its version, the number of its line, and the bytes of its text.
         dead: the lines whose documents have changed since.
-        epochs: the epochs at which the file is right; None if it must be compared again.
+        epochs: the epochs for which the file is correct; None if it must be compared again.
     """
 
     tag: str

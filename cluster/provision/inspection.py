@@ -40,7 +40,7 @@ class ShardReport:
         collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
         earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
-        obstacles: the problems because of which documents cannot be stored.
+        obstacles: the problems that prevent the storing of documents.
     """
 
     address: str

@@ -88,7 +88,7 @@ def write_state(data_dir: Path, state: ClusterState) -> None:
 
 
 def bus_key_file(data_dir: Path) -> Path:
-    """The file with the key with which the servers of a local cluster sign their messages; created if missing.
+    """The file with the key that signs the messages between the servers of a local cluster; created if missing.
 
     Only this user can read it. Running servers read the key again when the file changes.
     """

@@ -5,8 +5,9 @@
 - *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
   not used for the fit; also for the reader's own odds.
 - *No-answer threshold*: the score below which "no answer" gains more than an answer.
-- *Wave threshold*: the score at which reading stops. It is used if `waves` has too few examples for a fit. The bundled
-  reader is best with 6. Another reader gets the score at which it is right as often as the bundled reader at 6.
+- *Wave threshold*: the score at which reading stops. It is used if `waves` has too few examples for a fit. The best
+  value for the bundled reader is 6. For another reader, it is the score at which this reader is right as often as the
+  bundled reader is at 6.
 """
 
 from collections.abc import Sequence

@@ -37,7 +37,7 @@ def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
     """Return the float32 ONNX `model` in another precision, which its metadata names.
 
     Args:
-        examples: the inputs to which the ranges and the rounding of int8 are fitted.
+        examples: the inputs for fitting the ranges and the rounding of int8.
     """
     from onnx import ModelProto, TensorProto, helper
 

@@ -96,7 +96,7 @@ def load_base(source: str, settings: TrainingSettings, device: str) -> BaseNetwo
             f"the tokenizer of {source!r} has {len(tokenizer)} tokens, but its network has "
             f"{network.get_input_embeddings().num_embeddings}: they do not belong together"
         )
-    types = getattr(network.config, "type_vocab_size", 0) > 1  # some networks accept token types but know only one
+    types = getattr(network.config, "type_vocab_size", 0) > 1  # some networks accept token types but have only one
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
     return BaseNetwork(network, tokenizer, new_head, inputs, limit)
 

@@ -163,7 +163,7 @@ WatchedTotals watched_totals(void) {
     return now;
 }
 
-/* Expired questions of other keys make room. They are searched for at most once a second. */
+/* Removes the expired questions of other keys, to free places. It searches for these at most once a second. */
 static void make_room(void) {
     static long long looked_at;
     long long now = RedisModule_Milliseconds();

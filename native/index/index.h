@@ -1,8 +1,8 @@
 /* An inverted index of one partition's sentences, in memory. It accepts changes between questions, ranks exactly and
  * cleans itself in steps.
  *
- * It does not know the server: the caller provides the allocator. One thread at a time may use it. It reads no clock
- * and no random number, so the same operations make the same index on a primary and its replicas.
+ * It does not use the server: the caller provides the allocator. One thread at a time may use it. It reads no clock and
+ * no random number, so the same operations make the same index on a primary and its replicas.
  *
  * STRUCTURE. A sentence has an id of 48 bits. Ids ascend and are never reused; they last 350 years at 25,000 sentences
  * a second. index_begin() uses one id for the document itself, its place in the order of documents. index_add() uses

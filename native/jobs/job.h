@@ -60,7 +60,7 @@ typedef struct JobClass {
     int before_ready;  /* may be handed out before QA.READY */
     int unmeasured;    /* its time is not in the slow log, because the job asks or waits for other jobs */
     int queue_timeout; /* the client's timeout counts while the job is queued; then `qa.job-timeout-ms` counts */
-    unsigned statuses; /* JOB_STATUS of those of TENSORS, DAG, TIMEDOUT with which its jobs may end */
+    unsigned statuses; /* the JOB_STATUS bits of TENSORS, DAG and TIMEDOUT that its jobs may end with */
 } JobClass;
 
 /* The reply to the client of a class without `reply`. */

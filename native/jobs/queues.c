@@ -113,8 +113,8 @@ void queues_retry_ended(const Job *job) {
     if (any_retry()) wake();
 }
 
-/* Jobs that an order keeps also fill the queue. They run one after the other for all users, so an order counts as a
- * user. */
+/* Jobs that wait in an order (order.h) also fill the queue. They run one after the other for all users, so an order
+ * counts as a user. */
 Job *queues_rival(const JobClass *class, void *data, QueueName name, const QueuePlace *place) {
     Job *rival = (Job *)queue_rival(queues[name], place);
     if (rival || !class->of_user) return rival;

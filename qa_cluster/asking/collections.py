@@ -1,9 +1,9 @@
 """The collections of documents: lists, creates and removes them.
 
 Every partition has a list of all collections: a hash of names and states. The script that writes a document reads the
-list of its own partition. So no document can be written to a collection after its removal has started. The list moves,
-is replicated and fails over with the partition's documents. A collection exists as long as one partition lists it, so
-an interrupted operation loses no stored document. The default collection is in no list and always exists.
+list of its own partition. So no document can be written to a collection after its removal has started. The list
+migrates, is replicated and fails over with the partition's documents. A collection exists as long as one partition
+lists it, so an interrupted operation loses no stored document. The default collection is in no list and always exists.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ These events increase `generation`, too:
 - an epoch from a shard that did not serve the partition: the new owner of a slot watches no question yet
 - a write that drops more questions than a shard can name at once (``docs/inverted-index.md``)
 
-A server sends its pushes at the end of the event loop round in which it answered the write. Each client of qa-cluster
-waits for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.
+A server sends its pushes at the end of the event loop round that answered the write. Each client of qa-cluster waits
+for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.
 `drained` checks these sockets before an answer from the near cache is served.
 
 Every `CHECK_SECONDS` each server is asked for its epochs on its subscription. A server that is no longer the primary of

@@ -1,4 +1,4 @@
-"""Has the shards read contexts that come with a question: calls the trigger `qa.pipeline`, on another shard each time.
+"""Has a shard read the contexts that a request contains: calls the trigger `qa.pipeline`, on the shards in turn.
 
 Any shard can read any context. If a shard is down, busy or without the model, the next shard is asked.
 """

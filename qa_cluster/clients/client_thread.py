@@ -1,4 +1,4 @@
-"""The thread in which a synchronous client of the cluster runs an asynchronous one."""
+"""The thread in which a synchronous client of the cluster runs its asynchronous client."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A line has `question`, and either `answers` or `pattern`. `answers` has all accepted forms; an empty list means that no
 document answers the question. An answer is right if the regular expression `pattern` matches a part of it, in any case.
 A line may have `document`: the id of the document that the answer must come from, or the end of the id after a `/` or
-`:`. Further fields with texts are labels, by which figures can be grouped.
+`:`. Further fields with texts are labels: figures can be grouped by a label.
 """
 
 from __future__ import annotations

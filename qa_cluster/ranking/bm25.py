@@ -2,7 +2,7 @@
 
 Each partition's index finds its best sentences (``native/index/rank.c``). `best_of` scores the sentences of all indexes
 exactly, under the document frequencies of the whole corpus. An edge is a pair of the question's terms. A sentence that
-holds both terms earns the geometric mean of their weights.
+contains both terms gets the geometric mean of their weights.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RankedPartition:
 
     Attributes:
         sentences: how many sentences it had.
-        frequencies: how many of them held each term.
+        frequencies: how many of these sentences contained each term.
         identity: names the index; another index under the same key has another identity.
         next_id: the id that the index gives to the next document.
     """
@@ -60,7 +60,7 @@ class Ranking:
         epochs: the epoch of each partition.
         sentences: how many sentences the corpus has.
         terms: the terms of the question.
-        frequencies: how many sentences of the corpus hold each term.
+        frequencies: how many sentences of the corpus contain each term.
         parts: the state of each partition's index.
         reindexing: whether another version of the analyzer has made the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
@@ -96,8 +96,8 @@ def scores(weights: npt.NDArray[np.floating[Any]], term_idf: npt.NDArray[np.floa
 def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     """The sort key of sentences with equal scores, from a sentence's key and its document's place in the index.
 
-    Partitions are ordered by their tags; within a partition, what was written first comes first. An index orders its
-    own sentences in the same way, so the best of all indexes do not depend on the number of indexes.
+    Partitions are ordered by their tags; within a partition, the sentence that was written first comes first. An index
+    orders its own sentences in the same way, so the order does not depend on the number of indexes.
 
     >>> written_order("news/1:{5L5}:12", 7)
     ('5L5}', 7, 12)
@@ -114,7 +114,7 @@ def best_of(
     Args:
         found: the key, the weight for each term and the document's place of every sentence that an index has found.
         sentences: the number of sentences in the corpus.
-        frequencies: how many of them hold each term.
+        frequencies: how many of these sentences contain each term.
     """
     if not found or not frequencies:
         return []

@@ -32,7 +32,7 @@ _ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
 def scaled_length(length: int) -> int:
-    """The length with which a frequency in quarters has the same weight as a frequency in wholes."""
+    """The length to store with frequencies in quarters, so that weights stay as with whole frequencies and `length`."""
     return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
 
 

@@ -176,7 +176,7 @@ _Part = Callable[[int], list[Any]]
 
 
 def _all(parts: Sequence[_Part], where: str, depth: int, size: _Size) -> list[Any]:
-    """The condition that all parts hold."""
+    """The condition that all given conditions hold."""
     if len(parts) == 1:
         return parts[0](depth)
     return [*size.counted(["AND"], depth, where), *(part(depth + 1) for part in parts)]
@@ -338,6 +338,6 @@ def _pack(node: Any) -> bytes:
 
 
 def _pack_id(document_id: str) -> bytes:
-    """An id in the form that keys have, by which the index names documents; an id is never a date."""
+    """An id, encoded as in keys, because the index names documents in this form; an id is never a date."""
     text = encode_id(document_id).encode()
     return struct.pack("<cH", b"s", len(text)) + text

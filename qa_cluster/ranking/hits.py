@@ -27,7 +27,7 @@ from .postings import weights_of
 # An index stores weights in 8 bits (``native/index/codes.c``): at most 0.94 % off, and at least `LIGHTEST_WEIGHT`.
 WEIGHT_ERROR = 0.01
 LIGHTEST_WEIGHT = 0.02
-# Bytes of the JSON of a hit in addition to its texts and metadata, and of one highlight.
+# Bytes of JSON: of a hit without its texts and metadata, and of one highlight.
 HIT_BYTES = 512
 HIGHLIGHT_BYTES = 48
 
@@ -63,7 +63,7 @@ class HitMaker:
         candidates: the ranked sentences by their keys.
         terms, epochs, with_passage: see `hit_of`.
         most_bytes: the limit of the JSON of all hits.
-        hits: the hits by the keys of their sentences; a sentence that is no longer what was ranked is missing.
+        hits: the hits by the keys of their sentences, without sentences that have changed since the ranking.
         bytes: the approximate size of the hits as JSON.
     """
 

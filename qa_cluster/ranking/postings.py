@@ -96,7 +96,7 @@ def pack_parts(
 
 @lru_cache(maxsize=50_000)
 def _entry(term: str) -> tuple[bytes, bytes]:
-    """The bytes of a term, by which terms are sorted, and the term's entry if its frequency is 1."""
+    """The bytes of a term, which give the order of terms, and the term's entry if its frequency is 1."""
     data = term.encode()
     packed = bytearray(b"\x01")
     _append(packed, len(data))

@@ -2,7 +2,7 @@
 
 Each partition has an index of its own. The ranker asks all of them twice, in one pipeline to each shard:
 
-1. how many of their sentences hold each term of the question (`statistics_commands`);
+1. how many of their sentences contain each term of the question (`statistics_commands`);
 2. with the sums of the whole corpus, for their best sentences (`rank_commands`).
 
 A write may come between the two pipelines. The ranking then scores the new sentences with the earlier frequencies, and
@@ -141,7 +141,7 @@ class Ranker:
         return [reply for each in replies for reply in each]
 
     def _warn_if_reindexing(self, statistics: Statistics) -> None:
-        """Log once that partitions hold terms of another analyzer version, and log again after that has changed."""
+        """Log once that partitions have terms of another analyzer version, and again when this state returns."""
         stale = statistics.stale
         warning = f"{len(stale)} partitions, {stale[0][0]} with terms of {stale[0][1]}" if stale else ""
         if warning and not self._warned:
@@ -192,7 +192,7 @@ class Statistics:
 
     @property
     def sums(self) -> list[int]:
-        """How many sentences of these partitions hold each term."""
+        """How many sentences of these partitions contain each term."""
         return [sum(column) for column in zip(*self.frequencies, strict=True)] or [0] * len(self.terms)
 
     @property

@@ -1,4 +1,4 @@
-"""The analyzer: makes terms from texts and questions, by which sentences are ranked.
+"""The analyzer: makes terms from texts and questions. Ranking compares these terms.
 
 `analyze` makes the terms of sentences and of questions. If its results change, or the terms that `fields` add, raise
 `ANALYZER_VERSION`: the shards then reindex their documents.

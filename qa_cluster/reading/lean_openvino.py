@@ -1,4 +1,4 @@
-"""OpenVINO without its converter of other formats: `from qa_cluster.reading.lean_openvino import openvino`.
+"""OpenVINO without its converter for other formats: `from qa_cluster.reading.lean_openvino import openvino`.
 
 `import openvino` also imports the converter with its telemetry. That takes half of the import time, and 15 MB in each
 process, but no worker or pipeline uses it. This module imports the converter at the first use of

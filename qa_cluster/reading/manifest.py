@@ -98,7 +98,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class WaveFit:
-    """The fit of the wave threshold: held-out questions were asked of a corpus of their contexts' sentences.
+    """The fit of the wave threshold, on held-out questions; the corpus was the sentences of their contexts.
 
     Attributes:
         threshold: from this score over null on, no further sentences are read.

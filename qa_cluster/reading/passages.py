@@ -56,7 +56,7 @@ class ReadingPassage:
         return self.first + len(self.begins) - 1
 
     def sentence_of(self, position: int) -> int:
-        """The number of the sentence that holds a code point of `text`, or of the last sentence before it."""
+        """The number of the sentence that contains a code point of `text`, or of the last sentence before it."""
         return self.first + bisect_right(self.begins, position) - 1
 
 

@@ -59,13 +59,13 @@ class ReadingStage:
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How one question is read: at least one stage, in the order in which they read."""
+    """How one question is read: one or more stages, in their order."""
 
     stages: tuple[ReadingStage, ...]
 
     @cached_property
     def digest(self) -> str:
-        """Names the plan in the names of cached answers: an answer of one plan is never given for another."""
+        """Identifies the plan in the names of cached answers, so that no plan gets a cached answer of another plan."""
         return blake2b(repr([stage.identity for stage in self.stages]).encode(), digest_size=16).hexdigest()
 
 

@@ -66,7 +66,7 @@ def _entry(precision: str) -> bytes:
 
 @cache
 def has_int8_products(cpuinfo: str = "/proc/cpuinfo") -> bool:
-    """Whether the processor has the instructions with which OpenVINO computes int8 models exactly.
+    """Whether the processor has the instructions that OpenVINO needs to compute int8 models exactly.
 
     x86 processors have them since Intel's Cascade Lake and Alder Lake and AMD's Zen 4. If they cannot be looked up (not
     Linux, not x86), the result is True.

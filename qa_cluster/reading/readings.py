@@ -2,7 +2,7 @@
 
 The shard writes a sentence answer with `sentence_answer`; the service reads it with `parse_readings`. All offsets are
 code points of the document. `spans` has the best spans without overlaps, the best first: each with its score over null
-and the number of the sentence that holds it. `answer` is the text of the first span. `context` is present if the
+and the number of the sentence that contains it. `answer` is the text of the first span. `context` is present if the
 sentence was read with its neighbours. Then a span may be in a neighbour, and `read` has the numbers of the first and
 the last sentence of the context.
 """
@@ -31,7 +31,7 @@ NO_SPAN_SCORE = -100.0
 
 @dataclass(frozen=True, slots=True)
 class FoundSpan:
-    """A span: code points of the document, score over null, number of the sentence that holds it."""
+    """A span: code points of the document, score over null, number of the sentence that contains it."""
 
     start: int
     end: int

@@ -80,7 +80,7 @@ class ReaderTokenizer:
         return [_text_tokens(encoding) for encoding in self._encode(texts)]
 
     def encode_words(self, text: str) -> tuple[TextTokens, IntArray]:
-        """The tokens of one text, and for each token the number of its word by the tokenizer; -1 for no word."""
+        """The tokens of one text, and for each token the number of the word that the tokenizer assigns; -1: no word."""
         (encoding,) = self._encode([text])
         words = [-1 if word is None else word for word in encoding.word_ids]
         return _text_tokens(encoding), np.asarray(words, dtype=np.int32)

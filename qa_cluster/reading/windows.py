@@ -31,7 +31,7 @@ class Window:
         input_ids: [length] int64, special tokens included.
         passage_start: the position in `input_ids` of the first passage token.
         first: the number of this token in the passage.
-        tokens: how many passage tokens the window holds.
+        tokens: how many passage tokens the window has.
         prefix: how many tokens of the passage's prefix are before `passage_start`.
     """
 
@@ -130,7 +130,8 @@ class TextPairEncoder:
         """The windows of `passage` for `question`; a question that is too long loses its end.
 
         Args:
-            title, section: of the document and the passage; only a reader that was trained on prefixes uses them.
+            title, section: the document's title and the passage's section; only a reader that was trained on prefixes
+                uses them.
         """
         asked = self.tokenizer.encode_question(question, self.pairs.max_question_tokens)
         prefix: list[int] = []

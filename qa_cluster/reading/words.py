@@ -123,7 +123,7 @@ def _extends(character: str) -> bool:
 
 
 def _in_word(character: str) -> bool:
-    """Whether a letter or digit may follow this character in a word: also vowel signs and accents, but not emoji."""
+    """Whether a letter or digit may follow this character within a word: also vowel signs and accents, not emoji."""
     if character.isalnum():
         return True
     return unicodedata.category(character) in ("Mn", "Mc") and not "\ufe00" <= character <= "\ufe0f"

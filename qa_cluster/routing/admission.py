@@ -6,7 +6,7 @@ questions are taken in the order of their arrival. An asker without a question i
 up to `SPARE_TURNS` questions are admitted in addition. If all queues together are full, the asker with the most queued
 questions loses its newest one to an asker with fewer.
 
-While questions are queued, the times at which questions end show the throughput of the cluster. A question that cannot
+While questions are queued, the rate at which questions end shows the throughput of the cluster. A question that cannot
 end before its deadline at this rate is refused at once. Its caller can then retry elsewhere, and the cluster does no
 work in vain.
 """
@@ -132,7 +132,7 @@ class Admission:
         return True
 
     def _end(self, mine: str, at: float | None = None) -> None:
-        """End a question; `at` is the time, None if it says nothing about the rate."""
+        """End a question; `at` is the time, or None for an end that must not count for the rate."""
         self._working[mine] -= 1
         if not self._working[mine]:
             del self._working[mine]

@@ -59,7 +59,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True)
 class OwnServer:
-    """The files with which a worker connects to the server that started it: the files of this server.
+    """The files for a worker's connection to the server that started it. They are the server's own files.
 
     Attributes:
         port: the port for TLS.

@@ -1,4 +1,4 @@
-"""The text that is extracted from a file, and the builder with which every format writes it.
+"""The text that is extracted from a file, and the builder that all formats use to write it.
 
 The text is what a person would read, without markup:
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-# Part of what is stored: a text of another version counts as changed. Raise it with every change of results.
+# Stored with each document: a document of another version counts as changed. Raise it with every change of results.
 EXTRACTOR_VERSION = 1
 
 MAX_HEADING = 200

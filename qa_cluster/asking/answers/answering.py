@@ -149,8 +149,8 @@ class Answering:
         """Answer a question.
 
         Args:
-            digest: the name under which the answer will be cached: the partitions watch the question from before the
-                first sentence is read. Empty: the answer will not be cached.
+            digest: the name under which the answer will be cached. The partitions start to watch the question before
+                the first sentence is read. Empty: the answer will not be cached.
             seconds: the time that is left.
         """
         coverage = question.options.coverage

@@ -1,7 +1,8 @@
 """The near cache: answers in this process, limited in number, bytes and time. It evicts the least recently used entry.
 
 `freshness` reports a write that invalidates an answer, and the answer is discarded. An entry also belongs to a
-*generation* of the cluster, which moves with shards and readers. An entry of another generation is never returned.
+*generation* of the cluster, which changes with the shards and readers. An entry of another generation is never
+returned.
 """
 
 from __future__ import annotations

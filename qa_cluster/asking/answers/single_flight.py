@@ -67,7 +67,7 @@ class SingleFlight(Generic[_Result]):
             if self._flights.get(key) is flight:
                 del self._flights[key]
             if not task.cancelled():
-                task.exception()  # without this, asyncio reports an error for which no caller waits any more
+                task.exception()  # without this, asyncio reports an error that no caller waits for
 
         flight.task.add_done_callback(done)
         return flight

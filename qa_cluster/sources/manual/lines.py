@@ -291,7 +291,7 @@ def _with_arguments(line: str, arguments: list[str]) -> str:
 
 
 def split_arguments(text: str) -> list[str]:
-    """Return the arguments of a macro: words, or texts in double quotes, in which two double quotes mean one.
+    """Return the arguments of a macro: words, or texts in double quotes (two double quotes within a text mean one).
 
     >>> split_arguments('-f "a ""b"" c" d\\\\ e')
     ['-f', 'a "b" c', 'd\\\\ e']
