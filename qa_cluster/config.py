@@ -399,7 +399,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedSettings:
     """Settings with the source of each value: ``default``, ``file <path>``, ``environment`` or ``flag``."""
 
     settings: Settings
@@ -427,7 +427,7 @@ def load(
     *,
     flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Read all sources once. `config` names a TOML file; `environment` is `os.environ` by default.
 
     ConfigError for wrong values, and for a file in the working directory that another user may have written.
@@ -460,7 +460,7 @@ def load(
     if not values["cluster_url"] and sources["cluster_tls_ca"] == "default":
         for name, file in client_tls_files(values["data_dir"].expanduser()).items():
             values[name], sources[name] = str(file), f"folder {file.parent}"
-    return Loaded(Settings(**values), sources)
+    return LoadedSettings(Settings(**values), sources)
 
 
 def client_tls_files(data_dir: Path) -> dict[str, Path]:

@@ -100,7 +100,7 @@ class HttpProblem(Exception):
         self.headers: RawHeaders = headers or []
 
 
-class _Complaints:
+class _RightsLog:
     """Logs which rights the service's user lacks, once in `RIGHTS_LOG_SECONDS` for each cause."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class _Complaints:
             _log.error("request %s failed: %s", request_id, cause)
 
 
-_complaints = _Complaints()
+_complaints = _RightsLog()
 
 
 def _code(name: str) -> str:

@@ -9,7 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from qa_cluster.access.limits import CONCURRENT, REQUESTS, SENTENCES, Count, KeyUse, Reserved, Use
+from qa_cluster.access.limits import (
+    CONCURRENT,
+    REQUESTS,
+    SENTENCES,
+    CountedRequest,
+    KeyUse,
+    LimitState,
+    ReservedSentences,
+)
 from qa_cluster.access.records import ApiKey
 from qa_cluster.documents.sentence_limit import most_sentences
 
@@ -26,7 +34,7 @@ _WORDS = {
 }
 
 
-def rate_headers(counts: Iterable[Count]) -> RawHeaders:
+def rate_headers(counts: Iterable[LimitState]) -> RawHeaders:
     """The header fields with the limits and the remaining amounts."""
     policies, remaining = [], []
     for count in counts:
@@ -39,7 +47,7 @@ def rate_headers(counts: Iterable[Count]) -> RawHeaders:
     return [(b"ratelimit-policy", ", ".join(policies).encode()), (b"ratelimit", ", ".join(remaining).encode())]
 
 
-def _too_many(key: ApiKey, name: str, counts: Iterable[Count], seconds: int) -> HttpProblem:
+def _too_many(key: ApiKey, name: str, counts: Iterable[LimitState], seconds: int) -> HttpProblem:
     found = next(count for count in counts if count.name == name)
     return HttpProblem(
         "too-many-requests",
@@ -54,7 +62,7 @@ class Meter:
     def __init__(self, key: ApiKey) -> None:
         self._key = key
         self._counting: KeyUse | None = None
-        self._use: Use | None = None
+        self._use: CountedRequest | None = None
         self.headers: RawHeaders = []
 
     async def begin(self, counting: KeyUse) -> None:
@@ -73,7 +81,7 @@ class Meter:
             await self._counting.end(self._key, use)
 
 
-async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> Reserved | None:
+async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> ReservedSentences | None:
     """Count the sentences of a text before it is written; HttpProblem (429) above the limit of the key.
 
     The count is an upper bound, which `settle_sentences` corrects. None if the key has no limit for sentences.
@@ -88,7 +96,7 @@ async def reserve_sentences(scope: Scope, counting: KeyUse, text: str) -> Reserv
     return reserved
 
 
-async def settle_sentences(scope: Scope, counting: KeyUse, reserved: Reserved | None, written: int) -> None:
+async def settle_sentences(scope: Scope, counting: KeyUse, reserved: ReservedSentences | None, written: int) -> None:
     """Correct the count to the number of written sentences."""
     if reserved is not None:
         await counting.settle(scope["state"]["key"], reserved, written)

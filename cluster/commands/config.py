@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.config import SETTINGS, Loaded, expected
+from qa_cluster.config import SETTINGS, LoadedSettings, expected
 
 from ..servers.module_options import module_options
 from ..servers.server_process import quoted
@@ -39,7 +39,7 @@ def config(
         tables.table([{k: v for k, v in row.items() if k in ("setting", "value", "source", "help")} for row in rows])
 
 
-def _row(loaded: Loaded, name: str) -> dict[str, str]:
+def _row(loaded: LoadedSettings, name: str) -> dict[str, str]:
     row = SETTINGS[name]
     return {
         "value": loaded.shown(name),

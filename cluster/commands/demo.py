@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from qa_cluster.config import Loaded
+from qa_cluster.config import LoadedSettings
 from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.security.local_password import PASSWORD_FILE
 
@@ -22,7 +22,7 @@ from ..provision.inspection import inspect_cluster
 from ..provision.provisioning import complete
 from ..provision.storing import store
 from ..servers import ports, service
-from ..servers.local import LocalCluster, start_servers, with_usual_password
+from ..servers.local import LocalCluster, start_servers, with_local_password
 from ..servers.processes import cpu_ticks, stop
 from ..servers.signals import ignore_signals, until_signal
 from ..terminal import console, tables
@@ -54,7 +54,7 @@ def demo(
                 f"a cluster is running in {str(folder)!r}, and the demo would stop it: ask it with `qa-cluster ask`, or"
                 " give the demo another --data-dir"
             )
-        settings = with_usual_password(settings)
+        settings = with_local_password(settings)
         if settings != loaded.settings:
             source = {"cluster_password": f"file {folder / PASSWORD_FILE}"}
             loaded = replace(loaded, settings=settings, sources={**loaded.sources, **source})
@@ -67,7 +67,7 @@ def demo(
             LocalCluster(loaded.settings).down()
 
 
-def _run(loaded: Loaded, folder: Path, started: float, once: bool) -> None:
+def _run(loaded: LoadedSettings, folder: Path, started: float, once: bool) -> None:
     url = start_servers(loaded.settings, console.step, console.notice, tethered=True)
     complete(loaded.settings, url, console.step)
     store(replace(loaded.settings, cluster_url=url), (("demo", document) for document in demo_corpus.documents()))
@@ -127,7 +127,7 @@ def _ask(client: httpx.Client, question: str) -> tuple[dict[str, Any], float]:
     return answer, elapsed_ms
 
 
-def _wait_idle(loaded: Loaded, url: str) -> None:
+def _wait_idle(loaded: LoadedSettings, url: str) -> None:
     """Wait until the workers are idle: in their first idle seconds, they compile the reader for more input lengths."""
     shards = inspect_cluster(loaded.settings, url).shards
     pids = [int(shard.module_info.get("qa_worker_pid", 0)) for shard in shards]
@@ -139,7 +139,7 @@ def _wait_idle(loaded: Loaded, url: str) -> None:
 
 
 @contextmanager
-def _data_folder(loaded: Loaded) -> Iterator[Path]:
+def _data_folder(loaded: LoadedSettings) -> Iterator[Path]:
     """The data folder that the user has given, else a temporary folder that is removed at the end."""
     if loaded.sources["data_dir"] != "default":
         yield loaded.settings.data_dir

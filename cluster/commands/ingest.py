@@ -18,7 +18,7 @@ from qa_cluster.sources.process.extractor import Extractor
 from qa_cluster.types import Document
 
 from ..provision.preview import preview
-from ..provision.storing import Stored, check_storable, remove_gone, store
+from ..provision.storing import StoredDocuments, check_storable, remove_gone, store
 from ..servers.local import with_cluster
 from ..terminal import console
 from .shared_options import Audit, CollectionOption, audit_of, load_settings
@@ -164,7 +164,7 @@ class _Source:
     skipped: list[RequestError] = field(default_factory=list)
     left_out: dict[str, list[Path]] = field(default_factory=dict)
 
-    def store(self, *, wait: bool) -> Stored:
+    def store(self, *, wait: bool) -> StoredDocuments:
         documents = read_from(
             self.paths,
             on_error="stop" if self.stop else "skip",
@@ -230,7 +230,7 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
         raise typer.BadParameter(f"--sync needs exactly one folder, got {' '.join(map(str, paths))}", param_hint="PATH")
 
 
-def _report(stored: Stored, skipped: list[RequestError], extractor: Extractor | None) -> None:
+def _report(stored: StoredDocuments, skipped: list[RequestError], extractor: Extractor | None) -> None:
     console.say(
         f"{console.counted(len(stored.ids), 'document')} stored"
         + (f", {len(skipped)} skipped" if skipped else "")
@@ -271,7 +271,7 @@ def _report_links(left_out: dict[str, list[Path]]) -> None:
         )
 
 
-def _remove(source: _Source, stored: Stored, audit: Audit) -> None:
+def _remove(source: _Source, stored: StoredDocuments, audit: Audit) -> None:
     if source.skipped:
         console.notice(
             f"no document was deleted: {len(source.skipped)} could not be stored, so the command does not know all"

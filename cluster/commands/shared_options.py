@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qa_cluster.access.audit import AuditLog
-from qa_cluster.config import COVERAGES, Loaded, load
+from qa_cluster.config import COVERAGES, LoadedSettings, load
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import check_collection
 
@@ -102,7 +102,7 @@ class SharedOptions:
     flags: dict[str, str] = field(default_factory=dict)
 
 
-def load_settings(context: typer.Context, **flags: object) -> Loaded:
+def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
     """All settings of this run. `flags` are the options of the subcommand; None means not given."""
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}

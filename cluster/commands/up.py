@@ -14,7 +14,7 @@ from qa_cluster.shard_functions import SESSION
 from ..nodes.joining import join_servers
 from ..provision.inspection import reindexing
 from ..provision.provisioning import complete
-from ..servers.local import start_servers, with_password, with_tls, with_usual_password, without_password
+from ..servers.local import start_servers, with_local_password, with_password, with_tls, without_password
 from ..terminal import console
 from .shared_options import ServerOption, audit_of, load_settings
 
@@ -94,7 +94,7 @@ def up(  # noqa: PLR0917 - one parameter is one option
     elif generate_password:
         settings = with_password(settings)
     elif not given:  # an empty password in the settings is given, too: it means no password
-        settings = with_usual_password(settings)
+        settings = with_local_password(settings)
     if tls:
         settings = with_tls(settings)
     if form and not url:

@@ -15,7 +15,7 @@ from qa_cluster.errors import ConfigError
 
 from ..provision.provisioning import provision
 from ..readers.reader_files import ReaderFiles
-from ..servers.local import LocalCluster, start_servers, with_usual_password
+from ..servers.local import LocalCluster, start_servers, with_local_password
 from ..servers.signals import ignore_signals, until_signal
 from ..terminal import console
 
@@ -25,7 +25,7 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
     """The settings with the address of a new cluster with this reader and no documents. It ends with the block."""
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
         settings = replace(settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
-        settings = with_usual_password(settings)
+        settings = with_local_password(settings)
         try:
             url = start_servers(settings, console.step, console.notice, tethered=True)
             provision(settings, url, reader, console.step)

@@ -38,7 +38,7 @@ class TlsRefused(redis.exceptions.ConnectionError):
     """A certificate was refused, or only one side uses TLS. A retry would not help."""
 
 
-class _HungUp(redis.exceptions.ConnectionError):
+class _ClosedByServer(redis.exceptions.ConnectionError):
     """A server with TLS closed the connection without an error message; it may be starting or stopping."""
 
 
@@ -64,7 +64,7 @@ class _TlsConnection(redis.SSLConnection):
             if found := explain_failure(error):
                 raise TlsRefused(f"{self.host}:{self.port}: {found}") from error
             if type(error) is redis.exceptions.ConnectionError:  # closed before its alert could be read
-                raise _HungUp(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
+                raise _ClosedByServer(f"{self.host}:{self.port}: {explain_closed(error, tls=True)}") from error
             raise
 
 
@@ -119,7 +119,7 @@ def seed_client(settings: Settings, url: str, **changes: Any) -> redis.Redis:
                 f"{address} refused the login: {str(error).rstrip('.')}; check setting 'cluster_password'"
                 " (QA_CLUSTER_PASSWORD), or the user and password in 'cluster_url'"
             ) from error
-        except (TlsRefused, _HungUp) as error:
+        except (TlsRefused, _ClosedByServer) as error:
             client.close()
             problems.append(str(error))
         except redis.exceptions.RedisError as error:

@@ -21,7 +21,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from qa_cluster.config import Loaded, Settings
+from qa_cluster.config import LoadedSettings, Settings
 from qa_cluster.errors import ClusterError, ConfigError, DeadlineExceeded, NotFound
 from qa_cluster.routing.cluster_address import credentials_of
 
@@ -58,7 +58,7 @@ def directory(settings: Settings) -> Path:
     return data_folder(settings) / "jobs"
 
 
-def start(loaded: Loaded) -> None:
+def start(loaded: LoadedSettings) -> None:
     """Start the jobs server and the worker, unless they are running."""
     settings = loaded.settings
     folder = directory(settings)

@@ -26,7 +26,7 @@ from ..nodes.polling import POLL_SECONDS
 from ..nodes.worker_start import wait_workers
 from ..readers import reader_loading
 from ..readers.reader_files import ReaderFiles, budget_of, read_reader
-from ..readers.shard_readers import default_on, model_tag, patiently, read_from, store_model, store_texts
+from ..readers.shard_readers import default_on, model_tag, read_from, retry_while_starting, store_model, store_texts
 from .inspection import inspect_cluster, missing_commands, registrations
 
 PARTITIONS_PER_SHARD = 4
@@ -65,7 +65,9 @@ def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step:
                 on_step(f"storing the reader {reader.tag} on {len(shards)} shards")
                 at_once(
                     shards,
-                    lambda node, client: patiently(lambda: _store_default(node, client, reader, deadline), deadline),
+                    lambda node, client: retry_while_starting(
+                        lambda: _store_default(node, client, reader, deadline), deadline
+                    ),
                     on_step,
                 )
             for _, client in shards:
@@ -106,7 +108,7 @@ def _set_partitions(shards: list[ShardClient], deadline: float) -> None:
     count = PARTITIONS_PER_SHARD * len(shards)
     for node, client in shards:
         if any(first <= wanted <= last for first, last in node.slots):
-            patiently(partial(client.set, keys.PARTITIONS_KEY, count, nx=True), deadline)
+            retry_while_starting(partial(client.set, keys.PARTITIONS_KEY, count, nx=True), deadline)
             return
     raise ClusterError(f"no shard owns slot {wanted} of the key {keys.PARTITIONS_KEY!r}: see `qa-cluster status`")
 
@@ -117,7 +119,7 @@ def _register(shards: list[ShardClient], deadline: float) -> None:
         command(client, "RG.REFRESHCLUSTER")
     first = shards[0][1]
     script = ("RG.PYEXECUTE", REGISTER_SCRIPT, "ID", SESSION, "UPGRADE", "DESCRIPTION", "qa-cluster functions")
-    reply = patiently(lambda: command(first, *script), deadline)
+    reply = retry_while_starting(lambda: command(first, *script), deadline)
     if reply not in (b"OK", "OK"):
         raise ClusterError(f"the functions could not be registered: {reply!r}")
     while True:

@@ -29,7 +29,7 @@ _BATCH = 500
 
 
 @dataclass
-class Stored:
+class StoredDocuments:
     """The ids of stored documents, and the numbers of new, changed and unchanged documents.
 
     Attributes:
@@ -86,13 +86,13 @@ def store(
     collection: str = DEFAULT_COLLECTION,
     wait: bool = True,
     on_refused: OnRefused | None = None,
-) -> Stored:
+) -> StoredDocuments:
     """Store documents, each given with its source; with `wait`, wait until they are indexed.
 
     NotFound if the collection does not exist. A document that the cluster refuses is passed to `on_refused`; without
     `on_refused`, its error is raised. The message of a KeyboardInterrupt says how many documents are stored.
     """
-    stored = Stored()
+    stored = StoredDocuments()
 
     def with_noted_sources() -> Iterator[Document]:
         for source, document in documents:

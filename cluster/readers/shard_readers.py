@@ -92,7 +92,7 @@ def store_model(node: Node, client: redis.Redis, reader: ReaderFiles, name: str,
     parts = [model[at : at + _PART_BYTES] for at in range(0, len(model), _PART_BYTES)]
     key = keys.model_key(node.tag, name)
     options = ("ONNX", "CPU", "TAG", reader.tag)
-    patiently(lambda: command(client, "AI.MODELSTORE", key, *options, "BLOB", *parts), deadline)
+    retry_while_starting(lambda: command(client, "AI.MODELSTORE", key, *options, "BLOB", *parts), deadline)
 
 
 def store_texts(node: Node, client: redis.Redis, reader: ReaderFiles, name: str) -> None:
@@ -184,7 +184,7 @@ def remove(client: redis.Redis, node: Node, name: str, *, default: bool) -> int:
     return removed
 
 
-def patiently(attempt: Callable[[], object], deadline: float) -> object:
+def retry_while_starting(attempt: Callable[[], object], deadline: float) -> object:
     """Repeat a command while its shard, the worker of its shard, or a worker of another shard is starting.
 
     On a busy machine, the servers of a new cluster may lose contact for a moment.

@@ -258,7 +258,7 @@ def start_servers(settings: Settings, on_step: OnStep, on_notice: OnStep, *, tet
     return report.url
 
 
-def with_usual_password(settings: Settings) -> Settings:
+def with_local_password(settings: Settings) -> Settings:
     """The settings with the password of the local cluster. A new cluster gets a generated one, if none is given.
 
     A cluster that was created without a password stays without one.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from qa_cluster.config import Loaded
+from qa_cluster.config import LoadedSettings
 from qa_cluster.errors import ClusterError
 
 from ..nodes.polling import POLL_SECONDS
@@ -25,13 +25,13 @@ def command_line() -> list[str]:
     return python_module(API_MODULE)
 
 
-def environment(loaded: Loaded, url: str, **overrides: object) -> Mapping[str, str]:
+def environment(loaded: LoadedSettings, url: str, **overrides: object) -> Mapping[str, str]:
     """The environment of the service: the settings of this run, with the cluster at `url`."""
     given = {f"QA_{name.upper()}": str(value) for name, value in overrides.items()}
     return {**os.environ, **loaded.environment(), "QA_CLUSTER_URL": url, **given}
 
 
-def start(loaded: Loaded, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
+def start(loaded: LoadedSettings, url: str, port: int, log: Path, **overrides: object) -> tuple[ProcessRef, str]:
     """Start the service on `port`, wait until it is ready, and return it and its address. It ends with this process.
 
     `overrides` replace settings of this run.

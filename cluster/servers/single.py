@@ -12,7 +12,7 @@ from pathlib import Path
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
 from qa_cluster.security.passwords import without_passwords
-from qa_cluster.security.tls import judge
+from qa_cluster.security.tls import certificate_problem
 
 from . import ports
 from .module_options import model_cache_default, module_options, server_options
@@ -100,7 +100,7 @@ def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
         )
     cert, key, ca = given.items()
     for as_client in (False, True):
-        if problem := judge(cert, key, ca, "" if as_client else host, as_client=as_client):
+        if problem := certificate_problem(cert, key, ca, "" if as_client else host, as_client=as_client):
             raise ConfigError(
                 f"setting 'server_tls_cert' is {cert[1]!r}, which other servers or clients refuse: {problem}"
             )

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class LimitState:
     """A limit and what is left of it, until the window resets; a window of 0 s: the limit of concurrent requests."""
 
     name: str
@@ -44,10 +44,10 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class CountedRequest:
     """A counted request, or one that the limit `refused` refuses; `member` is its name while it is in flight."""
 
-    counts: tuple[Count, ...]
+    counts: tuple[LimitState, ...]
     refused: str = ""
     retry_after_seconds: int = 0
     member: str = ""
@@ -55,12 +55,12 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class ReservedSentences:
     """Sentences that were counted before they are written; `refused` if the limit of the day is reached."""
 
     sentences: int
     day: int
-    count: Count
+    count: LimitState
     refused: bool
 
 
@@ -74,7 +74,7 @@ class KeyUse:
         self._numbers = count(1)
         self._here: dict[str, _LocalCounts] = {}
 
-    async def begin(self, key: ApiKey) -> Use:
+    async def begin(self, key: ApiKey) -> CountedRequest:
         """Count a request that starts; a refused request does not count. Call `end` after it."""
         limits = key.limits
         rate, most = limits.requests_per_second or 0, limits.concurrent or 0
@@ -94,12 +94,12 @@ class KeyUse:
         seconds = max(1, ceil(wait / 1e6))
         counts = []
         if rate:
-            counts.append(Count(REQUESTS, rate, left, seconds, 1))
+            counts.append(LimitState(REQUESTS, rate, left, seconds, 1))
         if most:
-            counts.append(Count(CONCURRENT, most, room))
-        return Use(tuple(counts), ("", REQUESTS, CONCURRENT)[refused], seconds, member if most else "", here)
+            counts.append(LimitState(CONCURRENT, most, room))
+        return CountedRequest(tuple(counts), ("", REQUESTS, CONCURRENT)[refused], seconds, member if most else "", here)
 
-    async def end(self, key: ApiKey, use: Use) -> None:
+    async def end(self, key: ApiKey, use: CountedRequest) -> None:
         """End a counted request. If the shard is not reached, the request counts until its lease ends."""
         if not use.member or use.refused:
             return
@@ -114,7 +114,7 @@ class KeyUse:
         except (QAError, ReplyError, ConnectionLost, TimeoutError):
             return
 
-    async def reserve(self, key: ApiKey, sentences: int) -> Reserved:
+    async def reserve(self, key: ApiKey, sentences: int) -> ReservedSentences:
         """Count sentences before they are written: all, or none if the limit of the day was reached before.
 
         Raises:
@@ -129,10 +129,10 @@ class KeyUse:
             raise ClusterError(
                 f"the sentences of key {key.id} cannot be counted, so nothing is written: {error}"
             ) from error
-        count = Count(SENTENCES, limit, max(0, limit - used), rest, DAY_SECONDS)
-        return Reserved(sentences, day, count, not allowed)
+        count = LimitState(SENTENCES, limit, max(0, limit - used), rest, DAY_SECONDS)
+        return ReservedSentences(sentences, day, count, not allowed)
 
-    async def settle(self, key: ApiKey, reserved: Reserved, written: int) -> None:
+    async def settle(self, key: ApiKey, reserved: ReservedSentences, written: int) -> None:
         """Correct the count to the number of sentences that were written."""
         more = written - reserved.sentences
         if more:

@@ -39,7 +39,7 @@ from .freshness import Freshness
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedModel, LoadedReaders, list_models, read_manifest
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
-from .searcher import Found, Searcher
+from .searcher import Searcher, SearchOutcome
 
 # The time that a request may take in addition to its timeout: for its body, a pause of its client, a retry.
 KEY_USE_MARGIN_SECONDS = 60.0
@@ -162,7 +162,7 @@ class Engine:
         """Answer a question, by the reading plan of this process or by the model that the options name."""
         return await self.asker.ask(text, options)
 
-    async def search(self, text: object, options: SearchOptions | None = None) -> Found:
+    async def search(self, text: object, options: SearchOptions | None = None) -> SearchOutcome:
         """The sentences that match a query best; a search needs no model."""
         return await self.searcher.search(text, options)
 

@@ -253,9 +253,9 @@ class Freshness:
             try:
                 await self._shards.refresh()
                 self._topology_confirmed = begun
-                self._complain("", "")
+                self._log_problem_once("", "")
             except ClusterError as error:
-                self._complain("", str(error))
+                self._log_problem_once("", str(error))
             self._start_watchers()
             self._confirm()
             self._tick.set()
@@ -284,16 +284,16 @@ class Freshness:
                 await self._check(shard)
                 self._shards.mark_up(shard.address)
                 failing_since = None
-                self._complain(str(shard.address), "")
-            except (ConnectionLost, _Loading) as error:
-                self._complain(str(shard.address), str(error))
+                self._log_problem_once(str(shard.address), "")
+            except (ConnectionLost, _ServerLoading) as error:
+                self._log_problem_once(str(shard.address), str(error))
                 failing_since = begun if failing_since is None else failing_since
                 patience = SILENCE_SECONDS if isinstance(error, NoReply) else GRACE_SECONDS
                 if monotonic() - failing_since >= patience and shard in self._watchers:
                     self._shards.mark_down(shard.address, str(error))
             except (ClusterError, ReplyError) as error:  # the server answers, with a refusal
-                self._complain(str(shard.address), str(error))
-                if isinstance(error, _Refusing) and self._shards.lost(besides=shard):
+                self._log_problem_once(str(shard.address), str(error))
+                if isinstance(error, _ServerRefuses) and self._shards.lost(besides=shard):
                     self._shards.mark_down(shard.address, str(error))
             self._confirm()
             watcher.tried.set()
@@ -302,7 +302,7 @@ class Freshness:
                     await watcher.wake.wait()
             await asyncio.sleep(0.01)
 
-    def _complain(self, of: str, problem: str) -> None:
+    def _log_problem_once(self, of: str, problem: str) -> None:
         """Log a problem once, not ten times a second; an empty text means that the problem is over."""
         if problem and problem != self._complaints.get(of):
             _log.warning("cached answers are bypassed: %s", problem)
@@ -386,11 +386,11 @@ class _Watcher:
         self.wake = asyncio.Event()
 
 
-class _Loading(ClusterError):
+class _ServerLoading(ClusterError):
     """The server runs, but is not ready to answer questions."""
 
 
-class _Refusing(ClusterError):
+class _ServerRefuses(ClusterError):
     """The server refuses all commands because other servers are down: most of them, or it requires all of them."""
 
     def __init__(self, text: str) -> None:
@@ -400,14 +400,14 @@ class _Refusing(ClusterError):
         )
 
 
-_KINDS: dict[str, type[ClusterError]] = {"LOADING": _Loading, "CLUSTERDOWN": _Refusing}
+_KINDS: dict[str, type[ClusterError]] = {"LOADING": _ServerLoading, "CLUSTERDOWN": _ServerRefuses}
 
 
 def _check_worker(info: Sequence[Any]) -> None:
     """Raise unless the worker of a returning shard is ready: questions would wait for it."""
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
-            raise _Loading(f"its worker is {found[1].decode()}")
+            raise _ServerLoading(f"its worker is {found[1].decode()}")
 
 
 async def _replies(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:

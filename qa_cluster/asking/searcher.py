@@ -38,7 +38,7 @@ FETCHED_SCRIPTS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchOutcome:
     """The result of a search without the id of its request; `size` is the approximate number of bytes of its JSON."""
 
     query: str
@@ -78,7 +78,7 @@ class Searcher:
         self._follow = follow
         self._limits = limits
 
-    async def search(self, text: object, options: SearchOptions | None = None) -> Found:
+    async def search(self, text: object, options: SearchOptions | None = None) -> SearchOutcome:
         """Find the best sentences for a query, within its deadline."""
         begun = perf_counter()
         options = options or SearchOptions()
@@ -86,7 +86,7 @@ class Searcher:
         timeout_ms = self._limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                found: Found = await retrying_without(
+                found: SearchOutcome = await retrying_without(
                     self._shards,
                     options.coverage,
                     lambda without: self._search(query, chosen, options, begun, without),
@@ -97,7 +97,7 @@ class Searcher:
 
     async def _search(
         self, query: str, chosen: Filter | None, options: SearchOptions, begun: float, without: frozenset[Shard]
-    ) -> Found:
+    ) -> SearchOutcome:
         await self._follow()
         await self._collections.check(options.collection, without)
         terms = tuple(question_terms(query))
@@ -110,7 +110,7 @@ class Searcher:
             if len(made.hits) == len(ranking.candidates):
                 break
         ended = perf_counter()
-        return Found(
+        return SearchOutcome(
             query,
             terms,
             await off_loop(made.bytes, _numbered, ranking.candidates, made),

@@ -152,7 +152,7 @@ def hit_of(
         return None
     source = document.source
     fields = field_terms(document.title, source.file, source.section_at(own.start))
-    if document.epoch != epochs.get(sentence.tag) and not earns(own.text, terms, candidate.weights, fields):
+    if document.epoch != epochs.get(sentence.tag) and not has_weights(own.text, terms, candidate.weights, fields):
         return None
     return Hit(
         rank=0,
@@ -172,7 +172,9 @@ def hit_of(
     )
 
 
-def earns(text: str, terms: Sequence[str], weights: Sequence[float], fields: Mapping[str, int] | None = None) -> bool:
+def has_weights(
+    text: str, terms: Sequence[str], weights: Sequence[float], fields: Mapping[str, int] | None = None
+) -> bool:
     """Whether a sentence has these weights for the terms, to the precision of an index.
 
     `fields` are the terms of its title, file and section (`field_terms`).

@@ -129,7 +129,7 @@ def service_context(cert: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def judge(
+def certificate_problem(
     cert: tuple[str, str], key: tuple[str, str], ca: tuple[str, str], host: str = "", *, as_client: bool = False
 ) -> str:
     """Return the reason why a peer that trusts `ca` would refuse a certificate; empty if it would accept it.

@@ -9,8 +9,8 @@ import pytest
 
 from qa_cluster.asking.answers.assembly import (
     MAX_PLACES,
-    Assembled,
-    Chosen,
+    AssembledAnswers,
+    ChosenAnswers,
     CitedDocument,
     assemble,
     choose,
@@ -29,11 +29,11 @@ RECORDS = {name: CitedDocument("v", f"title {name}", {"of": name}) for name in "
 STAGE = StageOptions().stage(manifest(), 16, stops_early=True)
 
 
-def chosen(*readings: object) -> Chosen:
+def chosen(*readings: object) -> ChosenAnswers:
     return choose(orders(readings, {}, 0.3), manifest().calibration)  # type: ignore[arg-type]
 
 
-def assembled(found: Chosen, **options: object) -> Assembled:
+def assembled(found: ChosenAnswers, **options: object) -> AssembledAnswers:
     return assemble(found, RECORDS, STAGE, AskOptions(**options))  # type: ignore[arg-type]
 
 

@@ -15,7 +15,7 @@ from redis.retry import Retry
 from qa_cluster.client import ClusterClient
 from qa_cluster.cluster.evaluation import temporary_cluster
 from qa_cluster.cluster.readers.reader_files import ReaderFiles, budget_of, read_reader
-from qa_cluster.cluster.servers.local import LocalCluster, with_password, with_usual_password, without_password
+from qa_cluster.cluster.servers.local import LocalCluster, with_local_password, with_password, without_password
 from qa_cluster.cluster.servers.state import ClusterState, write_state
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ClusterError, ConfigError
@@ -141,15 +141,15 @@ def test_a_new_cluster_gets_a_password_and_others_stay_as_they_are(tmp_path: Pat
     settings = replace(Settings(), data_dir=tmp_path / "data")
     file = settings.data_dir / PASSWORD_FILE
     for chosen in (replace(settings, cluster_url="redis://db:7000"), replace(settings, cluster_password="hunter2")):
-        assert with_usual_password(chosen) == chosen
+        assert with_local_password(chosen) == chosen
     assert not file.exists()
-    made = with_usual_password(settings)
+    made = with_local_password(settings)
     assert made.cluster_password == file.read_text().strip()
-    assert with_usual_password(settings) == made, "another command has made it meanwhile"
+    assert with_local_password(settings) == made, "another command has made it meanwhile"
     assert without_password(made) == settings, "nothing was created with it yet"
     assert not file.exists()
     write_state(settings.data_dir, ClusterState(1, 0, (7000,), "redis-server", created=True))
-    assert with_usual_password(settings) == settings
+    assert with_local_password(settings) == settings
     assert without_password(settings) == settings
     assert not file.exists()
 
@@ -161,7 +161,7 @@ def test_no_password_is_refused_where_there_is_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="contradicts --no-password") as caught:
         without_password(replace(settings, cluster_password="hunter2"))
     assert "hunter2" not in str(caught.value)
-    made = with_usual_password(settings)
+    made = with_local_password(settings)
     write_state(settings.data_dir, ClusterState(1, 0, (7000,), "redis-server", created=True))
     with pytest.raises(ConfigError, match="has a password: to remove it, run `qa-cluster down`"):
         without_password(made)

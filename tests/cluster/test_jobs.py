@@ -14,25 +14,25 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from qa_cluster.cluster.provision import jobs
-from qa_cluster.config import Loaded, Settings
+from qa_cluster.config import LoadedSettings, Settings
 from qa_cluster.errors import ClusterError, ConfigError
 from tests.harness.ports import free_port
 
 
 @pytest.fixture
-def loaded(tmp_path: Path) -> Iterator[Loaded]:
+def loaded(tmp_path: Path) -> Iterator[LoadedSettings]:
     settings = replace(Settings(), data_dir=tmp_path / "data", start_timeout_ms=120_000)
-    yield Loaded(settings, dict.fromkeys(vars(settings), "default"))
+    yield LoadedSettings(settings, dict.fromkeys(vars(settings), "default"))
     jobs.stop(settings)
 
 
-def with_settings(loaded: Loaded, **changes: Any) -> Loaded:
+def with_settings(loaded: LoadedSettings, **changes: Any) -> LoadedSettings:
     """The same settings with others, which child processes get too."""
     sources = {**loaded.sources, **dict.fromkeys(changes, "flag")}
-    return Loaded(replace(loaded.settings, **changes), sources)
+    return LoadedSettings(replace(loaded.settings, **changes), sources)
 
 
-def test_a_job_runs_and_is_reported(loaded: Loaded) -> None:
+def test_a_job_runs_and_is_reported(loaded: LoadedSettings) -> None:
     settings = loaded.settings
     assert jobs.progress(settings) == []
     jobs.start(loaded)
@@ -45,7 +45,7 @@ def test_a_job_runs_and_is_reported(loaded: Loaded) -> None:
     assert {job.id for job in jobs.progress(settings)} == {good, bad}
 
 
-def test_starting_twice_keeps_server_and_worker_and_stop_ends_both(loaded: Loaded) -> None:
+def test_starting_twice_keeps_server_and_worker_and_stop_ends_both(loaded: LoadedSettings) -> None:
     jobs.start(loaded)
     worker = (jobs.directory(loaded.settings) / "worker.pid").read_text()
     jobs.start(loaded)
@@ -54,7 +54,7 @@ def test_starting_twice_keeps_server_and_worker_and_stop_ends_both(loaded: Loade
     assert jobs.stop(loaded.settings) == []
 
 
-def test_queued_jobs_survive_a_restart(loaded: Loaded) -> None:
+def test_queued_jobs_survive_a_restart(loaded: LoadedSettings) -> None:
     jobs.start(loaded)
     job = jobs.enqueue(loaded.settings, "os.path.basename", "kept", "/a/b", timeout_seconds=120)
     jobs.wait(loaded.settings, job, 120)
@@ -63,7 +63,7 @@ def test_queued_jobs_survive_a_restart(loaded: Loaded) -> None:
     assert [found.id for found in jobs.progress(loaded.settings)] == [job]
 
 
-def test_the_server_has_no_port_and_the_queue_no_pickles(loaded: Loaded) -> None:
+def test_the_server_has_no_port_and_the_queue_no_pickles(loaded: LoadedSettings) -> None:
     jobs.start(loaded)
     job = jobs.enqueue(loaded.settings, "time.sleep", "short", "0", timeout_seconds=120)
     with jobs.connection(loaded.settings) as client:
@@ -86,7 +86,7 @@ def test_the_server_has_no_port_and_the_queue_no_pickles(loaded: Loaded) -> None
         {"cluster_url": "redis://me:other@127.0.0.1:1", "cluster_password": "the cluster's"},
     ],
 )
-def test_the_jobs_server_asks_for_the_clusters_password(loaded: Loaded, given: dict[str, str]) -> None:
+def test_the_jobs_server_asks_for_the_clusters_password(loaded: LoadedSettings, given: dict[str, str]) -> None:
     guarded = with_settings(loaded, **given, jobs_port=(port := free_port()))
     jobs.start(guarded)
     job = jobs.enqueue(guarded.settings, "os.path.basename", "good", "/a/b", timeout_seconds=120)
@@ -102,7 +102,7 @@ def test_the_jobs_server_asks_for_the_clusters_password(loaded: Loaded, given: d
 @pytest.mark.hostile
 @pytest.mark.parametrize("passwords", [("", "new"), ("old", "new"), ("old", "")], ids=["given", "changed", "taken"])
 def test_another_password_of_the_cluster_reaches_the_jobs_server_and_jobs_stay(
-    loaded: Loaded, passwords: tuple[str, str]
+    loaded: LoadedSettings, passwords: tuple[str, str]
 ) -> None:
     before, after = (with_settings(loaded, cluster_password=word) for word in passwords)
     jobs.start(before)

@@ -36,7 +36,7 @@ from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
 
 from ..questions import Question
 from .answer_cache import Watches
-from .assembly import CitedDocument, Scored, assemble, choose, cited, is_current, orders, parse_cited_document
+from .assembly import CitedDocument, ScoredSpan, assemble, choose, cited, is_current, orders, parse_cited_document
 
 MAX_VERSION_TRIES = 3
 # Error codes of a shard whose worker has ended.
@@ -88,7 +88,7 @@ class StageReading:
     stage: ReadingStage
     candidates: Sequence[Candidate]
     readings: list[SentenceReading] = field(default_factory=list)
-    spans: list[Scored] = field(default_factory=list)
+    spans: list[ScoredSpan] = field(default_factory=list)
 
     @property
     def certainty(self) -> float:

@@ -40,7 +40,7 @@ _AROUND = ("Ps", "Pe", "Pi", "Pf")  # brackets and quotation marks, by Unicode's
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredSpan:
     """A span of a reading, with its order."""
 
     reading: SentenceReading
@@ -54,23 +54,23 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MergedAnswer:
     """One answer: the places where it was read, best first, and the probability that it is right."""
 
-    places: tuple[Scored, ...]
+    places: tuple[ScoredSpan, ...]
     probability: float
 
     @property
-    def best(self) -> Scored:
+    def best(self) -> ScoredSpan:
         """The place that is shown as the answer's own."""
         return self.places[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenAnswers:
     """The answers, the most probable one first, and the probability `none` that no answer is right; the sum is 1."""
 
-    choices: tuple[Choice, ...]
+    choices: tuple[MergedAnswer, ...]
     none: float
 
     def reaches(self, order: float, calibration: Calibration) -> bool:
@@ -81,36 +81,36 @@ class Chosen:
         return self.choices[0].probability >= wanted * (1 - _ROUNDING)
 
 
-def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[Scored]:
+def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[ScoredSpan]:
     """All spans that are not empty, with their orders.
 
     `ranked` has the ranking scores by sentence key. A neighbour that was not ranked has the score 0.
     """
     best = max(ranked.values(), default=0.0)
     return [
-        Scored(reading, span, span.score + weight * (ranked.get(str(_holder(reading, span)), 0.0) - best))
+        ScoredSpan(reading, span, span.score + weight * (ranked.get(str(_holder(reading, span)), 0.0) - best))
         for reading in readings
         for span in reading.spans
         if span.start < span.end
     ]
 
 
-def choose(spans: Sequence[Scored], calibration: Calibration) -> Chosen:
+def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswers:
     """Choose among the spans of a question. Of overlapping spans of a document, the best one counts."""
     kept = _without_overlaps(spans)
     utilities = [_bounded(calibration.a * item.order + calibration.b) for item in kept]
     shift = max([0.0, *utilities])  # keeps the largest power at 1
     weights = [exp(utility - shift) for utility in utilities]
     total = sum(weights) + exp(-shift)
-    places: dict[str, list[tuple[Scored, float]]] = {}
+    places: dict[str, list[tuple[ScoredSpan, float]]] = {}
     for item, weight in zip(kept, weights, strict=True):
         places.setdefault(same_answer(item.text), []).append((item, weight))
     choices = [
-        Choice(tuple(item for item, _ in found), sum(weight for _, weight in found) / total)
+        MergedAnswer(tuple(item for item, _ in found), sum(weight for _, weight in found) / total)
         for found in places.values()
     ]
     # The sort is stable: of equally probable answers, the one with the best place comes first.
-    return Chosen(tuple(sorted(choices, key=lambda choice: -choice.probability)), exp(-shift) / total)
+    return ChosenAnswers(tuple(sorted(choices, key=lambda choice: -choice.probability)), exp(-shift) / total)
 
 
 def same_answer(text: str) -> str:
@@ -146,9 +146,9 @@ def _holder(reading: SentenceReading, span: FoundSpan) -> object:
     return replace(reading.sentence, index=span.sentence)
 
 
-def _without_overlaps(spans: Sequence[Scored]) -> list[Scored]:
+def _without_overlaps(spans: Sequence[ScoredSpan]) -> list[ScoredSpan]:
     """The best spans first. Sentence names decide among equal orders, so the same readings give the same answers."""
-    kept: list[Scored] = []
+    kept: list[ScoredSpan] = []
     taken: dict[str, list[tuple[int, int]]] = {}
     for item in sorted(spans, key=lambda item: (-item.order, str(item.reading.sentence))):
         span, others = item.span, taken.setdefault(item.reading.sentence.document_id, [])
@@ -181,7 +181,7 @@ class CitedDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class Assembled:
+class AssembledAnswers:
     """The answers of a question, and the probability that no answer is right."""
 
     answers: tuple[Answer, ...]
@@ -189,14 +189,14 @@ class Assembled:
     no_answer_score: float
 
 
-def cited(chosen: Chosen, options: AskOptions) -> list[Scored]:
+def cited(chosen: ChosenAnswers, options: AskOptions) -> list[ScoredSpan]:
     """The places whose documents `assemble` needs."""
     return [place for choice in chosen.choices[: options.top_k] for place in choice.places[:MAX_PLACES]]
 
 
 def assemble(
-    chosen: Chosen, records: Mapping[str, CitedDocument], stage: ReadingStage, options: AskOptions
-) -> Assembled:
+    chosen: ChosenAnswers, records: Mapping[str, CitedDocument], stage: ReadingStage, options: AskOptions
+) -> AssembledAnswers:
     """The answers of a question, by the thresholds of the stage that decides.
 
     `records` has the documents of `cited` by id. A place whose document is missing or has another version than was
@@ -211,16 +211,18 @@ def assemble(
                 answers.append(_answer(len(answers) + 1, choice, places, records))
     if not answers:
         answerable = False
-    return Assembled(tuple(answers), answerable, round(chosen.none, 6))
+    return AssembledAnswers(tuple(answers), answerable, round(chosen.none, 6))
 
 
-def is_current(place: Scored, records: Mapping[str, CitedDocument]) -> bool:
+def is_current(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> bool:
     """Whether the document of a place still has the version that was read."""
     record = records.get(place.reading.sentence.document_id)
     return record is not None and record.version == place.reading.version
 
 
-def _answer(rank: int, choice: Choice, places: Sequence[Scored], records: Mapping[str, CitedDocument]) -> Answer:
+def _answer(
+    rank: int, choice: MergedAnswer, places: Sequence[ScoredSpan], records: Mapping[str, CitedDocument]
+) -> Answer:
     reading, span = places[0].reading, places[0].span
     own, *others = (_mention(place, records) for place in places)
     return Answer(
@@ -245,7 +247,7 @@ def _answer(rank: int, choice: Choice, places: Sequence[Scored], records: Mappin
     )
 
 
-def _mention(place: Scored, records: Mapping[str, CitedDocument]) -> Mention:
+def _mention(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> Mention:
     reading, span = place.reading, place.span
     document_id = reading.sentence.document_id
     record = records[document_id]

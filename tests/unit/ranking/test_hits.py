@@ -9,7 +9,7 @@ import pytest
 from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.stored import FoundDocument
 from qa_cluster.ranking.bm25 import Candidate
-from qa_cluster.ranking.hits import ShownDocument, earns, hit_of, passage_around
+from qa_cluster.ranking.hits import ShownDocument, has_weights, hit_of, passage_around
 from qa_cluster.ranking.postings import weights_of
 from qa_cluster.types import Passage
 
@@ -19,15 +19,15 @@ WEIGHTS = tuple(weights_of(TEXT).get(term, 0.0) for term in TERMS)
 
 
 def test_a_sentence_earns_its_weights_as_an_index_keeps_them() -> None:
-    assert earns(TEXT, TERMS, WEIGHTS)
-    assert earns(TEXT, TERMS, [weight * 1.009 for weight in WEIGHTS])
-    assert not earns(TEXT, TERMS, [weight * 1.02 for weight in WEIGHTS])
-    assert not earns(TEXT, TERMS, [*WEIGHTS[:2], 0.5])
-    assert not earns(TEXT.replace("wrote", "read"), TERMS, WEIGHTS)
-    assert not earns(TEXT, TERMS, WEIGHTS[:2])
+    assert has_weights(TEXT, TERMS, WEIGHTS)
+    assert has_weights(TEXT, TERMS, [weight * 1.009 for weight in WEIGHTS])
+    assert not has_weights(TEXT, TERMS, [weight * 1.02 for weight in WEIGHTS])
+    assert not has_weights(TEXT, TERMS, [*WEIGHTS[:2], 0.5])
+    assert not has_weights(TEXT.replace("wrote", "read"), TERMS, WEIGHTS)
+    assert not has_weights(TEXT, TERMS, WEIGHTS[:2])
     lightest = "cat " + " ".join(f"word{number}" for number in range(3000))
     assert weights_of(lightest)["cat"] < 0.02
-    assert earns(lightest, ["cat"], [0.02])
+    assert has_weights(lightest, ["cat"], [0.02])
 
 
 CANDIDATE = Candidate("a:{06S}:1", 3.14159, WEIGHTS)

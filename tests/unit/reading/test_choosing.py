@@ -6,7 +6,7 @@ from math import exp
 
 import pytest
 
-from qa_cluster.asking.answers.assembly import Choice, choose, orders, same_answer
+from qa_cluster.asking.answers.assembly import MergedAnswer, choose, orders, same_answer
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.readings import SentenceReading
 from tests.harness.readings import reading
@@ -16,11 +16,11 @@ PLAIN = Calibration(1.0, 0.0)
 
 def choices(
     readings: list[SentenceReading], ranked: dict[str, float] | None = None, weight: float = 1.0
-) -> tuple[Choice, ...]:
+) -> tuple[MergedAnswer, ...]:
     return choose(orders(readings, ranked or {}, weight), PLAIN).choices
 
 
-def documents(found: tuple[Choice, ...]) -> list[str]:
+def documents(found: tuple[MergedAnswer, ...]) -> list[str]:
     return [choice.best.reading.sentence.document_id for choice in found]
 
 

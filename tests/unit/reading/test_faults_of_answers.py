@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster.asking.answers.assembly import Assembled, CitedDocument, assemble, choose, orders
+from qa_cluster.asking.answers.assembly import AssembledAnswers, CitedDocument, assemble, choose, orders
 from qa_cluster.asking.questions import AskOptions
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.readings import SentenceReading
@@ -19,7 +19,7 @@ RECORDS = {name: CitedDocument("v", "", {}) for name in "abcd"}
 
 def asked(
     readings: list[SentenceReading], manifest: Manifest, options: AskOptions, ranked: dict[str, float] | None = None
-) -> Assembled:
+) -> AssembledAnswers:
     chosen = choose(orders(readings, ranked or {}, manifest.rank_weight), manifest.calibration)
     return assemble(chosen, RECORDS, manifest, options)
 

@@ -12,7 +12,15 @@ import pytest
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError
 from qa_cluster.routing.cluster_address import address_of
-from qa_cluster.security.tls import MINIMUM, OwnServer, TlsFiles, explain_failure, judge, service_context, trusted
+from qa_cluster.security.tls import (
+    MINIMUM,
+    OwnServer,
+    TlsFiles,
+    certificate_problem,
+    explain_failure,
+    service_context,
+    trusted,
+)
 from tests.harness.certificates import Authority, Pair
 
 pytestmark = pytest.mark.hostile
@@ -30,7 +38,7 @@ def pair(authority: Authority) -> Pair:
 
 def judged(pair: Pair, authority: Authority, host: str = "", *, as_client: bool = False) -> str:
     files = ("cert", str(pair.cert)), ("key", str(pair.key)), ("ca", str(authority.cert))
-    return judge(*files, host, as_client=as_client)
+    return certificate_problem(*files, host, as_client=as_client)
 
 
 def test_a_good_certificate_is_good_for_both_sides_and_its_hosts_only(authority: Authority, pair: Pair) -> None:
