@@ -87,7 +87,7 @@ def test_a_stock_client_gets_the_same_answer_from_the_worker(shards: TinyShards)
     assert SECRET not in seen(shards)
 
 
-def test_all_shards_make_the_same_digest_and_another_question_another(shards: TinyShards) -> None:
+def test_all_shards_compute_the_same_digest_and_another_question_has_another_one(shards: TinyShards) -> None:
     made: dict[str, set[str]] = {}
     for number in range(8):
         document = shards.written(f"spread {number}")
@@ -110,7 +110,7 @@ def test_a_changed_document_drops_its_answers(shards: TinyShards) -> None:
     assert read(shards, document)["answer"] == "Pierre"
 
 
-def test_who_asks_by_a_digest_that_is_not_kept_gets_nothing(shards: TinyShards) -> None:
+def test_a_get_by_an_unknown_digest_returns_nil(shards: TinyShards) -> None:
     document = shards.written("listed")
     read(shards, document)
     (key,) = answers(shards, document)
@@ -120,7 +120,7 @@ def test_who_asks_by_a_digest_that_is_not_kept_gets_nothing(shards: TinyShards) 
     assert shards.client.get(key) is None, "the digest is no question that a reader would read"
 
 
-def test_a_change_of_the_setting_leaves_no_names_of_the_other_kind(shards: TinyShards) -> None:
+def test_a_change_of_the_setting_deletes_names_of_the_other_kind(shards: TinyShards) -> None:
     document = shards.written("both ways")
     read(shards, document)
     change(shards, "text")

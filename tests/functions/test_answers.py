@@ -33,7 +33,7 @@ def triggered(shards: Shards, description: str) -> int:
     return sum(int(entry["numTriggered"]) for entry in data)
 
 
-def test_all_functions_are_registered_and_no_others(shards: Shards) -> None:
+def test_exactly_the_own_functions_are_registered(shards: Shards) -> None:
     """`status` and `/readyz` know them by this list."""
     for node in shards.nodes:
         rows = shards.on(node, "RG.DUMPREGISTRATIONS")
@@ -67,7 +67,7 @@ MULTI_SCRIPT = [
 
 @pytest.mark.parametrize("text", MULTI_SCRIPT)
 @pytest.mark.parametrize("document_id", ["q\"u'o_te:%41 {b}", "标识_😀"])
-def test_answers_are_where_they_say_in_the_document(shards: Shards, text: str, document_id: str) -> None:
+def test_answers_are_at_their_offsets_in_the_document(shards: Shards, text: str, document_id: str) -> None:
     shards.put(document_id, text)
     shards.wait_tokenized(document_id)
     for i, (start, end) in enumerate(split_sentences(text)):
@@ -78,7 +78,7 @@ def test_answers_are_where_they_say_in_the_document(shards: Shards, text: str, d
         assert answer["document_id"] == document_id
 
 
-def test_what_does_not_exist_is_nil_and_nothing_is_kept(shards: Shards) -> None:
+def test_a_missing_sentence_or_question_is_nil_and_nothing_is_cached(shards: Shards) -> None:
     shards.put("nil", "One sentence.")
     shards.wait_tokenized("nil")
     for i, question in [(1, "Is there a second one?"), (0, ""), (0, "  ")]:
@@ -88,7 +88,7 @@ def test_what_does_not_exist_is_nil_and_nothing_is_kept(shards: Shards) -> None:
     assert not shards.client.smembers(keys.answers_key("nil", tag("nil")))
 
 
-def test_a_number_beyond_a_documents_sentences_reaches_no_other_document(shards: Shards) -> None:
+def test_a_sentence_number_beyond_the_document_reaches_no_other_document(shards: Shards) -> None:
     """Its neighbours in the partition have sentences; the places of its own end, whatever a number is multiplied by."""
     names = [name for name in map("neighbour {}".format, range(100)) if tag(name) == tag("neighbour 0")][:3]
     for name in names:
@@ -105,7 +105,7 @@ def test_a_number_beyond_a_documents_sentences_reaches_no_other_document(shards:
             assert "NOTFOUND" in str(reply), sentence
 
 
-def test_many_who_ask_at_once_get_one_reading(shards: Shards) -> None:
+def test_simultaneous_requests_share_one_reading(shards: Shards) -> None:
     shards.put("flight", CURIE)
     shards.wait_tokenized("flight")
     with ThreadPoolExecutor(16) as threads:
@@ -114,7 +114,7 @@ def test_many_who_ask_at_once_get_one_reading(shards: Shards) -> None:
     assert len({answer["created"] for answer in answers if answer is not None}) <= 2
 
 
-def test_a_changed_document_is_not_answered_from(shards: Shards) -> None:
+def test_answers_come_from_the_current_version_only(shards: Shards) -> None:
     for number in range(20):
         text = f"The number is {number}. The answer is {number * 7}."
         version = shards.put("changing", text).version
@@ -128,7 +128,7 @@ def test_a_changed_document_is_not_answered_from(shards: Shards) -> None:
     assert shards.ask("changing", 0, "What is the number?") is None
 
 
-def test_readers_and_a_writer_at_once_never_see_an_old_version(shards: Shards) -> None:
+def test_clients_never_see_an_old_version_while_another_client_writes(shards: Shards) -> None:
     shards.put("race", "The number is 0.")
     written, seen, stop = [0], [0], threading.Event()
 
@@ -225,7 +225,7 @@ def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> No
     assert tuple(map(int, answered)) < tuple(map(int, all_read))
 
 
-def test_one_bad_sentence_does_not_spoil_the_others(shards: Shards) -> None:
+def test_an_invalid_sentence_does_not_affect_the_others(shards: Shards) -> None:
     shards.put("good", CURIE)
     shards.wait_tokenized("good")
     good = sentence_name("good", 0)
@@ -241,7 +241,7 @@ def test_one_bad_sentence_does_not_spoil_the_others(shards: Shards) -> None:
     assert "NOTFOUND" in str(replies[3])
 
 
-def test_a_shard_takes_the_longest_question_that_a_service_may_be_set_to_and_none_longer(shards: Shards) -> None:
+def test_a_shard_accepts_the_longest_question_that_a_service_can_allow(shards: Shards) -> None:
     longest = SETTINGS["question_max_chars"].maximum
     assert longest is not None
     shards.put("longest", CURIE)
@@ -257,7 +257,7 @@ def test_a_shard_takes_the_longest_question_that_a_service_may_be_set_to_and_non
 
 
 @pytest.mark.hostile
-def test_a_call_that_would_make_gigabytes_of_keys_is_refused_before_any_is_made(shards: Shards) -> None:
+def test_a_call_that_would_need_gigabytes_of_keys_is_refused_at_once(shards: Shards) -> None:
     node = shards.nodes[0]
     names = [sentence_name("many", number) for number in range(20_000)]
     huge = "Who? " * 200_000
@@ -292,7 +292,7 @@ def test_sentences_without_a_document_can_be_read(shards: Shards) -> None:
     assert "loose" not in shards.ranked_documents("moon orbits Earth")
 
 
-def test_what_a_client_put_in_the_place_of_an_answer_is_not_given_by_the_trigger(shards: Shards) -> None:
+def test_the_trigger_ignores_values_that_a_client_wrote_under_answer_keys(shards: Shards) -> None:
     shards.put("poisoned", "Wolverines roam the north.")
     shards.wait_tokenized("poisoned")
     name = sentence_name("poisoned", 0)

@@ -29,7 +29,7 @@ def traced(shards: Shards, document: str, question: str, count: int = 3) -> tupl
     return replies, times
 
 
-def test_a_traced_read_tells_what_ran_for_it(shards: Shards) -> None:
+def test_a_traced_read_reports_the_runs_of_the_model(shards: Shards) -> None:
     shards.put("timed", TEXT)
     shards.wait_tokenized("timed")
     replies, times = traced(shards, "timed", "Who discovered radium?")
@@ -42,7 +42,7 @@ def test_a_traced_read_tells_what_ran_for_it(shards: Shards) -> None:
         assert 1 <= run.texts <= run.items <= run.rows and 0 < run.tokens <= run.rows * run.length
 
 
-def test_kept_answers_need_no_model(shards: Shards) -> None:
+def test_cached_answers_need_no_model(shards: Shards) -> None:
     shards.put("kept times", TEXT)
     shards.wait_tokenized("kept times")
     first, _ = traced(shards, "kept times", "Where was it?")
@@ -51,7 +51,7 @@ def test_kept_answers_need_no_model(shards: Shards) -> None:
     assert list(times.runs) == []
 
 
-def test_who_waits_for_the_reading_of_another_call_tells_its_run(shards: Shards) -> None:
+def test_a_call_that_joins_another_reading_reports_its_run(shards: Shards) -> None:
     """All calls are there before the worker takes the first: one that comes after the run has nothing to tell of it."""
     shards.put("shared times", TEXT)
     shards.wait_tokenized("shared times")
@@ -66,7 +66,7 @@ def test_who_waits_for_the_reading_of_another_call_tells_its_run(shards: Shards)
     assert sum(bool(times.runs) for _, times in found) > 1
 
 
-def test_calls_that_are_not_traced_are_as_they_were(shards: Shards) -> None:
+def test_calls_without_tracing_report_no_times(shards: Shards) -> None:
     shards.put("plain times", TEXT)
     shards.wait_tokenized("plain times")
     names = [sentence_name("plain times", number) for number in range(3)]
@@ -75,7 +75,7 @@ def test_calls_that_are_not_traced_are_as_they_were(shards: Shards) -> None:
 
 
 @pytest.mark.hostile
-def test_a_name_instead_of_sentences_is_no_sentence(shards: Shards) -> None:
+def test_a_traceparent_does_not_count_as_a_sentence(shards: Shards) -> None:
     with pytest.raises(redis.ResponseError, match="at least one sentence key"):
         shards.on(shards.nodes[0], "RG.TRIGGER", "qa.read", "", "Who?", NAME)
 

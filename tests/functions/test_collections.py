@@ -78,7 +78,7 @@ def test_stock_clients_write_to_a_collection_and_ask_its_sentences(
     assert shards.client.get(key_of("moby")) is None
 
 
-def test_a_text_for_no_collection_is_in_no_ranking(shards: Shards, client: ClusterClient) -> None:
+def test_a_text_without_a_collection_is_not_ranked(shards: Shards, client: ClusterClient) -> None:
     name = DocumentName.of("lost", "nowhere")
     shards.client.set(keys.paragraphs_key(name, tag("lost")), TEXT)
     node = shards.node_of(keys.paragraphs_key(name, tag("lost")))
@@ -138,7 +138,7 @@ def users(shards: Shards) -> Iterator[Users]:
         shards.on(node, "ACL", "DELUSER", *RULES)
 
 
-def test_who_may_ask_one_collection_reads_nothing_of_another(
+def test_a_user_who_may_ask_one_collection_reads_nothing_of_another(
     shards: Shards, client: ClusterClient, books: str, users: Users
 ) -> None:
     client.put_document("moby", TEXT, collection=books)
@@ -155,7 +155,7 @@ def test_who_may_ask_one_collection_reads_nothing_of_another(
     client.delete_document("secret")
 
 
-def test_who_may_search_one_collection_reads_nothing_of_another(
+def test_a_user_who_may_search_one_collection_reads_nothing_of_another(
     shards: Shards, client: ClusterClient, books: str, users: Users
 ) -> None:
     client.put_document("moby", TEXT, collection=books)
@@ -173,7 +173,7 @@ def test_who_may_search_one_collection_reads_nothing_of_another(
     client.delete_document("secret")
 
 
-def test_who_may_write_one_collection_changes_nothing_of_another(
+def test_a_user_who_may_write_one_collection_changes_nothing_of_another(
     shards: Shards, client: ClusterClient, books: str, users: Users
 ) -> None:
     def put(name: DocumentName) -> tuple[Any, ...]:
@@ -228,7 +228,7 @@ async def test_documents_and_collections_move_with_their_slots(shards: Shards, c
     assert not [key for key in all_keys(shards) if "moving" in key]
 
 
-def test_a_removal_beside_a_moving_slot_leaves_nothing(shards: Shards, client: ClusterClient) -> None:
+def test_a_removal_during_a_migration_deletes_everything(shards: Shards, client: ClusterClient) -> None:
     assert client.create_collection("going")
     for number in range(24):
         client.put_document(f"g{number}", TEXT, collection="going")

@@ -115,7 +115,7 @@ def test_a_condition_that_holds(client: redis.Redis) -> None:
     assert shard.delete(client, "d", second.version).status == "deleted"
 
 
-def test_nothing_of_a_deleted_document_is_left(client: redis.Redis) -> None:
+def test_a_deleted_document_leaves_no_keys(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     assert shard.delete(client, "d").status == "deleted"
@@ -123,7 +123,7 @@ def test_nothing_of_a_deleted_document_is_left(client: redis.Redis) -> None:
     assert set(client.scan_iter()) == {keys.epoch_key(TAG)}
 
 
-def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
+def test_every_change_increments_the_epoch(client: redis.Redis) -> None:
     epochs = []
     version = shard.put(client, "d", TEXT).version
     epochs.append(epoch(client))
@@ -134,7 +134,7 @@ def test_every_change_moves_the_epoch(client: redis.Redis) -> None:
     assert [value - epochs[0] for value in epochs] == [0, 1, 2]
 
 
-def test_an_epoch_never_comes_again_even_after_a_flush(client: redis.Redis) -> None:
+def test_an_epoch_is_never_reused_even_after_a_flush(client: redis.Redis) -> None:
     shard.put(client, "d", TEXT)
     before = epoch(client)
     client.flushall()
@@ -155,7 +155,7 @@ def test_a_late_index_of_an_old_version_is_refused(client: redis.Redis) -> None:
     assert shard.index(client, "d", new, "New text.") == "stored"
 
 
-def test_a_change_of_a_large_document_leaves_no_trace(client: redis.Redis) -> None:
+def test_a_changed_large_document_leaves_nothing_of_its_old_version(client: redis.Redis) -> None:
     ingest(client, "d", " ".join(f"Sentence number{i} holds word{i % 700} here." for i in range(5000)))
     # the index counts the terms of such a large document in steps
     eventually(lambda: frequencies(client, "word3") == [len(range(3, 5000, 700))])
@@ -194,7 +194,7 @@ def test_a_text_that_a_client_wrote_is_pending_until_it_is_indexed_or_gone(clien
     assert not client.exists(keys.pending_key(TAG))
 
 
-def test_a_change_that_a_worker_has_not_read_goes_on_to_wait(client: redis.Redis) -> None:
+def test_a_change_that_the_worker_has_not_read_stays_pending(client: redis.Redis) -> None:
     """The note tells it from those that the text has which it indexes."""
     put = shard.put(client, "d", TEXT)
     spans = shard.spans_of(TEXT, "1")
@@ -250,7 +250,7 @@ def test_sentences_are_cut_out_of_the_text(client: redis.Redis, text: str) -> No
     assert not shard.store_answer(client, "d", "Who?", (len(spans), version, ""), "{}")
 
 
-def test_a_sentence_of_an_earlier_layout_is_read_until_it_is_taken_over(client: redis.Redis) -> None:
+def test_a_sentence_of_an_earlier_splitter_is_read_until_it_is_reindexed(client: redis.Redis) -> None:
     version = shard.put(client, "d", TEXT).version
     spans = shard.spans_of(TEXT, "1")
     document, sentences = keys.document_key("d", TAG), keys.sentence_key("d", TAG)
@@ -266,7 +266,7 @@ def test_a_sentence_of_an_earlier_layout_is_read_until_it_is_taken_over(client: 
     assert client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 1), "Who?"))
 
 
-def test_tokens_are_stored_for_what_stands_only(client: redis.Redis) -> None:
+def test_tokens_are_stored_for_the_current_version_only(client: redis.Redis) -> None:
     version = shard.put(client, "d", TEXT).version
     blocks = {1: b"\xff", 0: b"ab"}
 
@@ -312,9 +312,7 @@ def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, m
 
 
 @pytest.mark.hostile
-def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_cached_answers_is_bounded(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all documents of a partition together: the oldest give way, whatever their sizes, and nothing else does."""
     limit = 200_000
     monkeypatch.setattr(stored, "store_answer", partial(stored.store_answer, most_bytes=limit))
@@ -337,7 +335,7 @@ def test_answers_to_ever_new_questions_fill_so_much_memory_and_no_more(
     assert all(client.exists(keys.paragraphs_key(name, TAG), keys.document_key(name, TAG)) == 2 for name in versions)
 
 
-def test_answers_that_have_gone_by_themselves_give_way_first(client: redis.Redis) -> None:
+def test_expired_answers_are_evicted_first(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     for number in range(300):
         shard.store_answer(client, "d", f"q{number}", (0, version, "A cat sat on the mat."), "{}")
@@ -351,7 +349,7 @@ def test_answers_that_have_gone_by_themselves_give_way_first(client: redis.Redis
     assert not client.exists(keys.sentence_answer_list_key(TAG), keys.sentence_answer_bytes_key(TAG))
 
 
-def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client: redis.Redis) -> None:
+def test_another_splitter_replaces_the_data_of_the_previous_one(client: redis.Redis) -> None:
     version = shard.put(client, "d", TEXT).version
     assert shard.index(client, "d", version, TEXT, "whole") == "stored"
     assert shard.store_answer(client, "d", "Who?", (0, version, TEXT), "{}")
@@ -364,7 +362,7 @@ def test_another_splitter_takes_the_place_of_what_the_one_before_has_made(client
     assert indexed(client) == (1, 3, 8)
 
 
-def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Redis) -> None:
+def test_a_splitter_with_the_same_sentences_keeps_their_data(client: redis.Redis) -> None:
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     shard.run(client, stored.store_tokens("d", TAG, version, "1", {0: b"ab"}))
@@ -376,7 +374,7 @@ def test_a_splitter_that_cuts_a_text_alike_leaves_what_was_made(client: redis.Re
     assert client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
 
 
-def test_a_text_written_with_set_is_adopted_only_while_it_stands(client: redis.Redis) -> None:
+def test_a_text_written_with_set_is_adopted_only_if_it_is_unchanged(client: redis.Redis) -> None:
     client.set(keys.paragraphs_key("d", TAG), "First.")
     stale = stored.adopt_document(stored.check_document("d", "Older."), TAG, "")
     assert stored.parse_put(shard.run(client, stale)).status == "stale"

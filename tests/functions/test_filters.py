@@ -39,7 +39,7 @@ async def wait_near(client: AsyncClusterClient, question: str, **options: Any) -
     await eventually_async(near)
 
 
-async def test_as_many_are_found_as_match_however_rare_they_are(client: AsyncClusterClient) -> None:
+async def test_rare_matches_of_a_filter_are_all_found(client: AsyncClusterClient) -> None:
     """Those that match rank behind 300 others; without a filter they are not among the best."""
     for number in range(300):
         await client.put_document(f"pelican {number}", "Pelicans fish.", metadata={"year": 2000}, wait=False)
@@ -56,7 +56,7 @@ async def test_as_many_are_found_as_match_however_rare_they_are(client: AsyncClu
     assert set(await found(client, "pelicans fish", top_k=12)).isdisjoint(names)
 
 
-async def test_changed_metadata_are_what_is_filtered_by(client: AsyncClusterClient) -> None:
+async def test_filters_use_the_current_metadata(client: AsyncClusterClient) -> None:
     text = "Gannets dive for mackerel."
     await client.put_document("gannet", text, metadata={"status": "draft", "when": "2024-02-03"})
     assert await found(client, "gannets", filter="status=draft") == ["gannet"]
@@ -66,7 +66,7 @@ async def test_changed_metadata_are_what_is_filtered_by(client: AsyncClusterClie
     assert await found(client, "gannets", filter="status=final") == ["gannet"]
 
 
-async def test_answers_are_kept_by_their_filter_and_go_with_the_metadata(client: AsyncClusterClient) -> None:
+async def test_answers_are_cached_by_filter_and_invalidated_by_metadata(client: AsyncClusterClient) -> None:
     text = "Cormorants dry their wings on rocks."
     await client.put_document("cormorant", text, metadata={"reviewed": True})
     question = "Where do cormorants dry their wings?"
@@ -79,7 +79,7 @@ async def test_answers_are_kept_by_their_filter_and_go_with_the_metadata(client:
     assert (await client.ask(question, filter="reviewed=false")).best is not None
 
 
-async def test_what_a_filter_does_not_admit_drops_no_answer(shards: Shards) -> None:
+async def test_a_document_outside_the_filter_invalidates_no_answer(shards: Shards) -> None:
     settings = Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}", answer_drift=1.0)
     async with AsyncClusterClient(settings) as client:
         for number in range(40):
@@ -94,9 +94,7 @@ async def test_what_a_filter_does_not_admit_drops_no_answer(shards: Shards) -> N
         assert (await client.ask(question, filter="lang=en")).cache.status == "miss"
 
 
-async def test_a_document_of_before_metadata_were_indexed_is_indexed_anew(
-    shards: Shards, client: AsyncClusterClient
-) -> None:
+async def test_a_document_without_indexed_metadata_is_reindexed(shards: Shards, client: AsyncClusterClient) -> None:
     await client.put_document("dunlin", "Dunlins probe the mud.", metadata={"year": 1999})
     key = f"document:dunlin:{{{tag('dunlin')}}}"
     for name in (key, f"layout:{{{tag('dunlin')}}}"):

@@ -41,7 +41,7 @@ def facts(reply: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(reply[name] for name in ("answer", "start", "end"))
 
 
-def test_answers_are_those_of_shards_without(shards: Shards, with_workers: Shards) -> None:
+def test_answers_equal_those_without_inference_workers(shards: Shards, with_workers: Shards) -> None:
     for found in (shards, with_workers):
         found.put("same", TEXT)
         found.wait_tokenized("same")
@@ -53,7 +53,7 @@ def test_answers_are_those_of_shards_without(shards: Shards, with_workers: Shard
 
 
 @pytest.mark.one_server("the worker keeps them running; the other test has both")
-def test_one_that_is_killed_while_it_reads_costs_no_question(with_workers: Shards) -> None:
+def test_a_killed_inference_worker_fails_no_question(with_workers: Shards) -> None:
     node = with_workers.nodes[0]
     with_workers.put("killed", TEXT)
     with_workers.wait_tokenized("killed")

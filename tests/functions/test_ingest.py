@@ -19,13 +19,13 @@ from tests.harness.servers import Server
 from .running_shards import EARLY, MODEL, PARTITIONS, SECONDS, Shards, tag
 
 
-def test_a_document_written_before_the_reader_came_is_answered_from(shards: Shards) -> None:
+def test_a_document_written_before_the_reader_is_answered(shards: Shards) -> None:
     answer = shards.ask(EARLY[0], 0, "Which bird catches the worm?")
     assert answer is not None
     assert answer["sentence"] == EARLY[1]
 
 
-def test_a_document_is_found_changed_and_gone(shards: Shards) -> None:
+def test_a_document_is_found_changed_and_deleted(shards: Shards) -> None:
     shards.put("zebra", "Zebras have stripes. Horses have none.")
     shards.wait_tokenized("zebra")
     ranking = shards.rank("Which zebras have stripes?")
@@ -56,7 +56,7 @@ def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
     assert "plain" not in shards.ranked_documents("Do quokkas smile?")
 
 
-def test_a_key_without_a_tag_is_passed_on_to_its_partition(shards: Shards) -> None:
+def test_a_key_without_a_tag_is_forwarded_to_its_partition(shards: Shards) -> None:
     # There is at least one for every shard, and clients write most of them on another shard than the document's.
     names = [f"stock client {number}" for number in range(6)]
     for name in names:
@@ -111,7 +111,7 @@ def with_other_splitter(shards: Shards, name: str, text: str, spans: list[tuple[
     shards.on(shards.node_of(document), "QA.INDEX.PUT", keys.index_key(here), keys.encode_id(name), b"", packed)
 
 
-def test_what_an_older_splitter_has_made_is_split_again_by_the_sweep(shards: Shards) -> None:
+def test_a_sweep_splits_documents_of_an_older_splitter_again(shards: Shards) -> None:
     name, text, question = "resplit", "Ospreys catch fish. They nest on poles.", "What do ospreys catch?"
     shards.put(name, text)
     shards.wait_tokenized(name)
@@ -163,7 +163,7 @@ def test_a_partition_of_another_layout_is_reindexed_once(shards: Shards) -> None
     shards.delete(name)
 
 
-def test_text_that_is_not_utf8_harms_nobody(shards: Shards) -> None:
+def test_text_that_is_not_utf8_does_no_harm(shards: Shards) -> None:
     shards.client.set(keys.paragraphs_key("broken", tag("broken")), b"\xff\xfe broken")
     shards.put("whole", "Tapirs swim.")
     shards.wait_tokenized("whole")
@@ -196,7 +196,7 @@ def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Sh
     shards.client.delete(key)
 
 
-def test_what_was_written_while_the_worker_was_dead_is_taken_up(shards: Shards) -> None:
+def test_texts_written_while_the_worker_was_dead_are_indexed(shards: Shards) -> None:
     key = keys.paragraphs_key("orphan", tag("orphan"))
     node = shards.node_of(key)
     untagged = next(f"orphan {n}" for n in range(100) if shards.node_of(f"paragraphs:orphan {n}") is node)
@@ -270,7 +270,7 @@ def test_a_question_without_terms_finds_nothing(shards: Shards) -> None:
         assert shards.rank(question).candidates == []
 
 
-def test_a_text_that_cannot_be_read_ends_what_was_answered_from_the_old_one(shards: Shards) -> None:
+def test_an_invalid_text_invalidates_answers_from_the_old_text(shards: Shards) -> None:
     shards.put("spoilt", "Quokkas smile.")
     shards.wait_tokenized("spoilt")
     assert shards.ask("spoilt", 0, "Who smiles?") is not None

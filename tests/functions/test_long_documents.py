@@ -59,7 +59,7 @@ def timed_commands(server: Server) -> Iterator[dict[str, list[int]]]:
 
 
 @pytest.mark.hostile
-def test_a_document_of_very_many_different_words_holds_up_nobody(shards: Shards) -> None:
+def test_a_document_of_very_many_different_words_delays_no_other_client(shards: Shards) -> None:
     """It comes in parts, and no command takes as long as all of these together."""
     name, last = "different", (WORDS - 1) // 12
     words = ("q00000", f"q{WORDS - 1:05x}")
@@ -103,7 +103,7 @@ def put_until_open(shards: Shards, name: str) -> str:
     raise AssertionError("no version was seen while it was open")
 
 
-def test_a_new_version_overtakes_one_that_is_on_its_way(shards: Shards) -> None:
+def test_a_new_version_overtakes_a_version_that_is_being_indexed(shards: Shards) -> None:
     name = "overtaken"
     letter = put_until_open(shards, name)
     shards.put(name, "Tuataras have three eyes.")
@@ -123,7 +123,7 @@ def test_a_plain_set_of_a_long_text_is_enough(shards: Shards) -> None:
     eventually(lambda: shards.record(name) is None, SECONDS)
 
 
-def test_what_a_dead_worker_leaves_behind_goes_when_the_next_one_goes_on(shards: Shards) -> None:
+def test_parts_of_a_dead_worker_are_removed_by_the_next_worker(shards: Shards) -> None:
     name = "interrupted"
     node = shards.node_of(keys.index_key(tag(name)))
     letter = put_until_open(shards, name)

@@ -101,7 +101,9 @@ async def test_a_scan_marks_the_partitions_that_it_has_completed(shard: Shard, m
     assert shard.marked() == {"a", "c"}
 
 
-async def test_a_scan_marks_no_partition_that_needs_another_one(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_scan_does_not_mark_partitions_that_need_another_scan(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     while_scanning(shard, monkeypatch, lambda: shard.audit.request({"a"}, {"a"}))
     await shard.audit._audit(None)
     assert shard.marked() == {"b", "c"}
@@ -111,7 +113,7 @@ async def test_a_scan_marks_no_partition_that_needs_another_one(shard: Shard, mo
     assert shard.marked() == {"c"}
 
 
-async def test_a_scan_marks_no_partition_that_has_lost_its_mark_meanwhile(
+async def test_a_scan_does_not_mark_partitions_that_have_lost_their_mark_meanwhile(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     while_scanning(shard, monkeypatch, lambda: shard.marks.remove_marks(["c"]))
@@ -119,7 +121,7 @@ async def test_a_scan_marks_no_partition_that_has_lost_its_mark_meanwhile(
     assert shard.marked() == {"a"}
 
 
-async def test_a_layout_of_another_type_keeps_no_other_partition_from_its_mark(
+async def test_a_layout_key_of_the_wrong_type_does_not_prevent_other_marks(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     while_scanning(shard, monkeypatch, lambda: None)
@@ -130,7 +132,7 @@ async def test_a_layout_of_another_type_keeps_no_other_partition_from_its_mark(
     assert shard.marks.unmarked(TAGS) == ["c"]
 
 
-async def test_texts_that_stay_as_they_are_count_as_refused(shard: Shard) -> None:
+async def test_texts_that_cannot_be_indexed_count_as_refused(shard: Shard) -> None:
     async def index_all(names: Sequence[batches.Name]) -> list[Any]:
         fault = batches.fault_of("d", GearsError("WRONGTYPE"))
         return [fault, GearsError("ERR the index has no room"), "stored"]

@@ -40,7 +40,7 @@ def test_a_listing_survives_moves_of_slots(shards: Shards) -> None:
         assert Counter(seen) == Counter(expected)
 
 
-def test_a_slot_on_its_way_is_listed_from_both_sides(shards: Shards) -> None:
+def test_a_migrating_slot_is_listed_from_both_shards(shards: Shards) -> None:
     name = "halfway/1"
     shards.put(name, "One. Two.")
     shards.wait_tokenized(name)

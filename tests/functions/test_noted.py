@@ -164,7 +164,7 @@ def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> N
     corpus.put(gone, f"The {gone} is a bird.")
 
 
-def test_what_nobody_can_index_waits_no_longer(corpus: Corpus) -> None:
+def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
     """Else a restore would wait for it, and each sweep would try it again. The text stays as it is."""
     node = corpus.nodes[0]
     names = [corpus.of(node, prefix) for prefix in ("raw", "long" * 130, "list", "homeless", "book")]
@@ -330,7 +330,7 @@ def test_notes_move_with_their_slot(corpus: Corpus) -> None:
     corpus.wait_at_rest(source)
 
 
-def test_what_a_primary_never_told_its_worker_is_found_by_its_replica(corpus: Corpus) -> None:
+def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corpus) -> None:
     primary = corpus.nodes[0]
     new, gone = corpus.of(primary, "promoted"), corpus.of(primary, "known")
     settings = {**DURABLE, "cluster-enabled": "yes", "cluster-node-timeout": 5000}

@@ -104,14 +104,14 @@ def test_every_shard_and_every_name_of_the_model_answer_the_same(
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused(shards: Shards, request_: object, said: str) -> None:
+def test_invalid_requests_are_refused(shards: Shards, request_: object, said: str) -> None:
     with pytest.raises(redis.ResponseError) as refused:
         trigger(shards, request_)
     assert said in str(refused.value), refused.value
     assert trigger(shards, {"inputs": inputs(PAIRS[:1])})["results"][0]["answer"] == "Ada Lovelace"
 
 
-def test_a_model_that_is_not_there_is_not_found(shards: Shards) -> None:
+def test_a_missing_model_is_not_found(shards: Shards) -> None:
     with pytest.raises(redis.ResponseError, match=r"NOTFOUND model 'nobody/has-it' is not loaded"):
         trigger(shards, {"inputs": inputs(PAIRS[:1])}, model="nobody/has-it")
 
@@ -136,7 +136,7 @@ def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
     assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
 
 
-def test_many_short_contexts_do_not_keep_others_waiting_while_they_are_tokenized(shards: Shards) -> None:
+def test_tokenizing_many_short_contexts_does_not_delay_other_requests(shards: Shards) -> None:
     """The worker refuses the last pair: it tokenizes all others, and reads nothing."""
     pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(120)]
     request = json.dumps({"inputs": inputs([*pairs, ("who " * 600, ADA)])})
@@ -169,7 +169,7 @@ def requests_read_by(read: Any, monkeypatch: pytest.MonkeyPatch) -> PipelineRequ
     return requests
 
 
-async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_more(
+async def test_a_shard_accepts_as_many_requests_as_a_service_can_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     free = asyncio.Event()
@@ -191,7 +191,7 @@ async def test_a_shard_takes_as_many_requests_as_a_service_may_be_set_to_and_no_
 
 
 @pytest.mark.hostile
-async def test_requests_have_so_many_characters_together_and_none_has_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_characters_of_all_requests_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     free = asyncio.Event()
 
     async def read(*_: object) -> list[Any]:
@@ -220,7 +220,7 @@ async def test_requests_have_so_many_characters_together_and_none_has_more(monke
         await requests.on_pipeline(TriggerCall(["", b"{}"]))
 
 
-def test_a_client_that_leaves_ends_its_reading(shards: Shards) -> None:
+def test_a_disconnect_cancels_the_reading(shards: Shards) -> None:
     long = inputs([("In which year did Place77 build its bridge?", LONG)])
     begun = time.monotonic()
     trigger(shards, {"inputs": long})

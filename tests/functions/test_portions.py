@@ -38,17 +38,17 @@ async def at_once(portions: Portions, wanted: int) -> tuple[int, Portion]:
 
 
 @pytest.mark.parametrize(("threads", "workers", "runs"), [("1", "0", 1), ("1", "4", 4), ("3", "0", 3), ("2", "3", 6)])
-async def test_as_many_as_there_are_runs(threads: str, workers: str, runs: int) -> None:
+async def test_as_many_portions_are_read_as_there_are_runs(threads: str, workers: str, runs: int) -> None:
     assert await at_once(portions_of(threads, workers), 8) == (runs, ALONE)
 
 
-async def test_one_while_short_questions_come() -> None:
+async def test_one_portion_is_read_while_short_questions_arrive() -> None:
     portions = portions_of(workers="4")
     portions.note_short()
     assert await at_once(portions, 8) == (1, SHARED)
 
 
-async def test_a_cancelled_wait_leaves_no_turn_taken() -> None:
+async def test_a_cancelled_wait_holds_no_turn() -> None:
     portions = portions_of()
 
     async def read() -> None:

@@ -52,7 +52,9 @@ async def corpus(client: AsyncClusterClient) -> AsyncIterator[AsyncClusterClient
 
 @pytest.mark.parametrize("collection", [keys.DEFAULT_COLLECTION, COLLECTION])
 @pytest.mark.parametrize("condition", ["", "year>=2007", "year<1900"])
-async def test_the_best_are_the_first_of_all(corpus: AsyncClusterClient, collection: str, condition: str) -> None:
+async def test_the_best_sentences_are_the_first_of_the_corpus(
+    corpus: AsyncClusterClient, collection: str, condition: str
+) -> None:
     """The scores are those of BM25 over the whole corpus, whatever an index holds and however many are asked for."""
     chosen: Filter | None = chosen_by(short=[condition]) if condition else None
     chance = random.Random(11)
@@ -72,7 +74,7 @@ async def test_the_best_are_the_first_of_all(corpus: AsyncClusterClient, collect
 
 
 @pytest.mark.parametrize("question", ["", "the of", "nothing has this"])
-async def test_no_term_that_is_stored_is_no_candidate(client: AsyncClusterClient, question: str) -> None:
+async def test_a_question_without_stored_terms_has_no_candidates(client: AsyncClusterClient, question: str) -> None:
     found = await client.engine._ranker.rank(question, 8)
     assert found.candidates == []
     assert len(found.parts) == len(found.epochs) == 12
@@ -129,7 +131,7 @@ async def test_a_slot_that_moves_between_the_pipelines_is_ranked_on_its_new_shar
         end_move(shards, slot, target, source)
 
 
-async def test_a_document_that_is_written_between_the_pipelines_is_ranked_and_its_answer_is_not_kept(
+async def test_a_document_written_between_the_pipelines_is_ranked_and_its_answer_is_not_cached(
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}", answer_drift=0.0)
@@ -148,7 +150,7 @@ async def test_a_document_that_is_written_between_the_pipelines_is_ranked_and_it
     assert [result.cache.status for result in (first, second, third)] == ["miss", "miss", "hit"]
 
 
-async def test_a_document_that_is_removed_between_the_pipelines_is_not_ranked(
+async def test_a_document_removed_between_the_pipelines_is_not_ranked(
     client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.put_document("solenodon", "Solenodons are venomous.")
@@ -165,7 +167,7 @@ async def test_a_document_that_is_removed_between_the_pipelines_is_not_ranked(
         ("resetkeys %R~qa:* %R~qa* %R~bert-qa:* %R~epoch:* %R~flight:* %R~layout:*", "refused QA.INDEX.STATS .*NOPERM"),
     ],
 )
-async def test_a_user_who_may_not_rank_learns_what_to_grant(shards: Shards, refused: str, said: str) -> None:
+async def test_the_refusal_of_a_ranking_names_the_missing_rights(shards: Shards, refused: str, said: str) -> None:
     with user(shards, *refused.split()) as url:
         async with AsyncClusterClient(url) as client:
             for work in (client.search("ayes tap"), client.ask("Who taps?")):

@@ -42,7 +42,7 @@ def answered(shards: Shards, question: str) -> str | None:
     return None if answer is None else str(answer["model"]["revision"])
 
 
-def test_a_shard_that_lost_its_copy_goes_on_and_gets_another(wombat: Shards) -> None:
+def test_a_shard_that_lost_its_copy_still_answers_and_gets_another_copy(wombat: Shards) -> None:
     node = wombat.node_of(keys.document_key("wombat", keys.partition_of("wombat", 12)))
     names = reader_keys(wombat, node)
     assert answered(wombat, QUESTION) is not None  # only a compiled model outlives its key
@@ -58,7 +58,7 @@ def test_a_shard_that_lost_its_copy_goes_on_and_gets_another(wombat: Shards) -> 
     eventually(lambda: answered(wombat, "What is it that wombats dig?") is not None, SECONDS)
 
 
-def test_a_reader_that_is_on_no_shard_is_given_up(wombat: Shards) -> None:
+def test_a_reader_that_no_shard_has_is_dropped(wombat: Shards) -> None:
     node = wombat.node_of(keys.document_key("wombat", keys.partition_of("wombat", 12)))
 
     def is_given_up() -> bool:

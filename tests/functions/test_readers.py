@@ -40,7 +40,7 @@ def shards(cluster: TinyShards) -> Iterator[TinyShards]:
         cluster.use("first")
 
 
-def test_both_answer_and_their_answers_are_kept_apart(shards: TinyShards) -> None:
+def test_both_readers_answer_and_cache_their_answers_separately(shards: TinyShards) -> None:
     shards.written("both")
     for _ in range(2):
         assert shards.get("both", "Who?")["answer"] == FIRST
@@ -58,7 +58,7 @@ def test_both_answer_and_their_answers_are_kept_apart(shards: TinyShards) -> Non
     assert json.loads(reply)["cache"] == "shard"
 
 
-def test_a_changed_document_is_not_answered_from_by_any_reader(shards: TinyShards) -> None:
+def test_no_reader_answers_from_an_old_version(shards: TinyShards) -> None:
     for text, first, last in ((TEXT, FIRST, LAST), ("Ada wrote the first program", "Ada", "program")):
         shards.written("changes", text)
         assert [shards.get("changes", "Who?", model)["answer"] for model in ("", "last", shards.last.name)] == [
@@ -68,7 +68,7 @@ def test_a_changed_document_is_not_answered_from_by_any_reader(shards: TinyShard
         ]
 
 
-def test_a_reader_that_is_not_there_is_refused_with_those_that_are(shards: TinyShards) -> None:
+def test_the_refusal_of_an_unknown_reader_names_the_loaded_readers(shards: TinyShards) -> None:
     shards.written("unknown")
     told = f"MODEL model 'nope' is not loaded on this shard, loaded are: {shards.first.name}, {shards.last.name}"
     with pytest.raises(redis.ResponseError, match=told):
@@ -115,7 +115,7 @@ def test_a_change_of_the_default_compiles_nothing_and_leaves_no_old_answer(shard
     assert shards.compilations(node) == before
 
 
-def test_a_change_that_does_not_fit_changes_nothing(shards: TinyShards) -> None:
+def test_an_inconsistent_change_of_the_default_has_no_effect(shards: TinyShards) -> None:
     node = shards.nodes[0]
     assert shards.flip(node, "nobody@0", shards.first.name) == "missing"
     names = [key for name in ("", shards.last.name, shards.first.name) for key in shards.keys_of(node, name)]
@@ -124,7 +124,7 @@ def test_a_change_that_does_not_fit_changes_nothing(shards: TinyShards) -> None:
     assert shards.models(node)[shards.first.name]["default"]
 
 
-def test_of_several_revisions_the_default_one_is_meant_else_the_latest(shards: TinyShards) -> None:
+def test_an_id_means_its_default_revision_or_else_the_latest(shards: TinyShards) -> None:
     shards.written("revisions")
     made = []
     for number, created in enumerate(("2026-02-01", "2026-03-01", "2026-01-01")):
@@ -145,7 +145,7 @@ def test_of_several_revisions_the_default_one_is_meant_else_the_latest(shards: T
             shards.unload(manifest.name)
 
 
-def test_a_reader_with_another_tokenizer_reads_what_is_stored(shards: TinyShards) -> None:
+def test_a_reader_with_another_tokenizer_reads_stored_documents(shards: TinyShards) -> None:
     text = "Zoë sat on the mat 😀 in Köln"
     shards.written("tokens", text)
     other = tiny_reader(shards.folder / "small", "small", last=True, tokenizer=tokenizer_json(), weights=bytes(64))
@@ -163,7 +163,7 @@ def test_a_reader_with_another_tokenizer_reads_what_is_stored(shards: TinyShards
         shards.unload(other.name)
 
 
-def test_a_removed_reader_goes_with_its_answers_and_the_others_stay(shards: TinyShards) -> None:
+def test_the_answers_of_a_removed_reader_are_deleted(shards: TinyShards) -> None:
     shards.written("removed")
     for model in ("", "last", shards.last.name):
         shards.get("removed", "Who?", model)
@@ -176,7 +176,7 @@ def test_a_removed_reader_goes_with_its_answers_and_the_others_stay(shards: Tiny
     assert shards.get("removed", "Who?")["answer"] == FIRST
 
 
-def test_a_copy_that_one_shard_lost_comes_back_from_another(shards: TinyShards) -> None:
+def test_a_lost_copy_is_restored_from_another_shard(shards: TinyShards) -> None:
     shards.written("lost")
     node = shards.node_of(keys.document_key("lost", tag("lost")))
     assert shards.remove(node, shards.last.name) == 3
@@ -196,7 +196,7 @@ def test_a_new_worker_has_all_readers(shards: TinyShards) -> None:
     assert [shards.get("worker", "Who?", model)["answer"] for model in ("", "last")] == [FIRST, LAST]
 
 
-def test_a_model_that_cannot_read_batches_is_not_told_to_be_ready(shards: TinyShards) -> None:
+def test_a_model_that_cannot_read_batches_is_not_reported_as_ready(shards: TinyShards) -> None:
     narrow = span_model(last=True, shape=[1, 384])
     manifest = replace(shards.last, model_id="narrow", model_sha256=sha256_hex(narrow), model_bytes=len(narrow))
     folder = shards.folder / "narrow"
@@ -222,7 +222,7 @@ def test_a_model_that_cannot_read_batches_is_not_told_to_be_ready(shards: TinySh
         eventually(is_gone, SECONDS)
 
 
-def test_keys_that_do_not_make_a_reader_are_not_copied_to_again_and_again(shards: TinyShards) -> None:
+def test_incomplete_reader_keys_are_not_repeatedly_overwritten(shards: TinyShards) -> None:
     shards.written("halves")
     node = shards.nodes[0]
     own = shards.tag_of(node)
@@ -246,7 +246,7 @@ def test_keys_that_do_not_make_a_reader_are_not_copied_to_again_and_again(shards
     assert all(shards.models(each)[shards.first.name]["stored"] for each in shards.nodes)
 
 
-def test_parts_that_do_not_belong_together_are_not_taken(shards: TinyShards) -> None:
+def test_mismatched_parts_of_a_reader_are_not_loaded(shards: TinyShards) -> None:
     node = shards.nodes[0]
     wrong = replace(shards.last, model_id="wrong", tokenizer_sha256="0" * 64)
     names = shards.keys_of(node, wrong.name)

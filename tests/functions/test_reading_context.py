@@ -73,7 +73,7 @@ def read(shards: Shards, question: str, *names: str) -> list[dict[str, Any]]:
     return [json.loads(reply) for reply in replies]
 
 
-def test_another_setting_of_the_context_never_gets_what_was_kept(reading_alone: Shards) -> None:
+def test_another_context_setting_never_returns_earlier_cached_answers(reading_alone: Shards) -> None:
     name = sentence_name("curie", 0)
     (alone,) = read(reading_alone, BIRTH, name)
     assert alone["answer"] not in CURIE[29:]
@@ -94,7 +94,7 @@ def test_another_setting_of_the_context_never_gets_what_was_kept(reading_alone: 
     assert back["cache"] == "miss"
 
 
-def test_the_same_weights_read_in_another_way_never_give_what_was_kept(reading_alone: Shards) -> None:
+def test_another_reading_revision_never_returns_earlier_cached_answers(reading_alone: Shards) -> None:
     set_context(reading_alone, 0)
     name, question = sentence_name("curie", 0), "Who was a physicist?"
     (long,) = read(reading_alone, question, name)
@@ -105,7 +105,7 @@ def test_the_same_weights_read_in_another_way_never_give_what_was_kept(reading_a
     set_context(reading_alone, 0)
 
 
-def test_a_span_may_lie_in_a_neighbour_and_all_places_are_the_document_s(context: Shards) -> None:
+def test_a_span_can_be_in_a_neighbour_and_all_offsets_are_in_the_document(context: Shards) -> None:
     places = split_sentences(CURIE)
     for i, (start, end) in enumerate(places):
         answer = context.ask("curie", i, BIRTH)
@@ -130,7 +130,7 @@ def test_sentences_of_one_passage_give_the_same_spans(context: Shards) -> None:
     assert {json.dumps(answer["spans"]) for answer in first + others} == {json.dumps(first[0]["spans"])}
 
 
-def test_missing_and_foreign_tokens_are_made_anew(context: Shards) -> None:
+def test_missing_and_foreign_tokens_are_computed(context: Shards) -> None:
     context.put("copy", CURIE, "Curie")
     context.wait_tokenized("copy")
     expected = context.ask("copy", 2, BIRTH)
@@ -148,7 +148,7 @@ def test_missing_and_foreign_tokens_are_made_anew(context: Shards) -> None:
         assert (found["spans"], found["context"]) == (expected["spans"], expected["context"])
 
 
-def test_a_sentence_longer_than_the_budget_is_read_alone_and_neighbours_only_as_they_fit(context: Shards) -> None:
+def test_only_neighbours_that_fit_the_budget_are_read(context: Shards) -> None:
     long = "The list names " + ", ".join(f"item {number}" for number in range(40)) + "."
     text = f"Bears sleep in winter. {long} Wolves hunt in packs. Foxes eat mice."
     context.put("long", text)
@@ -173,7 +173,7 @@ def test_sentences_without_a_document_are_read_alone(context: Shards) -> None:
     assert answer["answer"] in "The Earth orbits the sun."
 
 
-def test_a_changed_neighbour_is_another_version(context: Shards) -> None:
+def test_a_changed_neighbour_makes_another_version(context: Shards) -> None:
     context.put("changing context", "Ada was born in London. She wrote programs.")
     context.wait_tokenized("changing context")
     assert "London" in (context.ask("changing context", 1, "Where was Ada born?") or {})["answer"]
@@ -182,7 +182,7 @@ def test_a_changed_neighbour_is_another_version(context: Shards) -> None:
     assert "Dublin" in (context.ask("changing context", 1, "Where was Ada born?") or {})["answer"]
 
 
-def test_a_reader_trained_on_sections_gets_those_of_the_sentence(reading_alone: Shards) -> None:
+def test_a_reader_trained_on_sections_gets_the_sections_of_the_sentence(reading_alone: Shards) -> None:
     text = "The default is 30. It is a number."
     sections = {"_source": write_map("a.rst", "rst", 1, [(0, ["Settings", "CONN_MAX_AGE"])])}
     for name, metadata in (("plain", None), ("in sections", sections)):

@@ -35,7 +35,7 @@ async def assert_places(client: AsyncClusterClient, result: SearchResult) -> Non
             assert len(stored) == len(hit.passage.text) and stored.split() == hit.passage.text.split()
 
 
-async def test_sentences_and_their_neighbours_are_cut_out_of_the_text(client: AsyncClusterClient) -> None:
+async def test_sentences_and_their_neighbours_come_from_the_text(client: AsyncClusterClient) -> None:
     await client.put_document("quokka", TEXT, "Quokkas")
     result = await client.search("quokka cafe", context=1)
     # the last one by the title only
@@ -66,7 +66,7 @@ async def test_any_client_can_see_the_sentences_of_a_document(shards: Shards, cl
             shards.on(asked, "RG.TRIGGER", "qa.sentences", *wrong)
 
 
-async def test_title_file_and_section_lead_to_a_sentence_and_stand_beside_it(client: AsyncClusterClient) -> None:
+async def test_title_file_and_section_find_a_sentence_and_are_returned_with_it(client: AsyncClusterClient) -> None:
     text = "Wombats dig.\n\nIt was described by George Shaw."
     source = write_map(
         "animals/wombat.1", "roff", 1, [(0, ["Habits"]), (14, ["History"])], unit="line", places=[(14, 9)]
@@ -84,7 +84,7 @@ async def test_title_file_and_section_lead_to_a_sentence_and_stand_beside_it(cli
     assert not (await client.search("described", filter=["_source.sections=0"])).hits
 
 
-async def test_other_documents_of_the_partition_that_change_meanwhile_hide_nothing(
+async def test_changes_of_other_documents_hide_no_results(
     client: AsyncClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The 8-bit weights of the real index match those of the text."""
@@ -108,7 +108,9 @@ async def test_other_documents_of_the_partition_that_change_meanwhile_hide_nothi
     await assert_places(client, result)
 
 
-async def test_a_partition_that_moves_is_searched_where_it_is(shards: Shards, client: AsyncClusterClient) -> None:
+async def test_a_migrating_partition_is_searched_on_its_current_shard(
+    shards: Shards, client: AsyncClusterClient
+) -> None:
     await client.put_document("bilby", "Bilbies dig burrows. They eat bulbs.")
     slot = keys.slot(tag("bilby"))
     source = shards.node_of(keys.document_key("bilby", tag("bilby")))

@@ -104,7 +104,7 @@ def calls(names: list[str], each: int, said: str) -> Iterator[tuple[str, ...]]:
     [("bob", "", CONNECTIONS), ("alice", "other", CONNECTIONS), ("bob", "bulk:run", CONNECTIONS)],
     ids=["another user", "another name", "bulk work"],
 )
-def test_few_answers_of_many_connections_come_before_that_of_one(
+def test_a_user_with_one_connection_does_not_wait_for_a_user_with_many(
     shards: Shards, asked: tuple[Server, list[str]], user: str, name: str, connections: int
 ) -> None:
     node, names = asked

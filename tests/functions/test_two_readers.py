@@ -38,7 +38,7 @@ async def ask(engine: Engine, **options: object) -> AskResult:
     return (await engine.ask(QUESTION, chosen)).result("id")
 
 
-async def test_the_second_reader_decides_where_it_is_loaded_and_the_first_one_where_it_is_not(
+async def test_the_second_reader_decides_on_shards_that_have_it(
     shards: TinyShards,
 ) -> None:
     engine = await opened(shards, StageOptions(waves=WAVES), StageOptions(model="last", candidates=1))

@@ -9,7 +9,7 @@ from typing import Any
 from qa_cluster.gears.functions.readers.warming import Warming
 
 
-async def test_a_model_that_fails_in_the_runtime_is_tried_again_after_a_while_only() -> None:
+async def test_a_model_that_fails_to_warm_is_retried_after_a_delay() -> None:
     class Failing:
         tries = 0
 

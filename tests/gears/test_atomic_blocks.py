@@ -115,7 +115,7 @@ def interrupt(section: CodeSection) -> None:
         thread.join(0.001)
 
 
-def test_the_block_of_an_interrupted_function_is_over_when_its_own_code_goes_on(
+def test_the_block_of_an_interrupted_function_has_ended_when_its_code_continues(
     shard: Shard, block: AtomicBlock
 ) -> None:
     section = CodeSection()
@@ -137,7 +137,7 @@ def test_the_block_of_an_interrupted_function_is_over_when_its_own_code_goes_on(
         assert block.execute("GET", "a") == b"inside"
 
 
-def test_what_the_code_of_a_section_leaves_open_ends_with_it(shard: Shard, block: AtomicBlock) -> None:
+def test_a_block_left_open_ends_with_its_section(shard: Shard, block: AtomicBlock) -> None:
     section = CodeSection()
     opened = atomic_block(block)
     section.run(opened.__enter__)
@@ -165,7 +165,7 @@ def test_a_block_that_is_left_late_does_not_end_the_next_one(shard: Shard, block
     assert shard.commands == ["QA.ATOMIC", "control END", "QA.ATOMIC", "control GET", "control END"]
 
 
-def test_a_block_whose_link_is_lost_is_over(shard: Shard, block: AtomicBlock) -> None:
+def test_a_block_ends_when_its_link_is_lost(shard: Shard, block: AtomicBlock) -> None:
     with pytest.raises(GearsError, match="WORKERLOST"), atomic_block(block):
         shard.lose_links()
     assert not block.entered_here
@@ -175,7 +175,7 @@ def test_a_block_whose_link_is_lost_is_over(shard: Shard, block: AtomicBlock) ->
 
 
 @pytest.mark.parametrize(("grant", "error"), [(None, "ERR refused"), (b"+stale\r\n", "ERR the server gave no reply")])
-def test_a_block_that_does_not_begin_leaves_no_link_that_is_owed_a_reply(
+def test_a_refused_block_leaves_no_link_with_an_unread_reply(
     shard: Shard, block: AtomicBlock, grant: bytes | None, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard.grant = grant
@@ -186,7 +186,7 @@ def test_a_block_that_does_not_begin_leaves_no_link_that_is_owed_a_reply(
     assert shard.link().execute("PING") == b"link"
 
 
-def test_the_shield_of_a_finalizer_does_not_end_the_one_around_it(block: AtomicBlock) -> None:
+def test_the_shield_of_a_finalizer_does_not_end_the_outer_shield(block: AtomicBlock) -> None:
     section = CodeSection()
 
     def function() -> None:

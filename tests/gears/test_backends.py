@@ -41,7 +41,7 @@ def test_runtimes_agree_on_ports_and_results() -> None:
         assert score.tolist() == [[5.0, 6.0, 0.0]]
 
 
-def test_openvino_is_first_and_generic_models_are_not_token_models() -> None:
+def test_openvino_is_preferred_and_generic_models_are_not_token_models() -> None:
     model = load_bytes("ONNX", "CPU:1", add_model(2), RuntimeLimits())
     assert isinstance(model, OpenVinoModel)
     assert isinstance(load_bytes("ONNX", "CPU", add_model(), RuntimeLimits()), OnnxModel), "its shapes are not fixed"
@@ -71,7 +71,7 @@ def test_an_int8_reader_runs_where_its_answers_do_not_depend_on_their_batch(
         (product_model(), ((2, 3), (3, 4)), ((2, 300_000), (4, 5))),
     ],
 )
-def test_shapes_that_do_not_fit_each_other_are_refused_and_spoil_no_later_run(
+def test_mismatched_shapes_are_refused_and_do_not_affect_later_runs(
     blob: bytes, fitting: tuple[tuple[int, ...], ...], mismatched: tuple[tuple[int, ...], ...]
 ) -> None:
     """OpenVINO answered with the outputs of the run before, and later with memory of others."""
@@ -98,7 +98,7 @@ def test_rows_beyond_the_positions_of_a_token_model_are_refused_before_they_run(
                 model.run([longer, np.ones_like(longer)])
 
 
-def test_what_a_run_of_openvino_raises_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_in_an_openvino_run_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_model_file([positions_model(5)]) as file:
         model = OpenVinoModel(file, 1)
     monkeypatch.setattr(model, "_longest", 100)
@@ -138,7 +138,7 @@ def test_tensors_on_the_wire() -> None:
         to_wire(np.array([1j]))
 
 
-def test_a_run_that_takes_too_long_is_ended() -> None:
+def test_a_run_beyond_its_time_limit_is_stopped() -> None:
     model = load_bytes("ONNX", "CPU", loop_model(), RuntimeLimits(run_timeout_ms=3000))
     assert isinstance(model, OnnxModel), "a loop runs where it can be ended"
     go, x = np.array(True), np.array([3.0], "<f4")

@@ -96,7 +96,7 @@ def items(lengths: Sequence[int]) -> list[Item]:
         loop.close()
 
 
-async def test_a_lone_request_runs_at_once_and_is_cut_back(
+async def test_a_single_request_runs_at_once_and_its_padding_is_removed(
     batcher: Batcher, fake: FakeModel, model: ServedModel
 ) -> None:
     (logits,) = await batcher.submit(model, row(5, 2))
@@ -105,7 +105,7 @@ async def test_a_lone_request_runs_at_once_and_is_cut_back(
     assert (batcher.totals.tokens, batcher.totals.padded_tokens, batcher.totals.batches) == (5, 16, 1)
 
 
-async def test_what_arrives_while_a_batch_runs_shares_the_next(
+async def test_requests_that_arrive_during_a_run_share_the_next_batch(
     batcher: Batcher, fake: FakeModel, model: ServedModel
 ) -> None:
     fake.gate.clear()
@@ -120,7 +120,9 @@ async def test_what_arrives_while_a_batch_runs_shares_the_next(
     assert fake.shapes == [(1, 16), (8, 16)]
 
 
-async def test_requests_of_one_turn_share_a_batch(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+async def test_requests_of_one_loop_iteration_share_a_batch(
+    batcher: Batcher, fake: FakeModel, model: ServedModel
+) -> None:
     await asyncio.gather(*[batcher.submit(model, row(20)) for _ in range(4)])
     assert fake.shapes == [(4, 32)]
 
@@ -143,7 +145,7 @@ async def test_many_rows_run_in_parts_with_others_in_between(
     assert [shape for shape in fake.shapes if shape != (1, 16)] == [(32, 16)] * 31 + [(8, 16)]
 
 
-async def test_many_rows_that_are_cancelled_begin_no_further_part(
+async def test_a_cancelled_request_of_many_rows_starts_no_further_part(
     batcher: Batcher, fake: FakeModel, model: ServedModel
 ) -> None:
     fake.gate.clear()
@@ -166,7 +168,7 @@ def test_rows_are_divided_into_full_batches() -> None:
         assert all(part.stop - part.start in BATCH_SIZES for part in parts[:-1])
 
 
-async def test_poison_fails_alone(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+async def test_a_bad_item_fails_alone(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
     futures = [batcher.submit(model, row(4, value)) for value in (1, POISON, 3, 4)]
     outcomes = await asyncio.gather(*futures, return_exceptions=True)
     assert [isinstance(outcome, InferenceFailed) for outcome in outcomes] == [False, True, False, False]
@@ -232,7 +234,7 @@ def test_narrow_integers_are_widened() -> None:
     assert [array.dtype for array in checked] == [INT64, INT64]
 
 
-def test_batch_stays_in_its_budget_and_keeps_the_oldest() -> None:
+def test_a_batch_stays_within_its_budget_and_has_the_oldest_item() -> None:
     queued = items([64, 64, 60, 200, 70, 64, 16])
     batch = choose_batch(queued, 4 * 64)
     assert queued[0] in batch
@@ -240,7 +242,7 @@ def test_batch_stays_in_its_budget_and_keeps_the_oldest() -> None:
     assert choose_batch(items([400, 16]), 64)[0].length == 400
 
 
-def test_few_items_share_a_run_and_many_go_with_their_like() -> None:
+def test_few_items_share_a_run_and_many_are_grouped_by_length() -> None:
     assert sorted(item.length for item in choose_batch(items([32, 16, 48, 32]), 4096)) == [16, 32, 32, 48]
     assert [item.length for item in choose_batch(items([64, 16, 96, 32]), 4096)] == [64, 96]
     assert [item.length for item in choose_batch(items([16] * 8 + [128] * 4), 4096)] == [16] * 8
@@ -248,7 +250,7 @@ def test_few_items_share_a_run_and_many_go_with_their_like() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_runs_cost_the_least_that_is_possible(seed: int) -> None:
+def test_batches_have_the_least_total_cost(seed: int) -> None:
     random = np.random.default_rng(seed)
     count = int(random.integers(1, 9))
     lengths = sorted(int(length) * 16 for length in random.integers(1, 9, count))
@@ -268,7 +270,7 @@ def test_runs_cost_the_least_that_is_possible(seed: int) -> None:
     assert cost([run.start for run in found[1:]]) == min(map(cost, every))
 
 
-def test_of_a_long_queue_only_the_neighbours_of_the_oldest_are_parted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_neighbours_of_the_oldest_item_are_divided_in_a_long_queue(monkeypatch: pytest.MonkeyPatch) -> None:
     parted: list[int] = []
 
     def count(lengths: Sequence[int], max_tokens: int) -> list[slice]:
@@ -281,14 +283,14 @@ def test_of_a_long_queue_only_the_neighbours_of_the_oldest_are_parted(monkeypatc
     assert parted == [2 * (BATCH_SIZES[-1] - 1) + 1]
 
 
-def test_outputs_that_are_not_one_value_a_token_are_refused() -> None:
+def test_outputs_without_one_value_per_token_are_refused() -> None:
     item = items([5])[0]
     item.model.compiled.run = lambda inputs: [inputs[0][:, :1].astype("<f4")]  # type: ignore[method-assign]
     with pytest.raises(InferenceFailed, match=r"for 1 x 16 tokens it returned the shape \[1, 1\]"):
         run_batch([item], BatchTotals())
 
 
-def test_models_of_other_shapes_are_not_token_models() -> None:
+def test_models_with_other_shapes_are_not_token_models() -> None:
     fake = FakeModel()
     assert is_token_model(fake)
     fake.outputs = (Port("pooled", np.dtype("<f4"), (None, 384)),)
@@ -296,7 +298,7 @@ def test_models_of_other_shapes_are_not_token_models() -> None:
 
 
 @pytest.mark.skipif(not READER.exists(), reason="the bundled reader is not built")
-def test_the_bundled_reader_answers_alone_as_in_any_batch() -> None:
+def test_the_bundled_reader_answers_alike_alone_and_in_batches() -> None:
     compiled = load_bytes("ONNX", "CPU", READER.read_bytes(), RuntimeLimits())
     assert is_token_model(compiled)
     random = np.random.default_rng(7)

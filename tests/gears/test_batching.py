@@ -45,7 +45,7 @@ async def test_the_timeout_counts_from_the_oldest() -> None:
     assert gather(oldest, [oldest, later]) == ([oldest, later], 101.0)
 
 
-async def test_requests_too_few_for_the_minimum_run_when_their_timeout_is_up(store: ModelStore) -> None:
+async def test_fewer_requests_than_the_minimum_run_after_their_timeout(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
     batching = Batching(8, 8, 1000)
     started = time.monotonic()
@@ -54,7 +54,7 @@ async def test_requests_too_few_for_the_minimum_run_when_their_timeout_is_up(sto
     assert model.shapes == [(3, 2)]
 
 
-async def test_waiting_requests_hold_up_nobody_else(store: ModelStore) -> None:
+async def test_waiting_requests_do_not_delay_others(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
     never = Batching(4, 4, 3_600_000)
     held = asyncio.ensure_future(outputs(store, pair(1, width=3), never))
@@ -65,7 +65,7 @@ async def test_waiting_requests_hold_up_nobody_else(store: ModelStore) -> None:
     held.cancel()
 
 
-def test_other_shapes_types_and_models_run_apart() -> None:
+def test_other_shapes_types_and_models_run_separately() -> None:
     loop = asyncio.new_event_loop()
     batching, model, other = Batching(8), ServedModel(1, AddModel()), ServedModel(2, AddModel())
 
@@ -87,7 +87,7 @@ def test_other_shapes_types_and_models_run_apart() -> None:
     loop.close()
 
 
-async def test_an_error_falls_to_the_request_that_caused_it(store: ModelStore) -> None:
+async def test_only_the_request_that_caused_an_error_fails(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
     batching = Batching(4, 4, 60_000)
     good, bad = await asyncio.gather(
@@ -111,7 +111,7 @@ async def test_outputs_that_cannot_be_split_fail_all(store: ModelStore) -> None:
     assert len((await store.run_batched(1, pair(4), Batching(4), None))[0]) == 2, "alone it need not be split"
 
 
-async def test_waiting_has_a_limit_and_running_has_none(store: ModelStore) -> None:
+async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
     with pytest.raises(TimedOut):
         await within(100, lambda limit: store.run_batched(1, pair(1), Batching(4, 4, 60_000), limit))
@@ -130,7 +130,7 @@ async def test_waiting_has_a_limit_and_running_has_none(store: ModelStore) -> No
     assert model.shapes == [(1, 2)]
 
 
-async def test_a_cancelled_run_is_not_over_before_it_ends(store: ModelStore) -> None:
+async def test_a_cancelled_run_is_not_finished_before_it_ends(store: ModelStore) -> None:
     """The module kills a worker whose cancelled job does not end, so an endless loop must not look finished."""
     model = await add(store, 1, AddModel())
     await over_only_when_it_ends(model, store.run(1, pair(1)))

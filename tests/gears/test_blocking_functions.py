@@ -136,7 +136,7 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
     assert execute(shard, "RG.TRIGGER", "other") == ["served"]
 
 
-def test_a_call_that_never_returns_costs_a_thread_and_no_one_else(shard: Server) -> None:
+def test_a_call_that_never_returns_blocks_only_its_thread(shard: Server) -> None:
     with call_into_c(shard, "stuck") as name:
         execute(shard, "RG.ABORTEXECUTION", name)
         eventually(lambda: states(shard)[name] == "aborted")
@@ -145,7 +145,7 @@ def test_a_call_that_never_returns_costs_a_thread_and_no_one_else(shard: Server)
     eventually(lambda: shard.field("worker_functions_stuck") == 0, SECONDS)
 
 
-def test_threads_are_bounded_and_calls_that_wait_are_counted(shard: Server) -> None:
+def test_threads_are_bounded_and_waiting_calls_are_counted(shard: Server) -> None:
     with ExitStack() as stack:
         for number in range(2 * THREADS):
             execute(shard, "RG.PYEXECUTE", BLOCKING % f"run{number}", "UNBLOCKING")
@@ -161,7 +161,7 @@ def test_threads_are_bounded_and_calls_that_wait_are_counted(shard: Server) -> N
         assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
 
 
-def test_functions_of_qa_cluster_never_wait_for_those_of_users(shard: Server) -> None:
+def test_own_functions_never_wait_for_user_functions(shard: Server) -> None:
     own = "from qa_cluster.gears.scripts.own_functions import register_all; register_all()"
     assert execute(shard, "RG.PYEXECUTE", own, "ID", "qa-functions") == "OK"
     script = """
@@ -202,7 +202,7 @@ GB('ShardsIDReader').map(block).run()
     assert execute(shard, "RG.PYEXECUTE", waits) == [["waited"], []]
 
 
-def test_a_function_that_blocks_in_an_atomic_block_stops_the_server_for_its_lease_only(shard: Server) -> None:
+def test_a_blocked_atomic_block_stops_the_server_only_for_its_lease(shard: Server) -> None:
     over = shard.directory / "over"
     script = f"""
 import os, time
@@ -228,7 +228,7 @@ GB('ShardsIDReader').foreach(hold).run()
 
 
 @pytest.mark.one_server("the worker ends the block; the other tests here have both")
-def test_a_function_whose_time_is_up_in_an_atomic_block_gives_the_server_back(server_binary: Path) -> None:
+def test_a_timeout_in_an_atomic_block_releases_the_server(server_binary: Path) -> None:
     script = """
 import time
 def hold(r):
@@ -265,7 +265,7 @@ GB('CommandReader').map(lambda r: isInAtomicBlock()).register(trigger='other', m
         eventually(lambda: execute(own, "LRANGE", "cleaned", 0, -1) == ["hold", "wait"], SECONDS)
 
 
-def test_triggers_in_order_wait_for_one_that_does_not_end(shard: Server) -> None:
+def test_triggers_in_order_wait_for_an_endless_trigger(shard: Server) -> None:
     over = shard.directory / "first-over"
     script = f"""
 import os
@@ -337,7 +337,7 @@ GB('CommandReader').map(wait).register(trigger='wait', mode='async_local', timeo
     assert all(f"{number}\r\n".encode() in reply for number, reply in enumerate(replies))
 
 
-def test_a_run_whose_records_waited_ends_when_one_of_them_blocks(shard: Server) -> None:
+def test_a_run_with_waiting_records_can_be_aborted_when_one_blocks(shard: Server) -> None:
     script = """
 import time
 async def wait(r):

@@ -68,7 +68,7 @@ def tracking(server: Server, options: str = "", *, script: str = ANSWER) -> Iter
 
 
 @pytest.mark.parametrize("change", ["SET ask new", "DEL ask"])
-def test_broadcasting_tells_every_change_of_what_a_read_has_filled(shard: Server, change: str) -> None:
+def test_broadcasting_reports_every_change_of_a_filled_key(shard: Server, change: str) -> None:
     with tracking(shard, "BCAST PREFIX ask") as tracker:
         assert b"computed 1" in tracker.run("GET ask")
         tracker.run("PING")
@@ -97,7 +97,7 @@ def test_a_read_that_fills_a_key_is_tracked(shard: Server) -> None:
 
 
 @pytest.mark.parametrize("end", ["override_reply('computed')", "pass", "1 / 0"])
-def test_a_read_whose_key_has_come_and_gone_is_tracked(shard: Server, end: str) -> None:
+def test_a_read_of_a_key_that_was_written_and_deleted_is_tracked(shard: Server, end: str) -> None:
     script = ANSWER.replace("override_reply('computed %d' % calls[0])", f"execute('DEL', record['key']); {end}")
     with tracking(shard, script=script) as tracker:
         data = tracker.run("GET ask")
@@ -106,7 +106,7 @@ def test_a_read_whose_key_has_come_and_gone_is_tracked(shard: Server, end: str) 
         assert heard(tracker.run("PING")) == (["ask"] if notes_late_reads(shard) else [])
 
 
-def test_a_tracked_read_counts_as_others_do(shard: Server) -> None:
+def test_a_tracked_read_counts_in_the_statistics(shard: Server) -> None:
     def calls() -> int:
         with shard.client() as client:
             return int(client.info("commandstats")["cmdstat_rg.innerhook"]["calls"])
@@ -140,7 +140,7 @@ def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> 
         assert heard(tracker.run("PING")) == ["ask"]
 
 
-def test_all_readers_of_a_key_have_their_answers_and_are_tracked(shard: Server) -> None:
+def test_all_clients_that_read_a_key_get_answers_and_are_tracked(shard: Server) -> None:
     script = ANSWER.replace("'SET'", "'SETNX'")  # a second SET would use up what the first reader is noted for
     with (
         tracking(shard, script=script) as first,
@@ -182,7 +182,7 @@ def begun(server: Server, count: int) -> None:
     eventually(lambda: execute(server, "GET", "begun") == str(count))
 
 
-def test_a_reader_that_leaves_cancels_its_function(shard: Server) -> None:
+def test_a_client_that_disconnects_cancels_its_function(shard: Server) -> None:
     with tracking(shard, script=SLOW) as tracker:
         tracker.send("GET ask")
         begun(shard, 1)
@@ -202,7 +202,7 @@ GB('KeysReader').map(look).register(prefix='look*', commands=['get'], eventTypes
 """
 
 
-def test_readers_that_leave_mix_up_no_replies(shard: Server) -> None:
+def test_clients_that_disconnect_mix_up_no_replies(shard: Server) -> None:
     """Their functions are interrupted at any place, also between a command and its reply."""
     execute(shard, "RG.PYEXECUTE", BUSY)
     for number in range(100):
@@ -213,7 +213,7 @@ def test_readers_that_leave_mix_up_no_replies(shard: Server) -> None:
             assert b"n0 n1 n2" in stays.run(f"GET look:{number}")
 
 
-def test_a_reader_that_another_client_unblocks_has_the_reply_of_its_read(shard: Server) -> None:
+def test_a_client_that_is_unblocked_gets_the_reply_of_its_read(shard: Server) -> None:
     """CLIENT UNBLOCK ends a wait for a key. A client that waits without a key continues to wait."""
     with tracking(shard, script=SLOW) as tracker:
         number = int(tracker.run("CLIENT ID").split(b"\r\n")[0].removeprefix(b":"))
@@ -228,7 +228,7 @@ def test_a_reader_that_another_client_unblocks_has_the_reply_of_its_read(shard: 
         assert b"answered" in tracker.run("GET ask:again")
 
 
-def test_a_reader_whose_function_takes_too_long_has_the_reply_of_its_read(shard: Server) -> None:
+def test_a_client_whose_function_times_out_gets_the_reply_of_its_read(shard: Server) -> None:
     with tracking(shard, script=SLOW) as tracker:
         execute(shard, "CONFIG", "SET", "qa.hook-timeout-ms", 100)
         try:
@@ -237,7 +237,7 @@ def test_a_reader_whose_function_takes_too_long_has_the_reply_of_its_read(shard:
             execute(shard, "CONFIG", "SET", "qa.hook-timeout-ms", 30000)
 
 
-def test_another_readers_answer_ends_no_wait(shard: Server) -> None:
+def test_an_answer_to_another_client_ends_no_wait(shard: Server) -> None:
     """Both wait for one key; the job of each has its own end."""
     script = SLOW.replace("execute('INCR', 'begun')", "number = execute('INCR', 'begun')")
     script = script.replace("'go'", "'go:%s' % number").replace("'answered'", "'answered %s' % number")
@@ -266,7 +266,7 @@ def holds(node: Server, slot: int) -> bool:
     return any(first <= slot <= last for first, last in ranges)
 
 
-def test_a_reader_whose_slot_moves_away_is_sent_after_it(own_cluster: Cluster) -> None:
+def test_a_client_whose_slot_migrates_is_redirected(own_cluster: Cluster) -> None:
     slot = execute(own_cluster.nodes[0], "CLUSTER", "KEYSLOT", "ask")
     owner, target = sorted(own_cluster.nodes, key=lambda node: not holds(node, slot))[:2]
     if not notes_late_reads(owner):

@@ -110,7 +110,7 @@ def future(r):
 
 
 @pytest.mark.parametrize("waits", ["blocks", "awaits", "future"])
-def test_a_run_is_not_idle_while_a_function_of_any_shard_is_at_work(cluster: Cluster, waits: str) -> None:
+def test_a_run_is_not_idle_while_a_function_of_any_shard_runs(cluster: Cluster, waits: str) -> None:
     """Nor are the parts that wait for the records of that shard: more than twice the idle time."""
     first, second, _ = cluster.nodes
     for node in cluster.nodes:
@@ -164,7 +164,7 @@ def test_shard_that_gets_slots_later_gets_the_sessions(own_cluster: Cluster, ser
         assert eventually(lambda: execute(joining, "RG.TRIGGER", "t"), 30, ignore=redis.ResponseError) == ["here"]
 
 
-def test_records_that_cannot_travel_are_errors_and_the_others_arrive(cluster: Cluster) -> None:
+def test_records_that_cannot_be_pickled_are_errors_and_the_others_arrive(cluster: Cluster) -> None:
     first, second, _ = cluster.nodes
     script = f"""
 import threading
@@ -272,7 +272,7 @@ GB('CommandReader').repartition(lambda r: r[1]).map(read).register(trigger='read
                 tenant.execute_command("RG.TRIGGER", "read", f"b:{number}")
 
 
-def test_a_stream_that_moves_is_read_where_it_is(own_cluster: Cluster) -> None:
+def test_a_migrated_stream_is_read_on_its_new_shard(own_cluster: Cluster) -> None:
     source, target, _ = own_cluster.nodes
     slot = 100  # a slot of the first shard
     tag = hashtag_for_slot(slot)

@@ -57,7 +57,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def test_the_bundled_reader_answers_from_its_file_as_it_was_compiled(tmp_path: Path, compiled: list[int]) -> None:
+def test_the_bundled_reader_answers_alike_from_its_compiled_file(tmp_path: Path, compiled: list[int]) -> None:
     file = ModelFile(str(READER), READER.stat().st_size)
     first, second = (OpenVinoModel(file, 1, str(tmp_path / "kept")) for _ in range(2))
     assert compiled == [1]
@@ -100,7 +100,7 @@ def flipped(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     "damage", [cut, flipped, lambda _: b"", lambda _: b"nonsense" * 100, lambda content: content[:10]]
 )
-def test_a_damaged_file_is_made_anew(
+def test_a_damaged_file_is_written_again(
     tmp_path: Path, compiled: list[int], damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     load(tmp_path / "kept")
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_made_anew(
     assert compiled == [1, 1]
 
 
-def test_what_openvino_does_not_take_is_made_anew(
+def test_a_file_that_openvino_refuses_is_written_again(
     tmp_path: Path, compiled: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its checksum is right, but it is no compiled model."""
@@ -132,7 +132,7 @@ def test_what_openvino_does_not_take_is_made_anew(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no memory"), MemoryError("no memory")])
-def test_a_model_that_cannot_be_written_out_runs_all_the_same(
+def test_a_model_that_cannot_be_exported_still_runs(
     tmp_path: Path,
     compiled: list[int],
     monkeypatch: pytest.MonkeyPatch,
@@ -181,7 +181,7 @@ def test_a_folder_that_others_may_write_is_not_used(
     assert len(files(folder)) == 1
 
 
-def test_a_folder_that_cannot_be_made_is_done_without(
+def test_a_folder_that_cannot_be_created_is_not_needed(
     tmp_path: Path, compiled: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -192,7 +192,7 @@ def test_a_folder_that_cannot_be_made_is_done_without(
     assert compiled == [1, 1]
 
 
-def test_a_full_disk_leaves_nothing(
+def test_a_full_disk_leaves_no_partial_file(
     tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> int:
@@ -205,7 +205,7 @@ def test_a_full_disk_leaves_nothing(
     assert files(tmp_path / "kept") == []
 
 
-def test_the_files_that_were_not_used_for_longest_make_room(
+def test_the_least_recently_used_files_are_deleted(
     tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "kept"
@@ -228,7 +228,7 @@ def test_the_files_that_were_not_used_for_longest_make_room(
     assert (part.exists(), young.exists()) == (False, True)
 
 
-def test_a_model_that_is_too_large_for_the_folder_is_not_kept(
+def test_a_model_that_is_too_large_for_the_folder_is_not_stored(
     tmp_path: Path, compiled: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled_files, "MAX_FILE_BYTES", 100)
@@ -236,7 +236,7 @@ def test_a_model_that_is_too_large_for_the_folder_is_not_kept(
     assert not (tmp_path / "kept").exists()
 
 
-def test_what_openvino_refuses_goes_to_onnx_runtime_every_time(tmp_path: Path, compiled: list[int]) -> None:
+def test_a_model_that_openvino_refuses_always_runs_in_onnx_runtime(tmp_path: Path, compiled: list[int]) -> None:
     for _ in range(2):
         limits = RuntimeLimits(compiled_folder=str(tmp_path / "kept"))
         assert isinstance(load_bytes("ONNX", "CPU", add_model(), limits), OnnxModel), "its shapes are not fixed"
@@ -245,7 +245,7 @@ def test_what_openvino_refuses_goes_to_onnx_runtime_every_time(tmp_path: Path, c
 
 @pytest.mark.one_server("the server only passes the setting on")
 @pytest.mark.parametrize("inference_workers", [0, 1])
-def test_a_worker_that_starts_again_has_its_model_from_the_file(
+def test_a_restarted_worker_loads_its_model_from_the_file(
     server_binary: Path, tmp_path: Path, inference_workers: int
 ) -> None:
     settings = {

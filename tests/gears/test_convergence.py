@@ -61,7 +61,7 @@ def durable(request: pytest.FixtureRequest, server_binary: Path) -> Iterator[Clu
         yield running
 
 
-def test_lost_messages_are_made_good(cluster: Cluster) -> None:
+def test_shards_recover_from_lost_messages(cluster: Cluster) -> None:
     first, second, third = cluster.nodes
     assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
     trigger, in_, out = ids(first)
@@ -156,7 +156,7 @@ def replica_of(primary: Server, asked: Server) -> str | None:
     return None
 
 
-def test_a_session_that_a_dying_worker_left_on_some_shards_comes_to_all(own_cluster: Cluster) -> None:
+def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(own_cluster: Cluster) -> None:
     first, second, third = own_cluster.nodes
     execute(third, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
     # a stopped worker has the message, and dies before it reads it

@@ -22,7 +22,7 @@ def states(dag: Dag) -> list[str]:
 NO_SCRIPTS: Any = None
 
 
-async def test_steps_run_when_their_inputs_are_there(store: ModelStore) -> None:
+async def test_steps_run_when_their_inputs_exist(store: ModelStore) -> None:
     await add(store, 1, AddModel())
     a = pair(3)[0]
     # in reverse order: the first step needs the second one's output
@@ -47,7 +47,7 @@ async def test_independent_steps_run_at_the_same_time(store: ModelStore) -> None
     assert states(dag) == ["OK", "OK"]
 
 
-async def test_the_first_failure_stops_what_has_not_begun(store: ModelStore) -> None:
+async def test_the_first_failure_prevents_later_steps(store: ModelStore) -> None:
     slow, other = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
     slow.gate.clear()
     other.gate.clear()
@@ -70,7 +70,7 @@ async def test_the_first_failure_stops_what_has_not_begun(store: ModelStore) -> 
     assert dag.failure == "INFERENCE poison" and other.shapes and slow.shapes == [(1, 2)]
 
 
-async def test_a_run_that_has_not_begun_times_out(store: ModelStore) -> None:
+async def test_a_run_that_has_not_started_times_out(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
     dag = Dag([DagStep(1, [0, 0], [1], Batching(4, 4, 60_000))], {0: pair(1)[0]})
     with pytest.raises(TimedOut):

@@ -14,7 +14,7 @@ from tests.gears.onnx_file import add_model
 from tests.gears.runtimes import AddModel, add, opened_store, pair
 
 
-async def test_a_busy_device_does_not_hold_up_another(store: ModelStore) -> None:
+async def test_a_busy_device_does_not_delay_another(store: ModelStore) -> None:
     slow, quick = await add(store, 1, AddModel()), await add(store, 2, AddModel(), "CPU:1")
     slow.gate.clear()
     held = asyncio.ensure_future(store.run(1, pair(1)))
@@ -51,7 +51,7 @@ async def test_names_are_checked_and_their_number_bounded(store: ModelStore) -> 
         await store.compile(1, "ONNX", "CPU:999", add_model())
 
 
-async def test_a_device_that_is_not_there_refuses_the_model(store: ModelStore) -> None:
+async def test_a_missing_device_refuses_the_model(store: ModelStore) -> None:
     with pytest.raises(ModelError, match="unsupported device GPU:7"):
         await store.compile(1, "ONNX", "GPU:7", add_model())
     assert store.ready(1) is None

@@ -24,7 +24,7 @@ def pairs(flat: list[Any]) -> dict[str, Any]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def test_a_plan_is_told_with_its_durations(shard: Server) -> None:
+def test_a_plan_is_shown_with_its_durations(shard: Server) -> None:
     script = """
 async def slow(r):
     await asyncio.sleep(1)
@@ -70,7 +70,7 @@ def test_an_execution_that_runs_is_aborted(shard: Server) -> None:
     assert pairs(pairs(execute(shard, "RG.GETEXECUTION", execution_id)[0])["execution_plan"])["status"] == "aborted"
 
 
-def test_the_client_that_waits_for_a_run_learns_of_its_abortion(shard: Server) -> None:
+def test_the_client_that_waits_for_a_run_gets_its_abort(shard: Server) -> None:
     def running() -> list[str]:
         return [entry[1] for entry in execute(shard, "RG.DUMPEXECUTIONS") if entry[3] == "running"]
 
@@ -113,7 +113,7 @@ GB('ShardsIDReader').foreach(lambda r: execute('SET', 'ran', '1')).run()
     assert execute(shard, "GET", "ran") == "1"
 
 
-def test_sessions_are_told_dead_or_alive(shard: Server) -> None:
+def test_sessions_are_shown_as_dead_or_live(shard: Server) -> None:
     script = """
 async def slow(r):
     await asyncio.sleep(30)
@@ -158,7 +158,7 @@ GB('CommandReader').map(more).register(trigger='more')
         eventually(lambda name=name: execute(shard, "RG.TRIGGER", name) == [name], ignore=redis.ResponseError)  # type: ignore[misc]
 
 
-def test_what_is_left_of_a_replaced_script_registers_no_more(shard: Server) -> None:
+def test_a_replaced_script_cannot_register_functions(shard: Server) -> None:
     script = """
 async def wait(r):
     while not execute('EXISTS', 'go'):

@@ -49,7 +49,7 @@ def test_a_failure_has_two_forms() -> None:
 @pytest.mark.parametrize(
     "room", ["shard", "inference", "scripts/runs", "scripts/registrations", "scripts/interface", "process"]
 )
-def test_an_author_sees_no_line_of_the_runtime(room: str) -> None:
+def test_a_traceback_has_no_line_of_the_runtime(room: str) -> None:
     inside = str(PACKAGE / room / "any.py")
     error = failure(inside, "<script s>", inside)
     assert [name for name in files_of(error) if name.startswith(str(PACKAGE))] == []
@@ -64,6 +64,6 @@ def test_the_error_of_a_function_in_c_shows_no_line_of_the_runtime_either() -> N
     assert files_of(error) == []
 
 
-def test_functions_of_qa_cluster_count_as_an_authors() -> None:
+def test_own_functions_count_as_user_code() -> None:
     own = str(PACKAGE / "functions" / "answering" / "any.py")
     assert own in files_of(failure(str(PACKAGE / "scripts" / "runs" / "any.py"), own))

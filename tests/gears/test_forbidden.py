@@ -63,17 +63,17 @@ def module_source() -> Source:
     )
 
 
-def test_what_waits_for_the_worker_is_what_the_module_says() -> None:
+def test_commands_that_wait_for_the_worker_match_the_modules_source() -> None:
     source = module_source()
     blocking = {command for command in source.handlers if source.blocks(command)}
     assert blocking == WAIT_FOR_WORKER | ANSWERS_THE_WORKER_AT_ONCE
 
 
-def test_what_the_worker_answers_inside_functions_would_otherwise_wait_for_it() -> None:
+def test_commands_answered_inside_functions_would_otherwise_wait_for_the_worker() -> None:
     assert ANSWERED_INSIDE < WAIT_FOR_WORKER
 
 
-def test_no_command_of_the_module_is_overlooked(shard: Server) -> None:
+def test_every_command_of_the_module_is_checked(shard: Server) -> None:
     named = {name.upper() for name in execute(shard, "COMMAND LIST", "FILTERBY", "MODULE", "qa")}
     assert module_source().handlers.keys() == {name for name in named if name.startswith(("AI.", "RG.", "QA.INDEX."))}
 
@@ -91,11 +91,11 @@ def test_a_planted_command_that_blocks_is_found() -> None:
 
 
 @pytest.mark.parametrize("command", ["qa.next", "rg.pyexecute", "ai.modelexecute", "multi", "HELLO"])
-def test_forbidden_commands_are_refused_however_they_are_written(command: str) -> None:
+def test_forbidden_commands_are_refused_in_every_spelling(command: str) -> None:
     with pytest.raises(GearsError, match=command):
         refuse_forbidden(command)
 
 
-def test_others_are_not() -> None:
+def test_other_commands_are_not_refused() -> None:
     for command in ("GET", "AI.TENSORGET", "RG.DUMPREGISTRATIONS", "qa.index.put"):
         refuse_forbidden(command)

@@ -37,7 +37,7 @@ class Waiting:
     number: int
 
 
-async def test_owners_take_turns_and_have_their_share_only() -> None:
+async def test_owners_take_turns_and_have_bounded_shares() -> None:
     queue: TurnQueue[Waiting] = TurnQueue(2)
     calls = [Waiting("many", number) for number in range(4)]
     for call in (*calls, Waiting("one", 0)):
@@ -84,7 +84,7 @@ async def test_errors_and_exits_reach_the_caller() -> None:
 
 
 @pytest.mark.parametrize("swallowing", [False, True])
-async def test_a_cancelled_strand_is_interrupted_at_once_and_over_when_its_thread_is(swallowing: bool) -> None:
+async def test_a_cancelled_strand_is_interrupted_at_once_and_ends_with_its_thread(swallowing: bool) -> None:
     threads = threads_of(1)
     caught: list[BaseException] = []
     begun = threading.Event()
@@ -157,7 +157,7 @@ async def test_work_that_is_ended_before_its_first_step_leaves_no_warning(
     assert [str(warning.message) for warning in recwarn] == []
 
 
-async def test_too_many_stuck_calls_make_the_worker_give_up() -> None:
+async def test_too_many_stuck_calls_end_the_worker() -> None:
     gave_up: list[str] = []
     threads = threads_of(1, gave_up)
     gate = threading.Event()
@@ -207,7 +207,7 @@ async def test_a_shielded_piece_of_code_ends_before_the_interruption() -> None:
     assert done == ["shielded", "aborted"]
 
 
-async def test_an_interruption_never_hits_what_comes_after() -> None:
+async def test_an_interruption_never_reaches_later_code() -> None:
     """Sections end while they are being interrupted, again and again."""
     late: list[str] = []
     stop = threading.Event()

@@ -252,7 +252,7 @@ def test_info_has_the_versions_of_the_backends(shard: Server) -> None:
         assert str(info[f"qa_ai_{name}_version"]) == importlib.metadata.version(name)
 
 
-def test_a_failure_that_nobody_awaits_is_one_line_of_the_log(shard: Server) -> None:
+def test_an_unawaited_failure_is_one_line_in_the_log(shard: Server) -> None:
     script = """
 async def fails():
     raise ValueError('forgotten')
@@ -280,7 +280,7 @@ GB('ShardsIDReader').map(start).run()
     assert "was never retrieved" not in shard.log.read_text()
 
 
-def test_the_error_of_a_stream_is_gone_once_its_retry_has_succeeded(shard: Server) -> None:
+def test_the_error_of_a_stream_is_cleared_by_a_successful_retry(shard: Server) -> None:
     script = """
 def step(record):
     if not execute('EXISTS', 'good'):

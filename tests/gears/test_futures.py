@@ -110,7 +110,7 @@ def test_a_future_is_continued_once(shard: Server) -> None:
     assert execute(shard, "GET", "told") == "Can not continue with the same future twice"
 
 
-def test_a_future_is_made_in_steps_only(shard: Server) -> None:
+def test_a_future_can_be_created_in_steps_only(shard: Server) -> None:
     with pytest.raises(redis.ResponseError, match="Future object can only be created inside certain execution steps"):
         execute(shard, "RG.PYEXECUTE", "gearsFuture()")
 
@@ -129,7 +129,7 @@ def test_results(shard: Server, trigger: str, result: object) -> None:
     assert execute(shard, "RG.TRIGGER", trigger) == [result]
 
 
-def test_what_is_left_out_says_what_to_use(shard: Server) -> None:
+def test_unsupported_names_say_what_to_use(shard: Server) -> None:
     (told,) = execute(shard, "RG.TRIGGER", "left_out")
     hints = (
         "call_next is left out: .*",
@@ -187,7 +187,7 @@ runCoroutine(later())
         eventually(lambda: client.get("outlived") == "[['1'], []]")
 
 
-def test_a_thread_hands_its_runs_to_the_loop(shard: Server) -> None:
+def test_runs_of_a_thread_run_on_the_loop(shard: Server) -> None:
     script = """
 import threading
 def in_thread(r):

@@ -40,7 +40,7 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{list(array.shape)}")
-def test_an_array_arrives_as_it_was_and_belongs_to_the_receiver(pair: Pair, array: Array) -> None:
+def test_an_array_arrives_unchanged_and_belongs_to_the_receiver(pair: Pair, array: Array) -> None:
     send(pair[0], {"id": 3}, [array, array])
     head, arrays, _ = receive(pair[1])
     assert head == {"id": 3}
@@ -59,7 +59,7 @@ def test_a_large_frame_arrives_whole(pair: Pair) -> None:
     assert np.array_equal(first, large) and second.tolist() == [0]
 
 
-def test_a_file_goes_beside_a_frame(pair: Pair) -> None:
+def test_a_file_is_sent_with_a_frame(pair: Pair) -> None:
     reading, writing = os.pipe()
     send(pair[0], {"id": 1}, descriptor=writing)
     os.close(writing)
@@ -94,7 +94,7 @@ def frame(head: bytes, rest: bytes = b"", whole: int | None = None) -> bytes:
         (frame(b'{"tensors":[["STRING",[1],2]]}', b"no"), "type 'STRING'"),
     ],
 )
-def test_what_is_no_frame_is_refused(pair: Pair, data: bytes, message: str) -> None:
+def test_invalid_frames_are_refused(pair: Pair, data: bytes, message: str) -> None:
     pair[0].sendall(data)
     pair[0].shutdown(socket.SHUT_WR)
     with pytest.raises(ConnectionClosed, match=message):
@@ -103,7 +103,7 @@ def test_what_is_no_frame_is_refused(pair: Pair, data: bytes, message: str) -> N
 
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 400), st.binary(min_size=1, max_size=8))
-def test_a_damaged_frame_is_a_frame_or_the_end_of_its_sender(head: bytes, at: int, damage: bytes) -> None:
+def test_a_damaged_frame_is_read_or_ends_the_connection(head: bytes, at: int, damage: bytes) -> None:
     """Whatever a process that has lost its mind sends, the worker reads on, or gives that process up."""
     good = frame(b'{"id":1,"tensors":[["<i4",[2,3],24],["STRING",[1],5]]}', bytes(24) + b'["a"]')
     damaged = (good[:at] + damage + good[at + len(damage) :])[: len(good)] if at < len(good) else frame(head)

@@ -65,7 +65,7 @@ def kill(pid: int) -> None:
     eventually(lambda: pid not in children())
 
 
-def test_a_model_that_kills_its_process_is_loaded_in_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_kills_its_process_is_loaded_in_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with workers(4) as found:
         other = load(found, double_model())
         before = set(children())
@@ -79,14 +79,14 @@ def test_a_model_that_kills_its_process_is_loaded_in_one_at_a_time(monkeypatch: 
         assert doubled(other) == [[6]]
 
 
-def test_a_model_that_one_has_loaded_is_loaded_in_all() -> None:
+def test_a_model_that_one_process_has_loaded_is_loaded_in_all() -> None:
     with workers(3) as found:
         model = load(found, double_model())
         assert [number_of(model) in life.loaded for life in found._processes if life is not None] == [True] * 3
         assert found.counts.missing == 0
 
 
-def test_one_that_cannot_load_a_model_again_leaves_it_to_the_others_and_tries_again(
+def test_a_process_that_cannot_reload_a_model_retries_while_others_serve_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with workers(2, wait_seconds=3600.0) as found:
@@ -109,7 +109,7 @@ def test_one_that_cannot_load_a_model_again_leaves_it_to_the_others_and_tries_ag
         assert doubled(model) == [[6]] and children() == pids
 
 
-def test_a_model_of_which_new_processes_die_rests_and_costs_no_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_kills_new_processes_is_paused_and_affects_no_other_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "FIRST_RETRY_SECONDS", 3600.0)
     monkeypatch.setattr(models, "MAX_RETRY_SECONDS", 3600.0)
     with workers(2, wait_seconds=3600.0) as found:
@@ -130,7 +130,7 @@ def test_a_model_of_which_new_processes_die_rests_and_costs_no_other_model(monke
         assert doubled(model) == [[6]]
 
 
-def test_after_a_death_in_a_run_the_next_starts_as_soon_as_after_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_during_a_run_does_not_delay_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that notices the end before the process's own thread does not make it one that was never ready."""
     monkeypatch.setattr(pool, "MAX_READY_BACKOFF_SECONDS", 0.01)
     monkeypatch.setattr(pool, "MAX_BACKOFF_SECONDS", 3600.0)
@@ -151,7 +151,7 @@ def test_after_a_death_in_a_run_the_next_starts_as_soon_as_after_any_other(monke
             eventually(lambda: found.counts.ready == 2)
 
 
-def test_where_none_can_be_started_only_the_first_model_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_first_model_waits_if_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_MODULE", "no.such.module")
     found = InferenceWorkers(WorkerOptions(2, start_seconds=1.0, backoff_seconds=0.01))
     found.begin()
@@ -196,7 +196,7 @@ def descriptors_left(count: int) -> Iterator[None]:
             os.close(descriptor)
 
 
-def test_a_process_costs_no_descriptor_for_each_model_that_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_keeps_no_descriptor_of_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
     with workers() as found:
         model = load(found, double_model())
         pids = children()
@@ -212,7 +212,7 @@ def test_a_process_costs_no_descriptor_for_each_model_that_it_loads(monkeypatch:
         eventually(lambda: found.counts.ready == 2)
 
 
-def test_the_memory_of_kept_files_is_counted() -> None:
+def test_the_memory_of_model_files_is_counted() -> None:
     with workers() as found:
         blobs = [double_model(), add_model() + bytes(1000)]
         kept = [load(found, blobs[0]), load(found, blobs[0])]

@@ -80,7 +80,7 @@ def double(client: redis.Redis, key: str, value: int) -> int:
     return int(reply[2][0])
 
 
-def test_requests_run_in_them_and_info_counts_them(shard: Server) -> None:
+def test_requests_run_in_inference_workers_and_info_counts_them(shard: Server) -> None:
     store(shard, "double", double_model())
     before = shard.field("inference_batches")
     with shard.client() as client:
@@ -112,7 +112,7 @@ def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
 
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
-def test_killed_in_the_middle_of_requests_all_are_answered(shard: Server) -> None:
+def test_all_requests_are_answered_when_inference_workers_are_killed(shard: Server) -> None:
     store(shard, "double", double_model())
     before = shard.field("inference_restarts")
     over = threading.Event()
@@ -139,7 +139,7 @@ def test_killed_in_the_middle_of_requests_all_are_answered(shard: Server) -> Non
 
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
-def test_all_killed_again_and_again_the_shard_goes_on(shard: Server) -> None:
+def test_the_shard_continues_when_all_inference_workers_are_killed_repeatedly(shard: Server) -> None:
     store(shard, "double", double_model())
     with shard.client(socket_timeout=PATIENCE_SECONDS) as client:
         for number in range(3):
@@ -152,7 +152,7 @@ def test_all_killed_again_and_again_the_shard_goes_on(shard: Server) -> None:
 
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
-def test_a_run_of_which_two_die_fails_and_the_worker_stays(shard: Server) -> None:
+def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(shard: Server) -> None:
     store(shard, "loop", loop_model())
     for name, kind, value in (("n", "INT64", np.array([1 << 60])), ("x", "FLOAT", np.ones(1, "<f4"))):
         execute(shard, "AI.TENSORSET", name, kind, 1, "BLOB", value.tobytes())
@@ -171,7 +171,7 @@ def test_a_run_of_which_two_die_fails_and_the_worker_stays(shard: Server) -> Non
 
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
-def test_one_that_hangs_is_replaced_and_requests_are_answered(server_binary: Path) -> None:
+def test_an_inference_worker_that_hangs_is_replaced(server_binary: Path) -> None:
     settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself has it, too, and is to keep it
     with (
         Server(server_binary, settings, worker=PATIENT_WORKER) as server,
@@ -187,7 +187,7 @@ def test_one_that_hangs_is_replaced_and_requests_are_answered(server_binary: Pat
         assert server.field("worker_pid") == worker
 
 
-def test_a_model_can_be_replaced_and_removed_and_comes_back_with_the_server(server_binary: Path) -> None:
+def test_a_model_can_be_replaced_and_removed_and_survives_a_restart(server_binary: Path) -> None:
     with Server(server_binary, {**SETTINGS, "save": "3600 1"}, worker=PATIENT_WORKER) as server:
         all_up(server)
         store(server, "m", add_model())

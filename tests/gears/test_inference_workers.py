@@ -117,7 +117,7 @@ def test_a_refused_model_costs_no_worker() -> None:
         assert children() == pids
 
 
-def test_batches_go_to_the_least_busy_and_run_beside_each_other() -> None:
+def test_batches_run_in_parallel_in_the_least_busy_processes() -> None:
     with workers() as pool:
         model = load(pool, loop_model())
         first, second = begun(pool, model, FOR_EVER), begun(pool, model, FOR_EVER)
@@ -127,7 +127,7 @@ def test_batches_go_to_the_least_busy_and_run_beside_each_other() -> None:
         assert not any(run.done() for run in (first, second, third, fourth))
 
 
-def test_a_run_whose_worker_is_killed_is_done_by_another_and_the_killed_one_comes_back() -> None:
+def test_a_run_whose_worker_is_killed_is_retried_in_another_worker() -> None:
     with workers() as pool:
         model = load(pool, loop_model(), RuntimeLimits(run_timeout_ms=4000))
         held = begun(pool, model, FOR_EVER)
@@ -140,7 +140,7 @@ def test_a_run_whose_worker_is_killed_is_done_by_another_and_the_killed_one_come
         assert model.run([np.array(1), np.array(True), np.ones(1, "<f4")])[0].tolist() == [1]
 
 
-def test_a_run_of_which_two_workers_die_fails_and_costs_nothing_else() -> None:
+def test_a_run_that_kills_two_workers_fails_without_other_damage() -> None:
     with workers(wait_seconds=SECONDS) as pool:
         model, other = load(pool, loop_model()), load(pool, double_model())
         held = begun(pool, model, FOR_EVER)
@@ -154,7 +154,7 @@ def test_a_run_of_which_two_workers_die_fails_and_costs_nothing_else() -> None:
         eventually(lambda: (pool.counts.ready, pool.counts.restarts) == (2, 2))
 
 
-def test_a_run_that_the_dead_had_not_taken_up_does_not_count_them() -> None:
+def test_deaths_before_a_run_started_do_not_count() -> None:
     with workers(wait_seconds=SECONDS) as pool, ThreadPoolExecutor(1) as threads:
         model = load(pool, double_model())
         pids = children()
@@ -168,7 +168,7 @@ def test_a_run_that_the_dead_had_not_taken_up_does_not_count_them() -> None:
         assert asked.result(60)[0].tolist() == [[6]]
 
 
-def test_while_none_is_up_runs_wait_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_wait_for_a_process_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     with workers(1, wait_seconds=60.0) as pool:
         model = load(pool, double_model())
         os.kill(children()[0], signal.SIGKILL)
@@ -181,7 +181,7 @@ def test_while_none_is_up_runs_wait_but_not_for_ever(monkeypatch: pytest.MonkeyP
             model.run([np.array([[3]])])
 
 
-def test_killed_again_and_again_they_come_back_and_every_run_is_answered() -> None:
+def test_every_run_is_answered_when_workers_are_killed_repeatedly() -> None:
     with workers() as pool, ThreadPoolExecutor(8) as threads:
         model = load(pool, double_model())
         over = threading.Event()
@@ -219,7 +219,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_run_done_by_another() -> None:
         eventually(lambda: pool.counts.ready == 2)
 
 
-def test_a_new_worker_has_all_models_and_shapes_of_the_one_before() -> None:
+def test_a_new_worker_has_all_models_and_shapes_of_its_predecessor() -> None:
     with workers(1, wait_seconds=60.0) as pool:
         model = load(pool, token_model())
         for shape in ((1, 16), (4, 48), (1, 1024)):
@@ -234,7 +234,7 @@ def test_a_new_worker_has_all_models_and_shapes_of_the_one_before() -> None:
         eventually(lambda: (1, 1024) in {(rows, length) for _, rows, length in life.warmed})
 
 
-def test_a_shape_that_a_model_does_not_take_is_not_warmed_again() -> None:
+def test_a_refused_shape_is_not_warmed_again() -> None:
     with workers(1) as pool:
         model = load(pool, loop_model())
         with pytest.raises((InferenceFailed, TypeError)):
@@ -254,7 +254,7 @@ def test_a_model_is_forgotten_when_nothing_refers_to_it() -> None:
         assert stays.run([np.array([[3]])])[0].tolist() == [[6]]
 
 
-def test_a_model_of_which_two_workers_die_while_they_load_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_kills_two_workers_while_they_load_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with workers() as pool:
         other = load(pool, double_model())
         send = pool._load_in
@@ -284,7 +284,7 @@ def test_a_worker_without_memory_for_a_model_refuses_it() -> None:
         assert children() == [pid]
 
 
-def test_one_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_cannot_be_started_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_MODULE", "no.such.module")
     pool = InferenceWorkers(WorkerOptions(1, start_seconds=2.0, backoff_seconds=0.01))
     pool.begin()

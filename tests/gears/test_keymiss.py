@@ -57,7 +57,7 @@ def test_many_clients_at_once(shard: Server) -> None:
     assert registration(shard)["numSuccess"] == 160
 
 
-def test_failing_function_leaves_the_own_reply(shard: Server) -> None:
+def test_a_failing_function_leaves_the_servers_own_reply(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", ANSWER.replace("calls[0] += 1", "1 / 0"))
     assert execute(shard, "GET", "ask") is None
     found = registration(shard)
@@ -78,7 +78,7 @@ def test_override_outside_of_a_hook_raises(shard: Server) -> None:
         execute(shard, "RG.TRIGGER", "t")
 
 
-def test_client_that_leaves_cancels_its_function(shard: Server) -> None:
+def test_a_client_that_disconnects_cancels_the_function_of_its_read(shard: Server) -> None:
     script = """
 import asyncio
 async def slow(record):
@@ -154,7 +154,7 @@ GB('CommandReader').flatmap(count).register(trigger='count', mode='async_local',
 """
 
 
-def test_other_threads_do_not_speak_inside_an_atomic_block(shard: Server) -> None:
+def test_other_threads_send_nothing_inside_an_atomic_block(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", OTHER_THREAD)
     for _ in range(5):
         assert execute(shard, "RG.TRIGGER", "count") == [1, 1]

@@ -37,7 +37,7 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
         assert shard.field("worker_number") == 1
 
 
-def test_a_loop_that_nobody_waits_for_any_more_is_ended(server_binary: Path) -> None:
+def test_a_loop_without_a_waiting_client_is_ended(server_binary: Path) -> None:
     """Its deadline may be minutes away."""
     with Server(server_binary, GRACE, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
@@ -75,7 +75,7 @@ GB('StreamReader').foreach(step).register(prefix='in:*')
 """
 
 
-def test_an_entry_of_a_stream_that_costs_two_workers_is_passed_over(server_binary: Path) -> None:
+def test_a_stream_entry_that_kills_two_workers_is_skipped(server_binary: Path) -> None:
     with Server(server_binary, LIMITS, worker=WORKER) as shard, shard.client() as client:
         shard.wait_ready(SECONDS)
         assert execute(shard, "RG.PYEXECUTE", STREAM % "os._exit(1)") == "OK"
@@ -87,7 +87,7 @@ def test_an_entry_of_a_stream_that_costs_two_workers_is_passed_over(server_binar
         assert "WORKERLOST two workers died while this batch ran" in str(execute(shard, "RG.DUMPREGISTRATIONS"))
 
 
-def test_a_timer_that_blocks_stops_nobody_and_ends_with_its_session(server_binary: Path) -> None:
+def test_a_timer_that_blocks_delays_no_other_work_and_ends_with_its_session(server_binary: Path) -> None:
     script = """
 def block():
     while True:

@@ -47,7 +47,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[BlockingLink, socket
         yield BlockingLink(Start(1, "token", "", "", 0)), theirs
 
 
-def test_a_reply_that_memory_does_not_suffice_for_ends_the_link(ends: tuple[BlockingLink, socket.socket]) -> None:
+def test_a_reply_that_does_not_fit_into_memory_ends_the_link(ends: tuple[BlockingLink, socket.socket]) -> None:
     link, shard = ends
     shard.sendall(b"$100\r\nhalf")
     link._reader = Exhausted()  # type: ignore[assignment]
@@ -96,7 +96,9 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_an_interrupted_function_leaves_no_reply_to_the_next_one(monkeypatch: pytest.MonkeyPatch, many: bool) -> None:
+def test_an_interrupted_function_leaves_no_reply_for_the_next_command(
+    monkeypatch: pytest.MonkeyPatch, many: bool
+) -> None:
     """Wherever the interruption comes: the next command on the thread has its own reply."""
 
     opened: list[socket.socket] = []
@@ -125,7 +127,7 @@ def test_an_interrupted_function_leaves_no_reply_to_the_next_one(monkeypatch: py
         each.close()
 
 
-def test_a_broken_link_is_told_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
+def test_a_broken_link_is_reported_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
     """Killed connections take the worker with them, so callers may repeat their commands."""
     link, shard = ends
     shard.sendall(b"$100\r\nhalf")
@@ -137,7 +139,7 @@ def test_a_broken_link_is_told_as_a_lost_worker(ends: tuple[BlockingLink, socket
 
 
 @pytest.mark.parametrize("value", [b"ab", "ab", bytearray(b"ab"), memoryview(b"ab"), memoryview(b"a-b-")[::2]])
-def test_a_command_is_packed_whatever_holds_its_bytes(value: Any) -> None:
+def test_a_command_is_packed_from_any_bytes_type(value: Any) -> None:
     assert encode(["SET", value, 1, 0.5]) == b"*4\r\n$3\r\nSET\r\n$2\r\nab\r\n$1\r\n1\r\n$3\r\n0.5\r\n"
 
 
@@ -145,7 +147,7 @@ class Derived(bytearray):
     """A type of a function's own."""
 
 
-def test_a_command_may_hold_derived_types_and_no_others() -> None:
+def test_a_command_can_have_derived_types_and_no_others() -> None:
     assert encode([Derived(b"PING")]) == b"*1\r\n$4\r\nPING\r\n"
     with pytest.raises(TypeError):
         encode(["PING", None])  # type: ignore[list-item]

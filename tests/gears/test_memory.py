@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_server("the limit is the worker's")
 LIMIT_MB = 450
 
 
-def test_a_model_that_does_not_fit_costs_nothing_but_an_error(server_binary: Path) -> None:
+def test_a_model_that_does_not_fit_is_refused_without_other_effects(server_binary: Path) -> None:
     with Server(server_binary, {"qa.worker-memory-mb": LIMIT_MB}, worker=WORKER) as shard:
         shard.wait_ready()
         worker = shard.field("worker_pid")

@@ -73,13 +73,13 @@ class Planted:
         b"\x91" * 2000,
     ],
 )
-def test_what_is_no_message_is_refused(payload: bytes) -> None:
+def test_invalid_messages_are_refused(payload: bytes) -> None:
     with pytest.raises(GearsError, match="a message cannot be read"):
         decode(payload)
 
 
 @pytest.mark.parametrize("body", [object(), lambda: None, {1, 2}, 2**64, Planted()])
-def test_what_is_no_data_is_not_sent(body: Any) -> None:
+def test_values_that_are_not_data_are_not_sent(body: Any) -> None:
     with pytest.raises(GearsError, match="a message kind cannot be sent"):
         encode(Message("kind", body))
 

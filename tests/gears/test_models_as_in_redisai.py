@@ -37,7 +37,7 @@ def test_a_model_with_outputs_that_are_no_tensors_runs_without_them(shard: Serve
 
 
 @pytest.mark.parametrize("dims", [(3,), (1, 2), (2, 1, 2)])
-def test_an_input_of_unknown_rank_takes_any(shard: Server, dims: tuple[int, ...]) -> None:
+def test_an_input_of_unknown_rank_accepts_any_shape(shard: Server, dims: tuple[int, ...]) -> None:
     for operator in ("Identity", "SequenceAt"):
         model = unknown_rank_model(in_ort=operator == "SequenceAt")
         assert execute(shard, "AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", model) == "OK"
@@ -46,7 +46,7 @@ def test_an_input_of_unknown_rank_takes_any(shard: Server, dims: tuple[int, ...]
         assert execute(shard, "AI.TENSORGET", "y", "META") == ["dtype", "FLOAT", "shape", list(dims)]
 
 
-def test_inputs_that_do_not_fit_each_other_are_refused_and_nobody_gets_the_outputs_of_another(
+def test_mismatched_inputs_are_refused_and_no_client_gets_the_outputs_of_another(
     server_binary: Path,
 ) -> None:
     with Server(server_binary, {"qa.worker-threads": 1}, worker=WORKER) as shard:
@@ -85,11 +85,11 @@ def test_a_nul_at_the_end_of_strings_is_optional(shard: Server) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("BOOL", 2), ("BOOL", -1), ("INT8", -129), ("INT8", 128), ("UINT8", -1)])
-def test_integers_out_of_range_are_told_alike(shard: Server, dtype: str, value: int) -> None:
+def test_integers_out_of_range_have_the_same_error(shard: Server, dtype: str, value: int) -> None:
     assert refusal(shard, "AI.TENSORSET", "t", dtype, 1, "VALUES", value) == "invalid value"
 
 
-def test_the_least_int8_is_taken(shard: Server) -> None:
+def test_the_least_int8_is_accepted(shard: Server) -> None:
     assert execute(shard, "AI.TENSORSET", "t", "INT8", 2, "VALUES", -128, 127) == "OK"
     assert execute(shard, "AI.TENSORGET", "t", "VALUES") == [-128, 127]
 
@@ -118,7 +118,7 @@ def test_reals_are_printed_as_doubles(shard: Server, dtype: str, texts: list[str
         ("PERSIST 1 none |> AI.TENSORSET a FLOAT 1", "PERSIST key cannot be found in DAG"),
     ],
 )
-def test_of_several_errors_of_a_dag_the_first_is_told(shard: Server, words: str, told: str) -> None:
+def test_a_dag_reports_the_first_of_several_errors(shard: Server, words: str, told: str) -> None:
     assert refusal(shard, "AI.DAGEXECUTE", *words.split()) == told
 
 
@@ -136,6 +136,6 @@ def test_a_dag_is_in_the_slow_log_with_its_time(shard: Server) -> None:
         client.config_set("slowlog-log-slower-than", 10_000)
 
 
-def test_the_default_of_the_backends_path_is_beside_the_module(shard: Server) -> None:
+def test_the_default_backends_path_is_next_to_the_module(shard: Server) -> None:
     path = Path(execute(shard, "AI.CONFIG", "GET", "BACKENDSPATH"))
     assert path == Path(MODULE).resolve().parent / "backends"

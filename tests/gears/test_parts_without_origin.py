@@ -74,7 +74,7 @@ def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: s
     assert state(first, execution) == "", "nothing of it is begun a second time"
 
 
-def test_a_part_that_waits_ends_too(pair: Cluster) -> None:
+def test_a_waiting_part_ends_too(pair: Cluster) -> None:
     first, second = pair.nodes
     for node in pair.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 3_600_000)
@@ -97,7 +97,7 @@ def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:
     eventually(lambda: second.field("worker_functions_running") == 0)
 
 
-def test_a_part_whose_origin_is_at_work_goes_on(pair: Cluster) -> None:
+def test_a_part_whose_origin_works_continues(pair: Cluster) -> None:
     """Longer than twice the idle time, and than some questions to the origin, which is stopped for a while."""
     first, second = pair.nodes
     execution = begin(pair, SLEEPS.replace("while True:", "for _ in range(400):"))

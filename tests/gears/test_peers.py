@@ -54,7 +54,7 @@ async def test_an_answered_request_is_sent_once() -> None:
     assert bus.sent == 2
 
 
-async def test_a_silent_worker_is_not_waited_for_longer_than_said() -> None:
+async def test_the_wait_for_a_silent_worker_ends_at_its_timeout() -> None:
     bus = Bus(lost=1000)
     with pytest.raises(GearsError, match="shard b did not answer within 1 s"):
         await ask(bus, 1.0, 0.05)

@@ -210,7 +210,7 @@ def test_what_moves_records_is_charged_to_the_boundary(clock: SimpleNamespace) -
     assert execution.step_seconds == [0, 1]
 
 
-def test_steps_that_wait_now_and_then_keep_the_order() -> None:
+def test_steps_that_sometimes_wait_keep_the_order() -> None:
     async def slow(x: int) -> int:
         await asyncio.sleep(0.001)
         return 6 // x
@@ -245,7 +245,7 @@ def test_coroutines_of_a_run_wait_together_and_keep_the_order() -> None:
     assert (execution.results, execution.errors) == (list(range(1, 11)), [])
 
 
-def test_lists_of_more_records_than_may_wait_keep_the_order() -> None:
+def test_lists_with_more_records_than_can_wait_keep_the_order() -> None:
     async def slow(x: int) -> int:
         await asyncio.sleep(0)
         return x
@@ -275,7 +275,7 @@ def test_a_state_takes_one_record_at_a_time_and_states_wait_together() -> None:
     assert run(lambda gb: gb.accumulate(join), range(5)).results == [[0, 1, 2, 3, 4]]
 
 
-async def test_what_waits_ends_with_its_run() -> None:
+async def test_waiting_records_end_with_their_run() -> None:
     begun: list[int] = []
     ended: list[int] = []
 
@@ -362,7 +362,7 @@ async def test_await_inside_an_atomic_block_raises_in_the_function() -> None:
     assert await guarded(waits(), block) == "await is not allow inside atomic block"
 
 
-async def test_a_coroutine_that_goes_on_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_coroutine_that_ignores_a_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coroutines, "AGAIN_SECONDS", 0.01)
     monkeypatch.setattr(coroutines, "STUCK_SECONDS", 0.02)
     loop = CoroutineLoop()
@@ -386,7 +386,7 @@ async def test_a_coroutine_that_goes_on_is_cancelled_again(monkeypatch: pytest.M
     loop.loop.call_soon_threadsafe(loop.loop.stop)
 
 
-async def test_bulk_runs_give_others_their_turn(clock: SimpleNamespace) -> None:
+async def test_bulk_runs_yield_to_other_work(clock: SimpleNamespace) -> None:
     turns: list[int] = []
     records: list[int] = []
 

@@ -21,7 +21,7 @@ GB('CommandReader').map(lambda r: execute('GET', 'started')).register(trigger='t
 """
 
 
-def test_a_promoted_replica_takes_up_what_its_primary_left(server_binary: Path) -> None:
+def test_a_promoted_replica_continues_the_work_of_its_primary(server_binary: Path) -> None:
     with Server(server_binary, worker=WORKER) as primary, Server(server_binary, worker=WORKER) as replica:
         primary.wait_ready(30)
         execute(replica, "REPLICAOF", "127.0.0.1", primary.port)

@@ -144,14 +144,14 @@ async def test_shards_that_agree_are_silent_until_one_changes(bus: Bus) -> None:
     assert bus.sent == []
 
 
-async def test_a_digest_is_small_however_much_there_is(bus: Bus) -> None:
+async def test_a_digest_is_small_for_many_registrations(bus: Bus) -> None:
     for shard in bus.shards.values():
         shard.register("s", *[f"a-{number}" for number in range(1000)])
     await bus.looks(2)
     assert max(size for _, _, size in bus.sent) < 500
 
 
-async def test_a_new_worker_asks_and_others_need_not(bus: Bus) -> None:
+async def test_only_a_new_worker_asks(bus: Bus) -> None:
     await bus.looks(2)
     bus.sent.clear()
     bus.shards["c"].renew()
@@ -160,7 +160,7 @@ async def test_a_new_worker_asks_and_others_need_not(bus: Bus) -> None:
     assert len(bus.sent) == 4
 
 
-async def test_what_was_unregistered_goes_everywhere_and_what_lacks_comes(bus: Bus) -> None:
+async def test_unregistered_registrations_are_removed_and_missing_ones_installed(bus: Bus) -> None:
     bus.shards["a"].unregister_permanently(["a-1"])
     bus.shards["b"].register("t", "b-7")
     bus.shards["c"].entries.clear()
@@ -169,7 +169,7 @@ async def test_what_was_unregistered_goes_everywhere_and_what_lacks_comes(bus: B
     assert set(bus.shards["c"].entries) == {"a-2", "b-7"}
 
 
-async def test_the_later_order_reaches_all_and_comes_with_a_session(bus: Bus) -> None:
+async def test_the_later_order_reaches_all_shards_and_is_sent_with_a_session(bus: Bus) -> None:
     bus.shards["a"].order({"a-1": 5})
     bus.shards["b"].order({"a-1": 4, "a-2": 7})
     bus.shards["c"].entries.clear()
@@ -178,7 +178,7 @@ async def test_the_later_order_reaches_all_and_comes_with_a_session(bus: Bus) ->
     assert {name: entry.order for name, entry in bus.shards["c"].entries.items()} == {"a-1": 5, "a-2": 7}
 
 
-async def test_of_two_versions_of_a_session_the_newer_stays(bus: Bus) -> None:
+async def test_the_newer_of_two_versions_of_a_session_stays(bus: Bus) -> None:
     bus.shards["b"].entries.clear()
     bus.shards["b"].register("s", "b-9")
     await bus.looks(4)
@@ -198,7 +198,7 @@ async def test_nothing_is_compared_while_a_session_is_published(bus: Bus) -> Non
     assert "a-9" in bus.shards["b"].entries
 
 
-async def test_a_worker_hands_out_nothing_before_its_start_is_over_and_while_a_session_is_published(bus: Bus) -> None:
+async def test_a_worker_offers_nothing_during_its_start_or_a_publication(bus: Bus) -> None:
     shard = bus.shards["c"]
     assert shard.reconciliation.compare("a", b"another").publishing
     await bus.looks()
@@ -222,7 +222,7 @@ async def test_a_replica_is_silent_until_it_is_promoted(bus: Bus) -> None:
     assert bus.agree()
 
 
-async def test_a_session_that_fails_is_tried_less_and_less_often(bus: Bus) -> None:
+async def test_a_failing_session_is_retried_at_growing_intervals(bus: Bus) -> None:
     bus.shards["c"].entries.clear()
     bus.shards["c"].broken.add("s")
     await bus.looks(200)
@@ -235,7 +235,7 @@ async def test_a_session_that_fails_is_tried_less_and_less_often(bus: Bus) -> No
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_whatever_was_lost_shards_that_hear_one_another_agree_in_the_end(seed: int) -> None:
+async def test_connected_shards_converge_after_any_lost_messages(seed: int) -> None:
     chance = random.Random(seed)
     bus = Bus("abc")
     bus.lose = lambda _sender, _to: chance.random() < 0.4

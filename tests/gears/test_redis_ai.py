@@ -73,7 +73,7 @@ def test_pipelined_misses_share_batches(shard: Server) -> None:
         client.close()
 
 
-def test_a_run_has_no_more_tokens_than_the_setting_says(shared_binary: Path) -> None:
+def test_a_run_has_at_most_as_many_tokens_as_the_setting(shared_binary: Path) -> None:
     at_once = """
 import asyncio, redisAI
 def runner():

@@ -46,13 +46,13 @@ def test_a_digest_does_not_depend_on_the_order() -> None:
         (["s a-1", "t a-2"], ["s a-1"], [], ["t"]),
     ],
 )
-def test_sessions_that_the_other_has_to_take(
+def test_sessions_that_the_other_shard_must_install(
     here: list[str], there: list[str], unregistered: list[str], sessions: list[str]
 ) -> None:
     assert listed(*here).sessions_ahead_of(listed(*there), unregistered) == sessions
 
 
-def test_never_do_both_of_two_shards_take_the_others_version() -> None:
+def test_two_shards_never_take_each_others_version() -> None:
     versions = [
         listed(*[f"s {name}" for name in names])
         for count in (1, 2)
@@ -62,7 +62,7 @@ def test_never_do_both_of_two_shards_take_the_others_version() -> None:
         assert len(one.sessions_ahead_of(other, []) + other.sessions_ahead_of(one, [])) == 1
 
 
-def test_the_later_order_holds() -> None:
+def test_the_later_order_prevails() -> None:
     one, other = listed("s a-1 7", "s a-2 4", "s a-3"), listed("s a-1 6", "s a-2 5", "t a-9 8")
     assert one.orders_after(other) == {"a-1": 7}
     assert other.orders_after(one) == {"a-2": 5}

@@ -44,7 +44,7 @@ def test_results_and_errors_are_two_arrays() -> None:
     assert parsed(encode_results(["a", 1], ["-not an error here"])) == [[b"a", 1], [b"-not an error here"]]
 
 
-def test_own_data_knows_nil_and_never_becomes_a_status() -> None:
+def test_own_data_can_be_nil_and_never_becomes_a_status() -> None:
     assert parsed(encode_data({"a": 1}.get("b"))) is None
     assert parsed(encode_data(["+x", None, [1]])) == [b"+x", None, [1]]
 

@@ -120,7 +120,7 @@ def trigger(shard: Server, name: str, *arguments: str) -> Any:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_function_may_do_what_its_caller_may(shard: Server, way: str) -> None:
+def test_a_function_has_its_callers_rights(shard: Server, way: str) -> None:
     assert "mine" in trigger(shard, way, "a:1")[0]
     with pytest.raises(redis.ResponseError, match=r"may not run .* or touch its keys"):
         trigger(shard, way, "b:1")
@@ -133,11 +133,11 @@ def test_a_run_of_a_function_reads_with_its_callers_rights(shard: Server) -> Non
     assert "secret" not in trigger(shard, "in_run", "b:1")[0]
 
 
-def test_an_owner_function_reads_what_its_caller_may_not(shard: Server) -> None:
+def test_an_owner_function_reads_keys_that_its_caller_may_not_read(shard: Server) -> None:
     assert trigger(shard, "owner", "b:1") == ["secret"]
 
 
-def test_tensors_and_models_are_keys_too(shard: Server) -> None:
+def test_rights_on_keys_apply_to_tensors_and_models(shard: Server) -> None:
     with shard.client() as client:
         for tag in "ab":
             client.execute_command("AI.TENSORSET", f"{tag}:t", "FLOAT", 1, "VALUES", 2)
@@ -149,7 +149,7 @@ def test_tensors_and_models_are_keys_too(shard: Server) -> None:
         trigger(shard, "model", "a:none")
 
 
-def test_a_command_that_is_not_waited_for_has_them_too(shard: Server) -> None:
+def test_execute_later_has_the_callers_rights(shard: Server) -> None:
     assert trigger(shard, "write_later", "a:later") == ["sent"]
     assert trigger(shard, "write_later", "b:later") == ["sent"]
     with shard.client() as client:
@@ -164,7 +164,7 @@ def test_internal_commands_are_not_for_functions(shard: Server) -> None:
 
 
 @pytest.mark.parametrize("command", [("MULTI",), ("select", "1"), ("SUBSCRIBE", "a"), ("CLIENT", "REPLY", "OFF")])
-def test_the_connection_of_all_functions_is_not_changed_by_one(shard: Server, command: tuple[str, ...]) -> None:
+def test_a_function_cannot_change_the_shared_connection(shard: Server, command: tuple[str, ...]) -> None:
     with shard.client() as client:
         with pytest.raises(redis.ResponseError, match="would change the connection that functions share"):
             client.execute_command("RG.TRIGGER", "run", *command)

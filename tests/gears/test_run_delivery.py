@@ -61,7 +61,7 @@ def test_messages_over_a_bad_bus_arrive_once_and_in_order() -> None:
     assert not sending.resend(RUN)
 
 
-def test_what_is_confirmed_is_not_sent_again() -> None:
+def test_acknowledged_messages_are_not_resent() -> None:
     clock, sent = Clock(), []
     sending = Sending(lambda node, _kind, body: sent.append((node, body.number)), clock)
     for node in "bcb":
@@ -80,7 +80,7 @@ def test_what_is_confirmed_is_not_sent_again() -> None:
     assert not sending.resend(RUN) and len(sent) == 5
 
 
-def test_nothing_is_kept_of_a_run_that_is_over() -> None:
+def test_messages_of_an_ended_run_are_dropped() -> None:
     sent: list[Any] = []
     sending = Sending(lambda *message: sent.append(message))
     sending.send("b", "records", packet(0))
@@ -108,7 +108,7 @@ def test_a_message_that_could_not_be_sent_is_sent_later() -> None:
     assert sending.problems(RUN) == []
 
 
-def test_what_waits_is_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MAX_BYTES", 100)
     monkeypatch.setattr(delivery, "MAX_HELD_MESSAGES", 3)
     monkeypatch.setattr(delivery, "MAX_HELD_RUNS", 2)
@@ -133,7 +133,7 @@ def test_what_waits_is_bounded_on_both_sides(monkeypatch: pytest.MonkeyPatch) ->
     assert [message.number for message in arrivals.due("early-4", "a")] == [1, 2]
 
 
-def test_messages_of_a_run_that_never_begins_are_kept_for_some_seconds_only() -> None:
+def test_messages_of_a_run_that_never_starts_are_dropped_after_some_seconds() -> None:
     clock = Clock()
     arrivals = Arrivals(clock)
     assert arrivals.expire() is None
@@ -212,7 +212,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(origin, "SILENCE_SECONDS", 0.3)
 
 
-async def test_a_run_is_begun_once_whatever_is_lost() -> None:
+async def test_a_run_is_started_once_despite_lost_messages() -> None:
     chance = random.Random(3)
     bus = Bus(lambda _kind, _body: chance.random() < 0.6)
     origin, other = bus.start("a"), bus.start("b")
@@ -231,7 +231,7 @@ async def test_a_shard_without_a_worker_is_asked_until_it_has_one() -> None:
     assert bus.begun == [(RUN, other.worker)]
 
 
-async def test_a_new_worker_takes_what_was_sent_once_to_the_one_before() -> None:
+async def test_a_new_worker_can_take_a_request_sent_once_to_its_predecessor() -> None:
     bus = Bus()
     origin, first = bus.start("a"), bus.start("b")
     await origin.send("b", RunRequest("run-1", None, b""))
@@ -241,7 +241,7 @@ async def test_a_new_worker_takes_what_was_sent_once_to_the_one_before() -> None
     assert bus.begun == [("run-1", first.worker), ("run-2", second.worker), ("run-3", second.worker)]
 
 
-async def test_a_run_that_another_worker_may_have_begun_is_not_begun_again() -> None:
+async def test_a_run_that_another_worker_may_have_started_is_not_started_again() -> None:
     bus = Bus()
     origin, first = bus.start("a"), bus.start("b")
     await origin.send("b", RunRequest("run-1", None, b""))
@@ -257,7 +257,7 @@ async def test_a_run_that_another_worker_may_have_begun_is_not_begun_again() -> 
     assert bus.begun == [("run-1", first.worker), ("run-2", first.worker), ("run-3", second.worker)]
 
 
-async def test_a_worker_that_is_not_meant_begins_nothing() -> None:
+async def test_a_worker_that_is_not_named_starts_no_run() -> None:
     bus = Bus()
     first = bus.start("b")
     second = bus.start("b")
@@ -266,7 +266,7 @@ async def test_a_worker_that_is_not_meant_begins_nothing() -> None:
     assert not second.take(RunRequest(RUN, None, b"", second.worker))
 
 
-async def test_no_run_is_begun_twice_whatever_is_late_lost_and_replaced() -> None:
+async def test_no_run_is_started_twice_despite_delays_losses_and_new_workers() -> None:
     """Messages overtake each other, and the worker is replaced all the time: a run is begun once, or ends."""
     chance = random.Random(11)
     bus = Bus(lambda _kind, _body: chance.random() < 0.2, lambda: chance.random() * chance.choice((0.01, 0.15)))
@@ -296,7 +296,7 @@ async def test_no_run_is_begun_twice_whatever_is_late_lost_and_replaced() -> Non
     assert 0 < sum(outcomes) < 400, "both happened"
 
 
-async def test_a_part_is_told_when_its_origin_leads_the_run_no_more() -> None:
+async def test_a_part_ends_when_its_origin_no_longer_leads_the_run() -> None:
     bus = Bus()
     bus.start("a")
     bus.start("b")
@@ -310,7 +310,7 @@ async def test_a_part_is_told_when_its_origin_leads_the_run_no_more() -> None:
     assert "shard a no longer leads this run" in await watching
 
 
-async def test_a_part_whose_origin_is_silent_has_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_part_waits_for_a_silent_origin_within_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = Bus()
     bus.start("b")  # no worker is there at "a"
     loop = asyncio.get_running_loop()
@@ -334,7 +334,7 @@ async def test_a_part_whose_origin_is_silent_has_patience(monkeypatch: pytest.Mo
     watching.cancel()
 
 
-async def test_an_origin_of_an_earlier_version_is_not_taken_for_gone() -> None:
+async def test_an_origin_of_an_earlier_version_does_not_count_as_gone() -> None:
     bus = Bus()
     bus.start("b")
     bus.ends["a"] = Peers(_End(bus, "a"))  # type: ignore[arg-type]

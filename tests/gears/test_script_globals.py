@@ -57,7 +57,7 @@ def refused(name, *arguments):
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_a_script_uses_it_in_its_body_and_in_a_function(shard: Server, name: str) -> None:
+def test_a_script_uses_each_name_in_its_body_and_in_a_function(shard: Server, name: str) -> None:
     expression = EXPRESSIONS[name]
     script = f"""{HELPERS}
 found = bool({expression})
@@ -67,7 +67,7 @@ GB('ShardsIDReader').map(lambda _: [found, bool({expression})]).run()
     assert (results, errors) == (["[True, True]"], [])
 
 
-def test_a_function_that_was_stored_finds_them_after_a_restart(shard: Server) -> None:
+def test_a_stored_function_finds_the_names_after_a_restart(shard: Server) -> None:
     body = "bool(" + " and ".join(f"({expression})" for expression in EXPRESSIONS.values()) + ")"
     script = f"{HELPERS}\nGB('CommandReader').map(lambda _: {body}).register(trigger='globals', mode='async_local')"
     assert execute(shard, "RG.PYEXECUTE", script) == "OK"

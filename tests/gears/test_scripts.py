@@ -159,7 +159,7 @@ def test_trigger_error_is_one_line(shard: Server) -> None:
         execute(shard, "RG.TRIGGER", "bad")
 
 
-def test_events_see_types_and_skip_others(shard: Server) -> None:
+def test_events_are_filtered_by_key_type(shard: Server) -> None:
     script = """
 GB().foreach(lambda r: execute('RPUSH', 'seen', str(sorted(r.items())))).register(
     prefix='ev:*', keyTypes=['hash'], mode='async_local')
@@ -183,7 +183,7 @@ GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value'])
         eventually(lambda: counted() == [1, 1])
 
 
-def test_an_event_that_ends_its_workers_takes_no_other_along(shard: Server) -> None:
+def test_an_event_that_kills_its_workers_fails_alone(shard: Server) -> None:
     script = """
 import os
 def run(record):
@@ -233,7 +233,7 @@ GB('CommandReader').map(lambda r: n[0]).register(trigger='read', convertToStr=Fa
     assert fresh not in names
 
 
-def test_what_was_unregistered_does_not_come_back(shard: Server) -> None:
+def test_unregistered_registrations_do_not_reappear(shard: Server) -> None:
     lines = [f"GB('CommandReader').map(lambda r: 1).register(trigger='t{number}')" for number in range(8)]
     with shard.client() as client:
         client.execute_command("RG.PYEXECUTE", "\n".join(lines))
@@ -295,7 +295,7 @@ GB('ShardsIDReader').map(read).run()
     assert execute(shard, "RG.PYEXECUTE", script) == [["['7', None, 'x']"], []]
 
 
-def test_an_error_that_cannot_be_encoded_is_told(shard: Server) -> None:
+def test_an_error_that_cannot_be_encoded_is_reported(shard: Server) -> None:
     script = (
         "def f(x):\n raise ValueError('\\ud800')\nGB('CommandReader').map(f).register(trigger='t', mode='async_local')"
     )

@@ -146,7 +146,7 @@ def places(code: Callable[[], str]) -> Iterator[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("ending", "looks_late"), [("done", False), ("failed", True)])
-def test_an_interruption_at_any_place_ends_the_code_or_nothing(ending: str, looks_late: bool) -> None:
+def test_an_interruption_at_any_instruction_ends_the_code_or_has_no_effect(ending: str, looks_late: bool) -> None:
     seen: set[str] = set()
     for enters, raises in places(Work() if ending == "done" else Work().failing):
         section, work = CodeSection(), Work()
@@ -160,7 +160,7 @@ def test_an_interruption_at_any_place_ends_the_code_or_nothing(ending: str, look
 
 
 @pytest.mark.parametrize("ending", ["done", "failed"])
-def test_one_interruption_is_pending_while_the_next_is_under_way(ending: str) -> None:
+def test_two_interruptions_can_overlap(ending: str) -> None:
     twice = 0
     for place in range(1, steps(Work() if ending == "done" else Work().failing) + 1):
         section, work, held = CodeSection(), Work(), HeldLock()

@@ -50,7 +50,7 @@ def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peer
     return Registrar(host, peers, installed)
 
 
-async def test_what_the_publishing_shard_does_not_live_to_confirm_is_used_all_the_same(
+async def test_a_session_is_used_even_if_its_publisher_dies_before_the_confirmation(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registrar, "CONFIRM_SECONDS", 0.05)
@@ -103,7 +103,7 @@ def newer() -> StoredSession:
     return StoredSession("s", "", SHARED, dump([replace(registrations_of(SHARED)[0], id="r-9")]))
 
 
-def test_a_session_that_was_taken_back_stays_away() -> None:
+def test_a_withdrawn_session_does_not_reappear() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.take("a", Change(shared(), number=1))
@@ -115,7 +115,7 @@ def test_a_session_that_was_taken_back_stays_away() -> None:
     assert host.sessions == {"s": []}
 
 
-def test_a_late_session_comes_without_what_was_unregistered_meanwhile() -> None:
+def test_a_late_session_lacks_registrations_that_were_unregistered_meanwhile() -> None:
     host: Any = Module()
     host.tombstones.add("r-0")
     taking = lone_registrar(host)
@@ -126,7 +126,7 @@ def test_a_late_session_comes_without_what_was_unregistered_meanwhile() -> None:
     assert list(kept.restore({}).registrations) == ["r-1"]  # other shards get this
 
 
-def test_a_late_version_of_which_nothing_is_left_does_not_touch_the_one_in_use() -> None:
+def test_a_late_version_without_registrations_does_not_replace_the_version_in_use() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.installed.adopt(shared(), {})
@@ -136,7 +136,7 @@ def test_a_late_version_of_which_nothing_is_left_does_not_touch_the_one_in_use()
     assert (host.sessions, taking.installed.stored("s")) == ({"s": ["r-0", "r-1"]}, shared())
 
 
-def test_what_an_undo_brings_back_is_not_unregistered() -> None:
+def test_registrations_restored_by_an_undo_are_not_unregistered() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.installed.adopt(shared(only=1), {})
@@ -145,7 +145,7 @@ def test_what_an_undo_brings_back_is_not_unregistered() -> None:
     assert (host.sessions, host.tombstones, taking.publishing) == ({"s": ["r-0"]}, {"r-1"}, False)
 
 
-def test_a_session_that_was_missed_is_paused_before_it_is_used() -> None:
+def test_a_missed_session_is_paused_before_it_is_used() -> None:
     host: Any = Module()
     ordered: list[Any] = []
     taking = lone_registrar(host, start=lambda _, registration: ordered.append((registration.id, list(host.orders))))
@@ -155,7 +155,7 @@ def test_a_session_that_was_missed_is_paused_before_it_is_used() -> None:
     assert len(ordered) == 2
 
 
-def test_what_a_session_replaces_that_was_missed_is_not_unregistered() -> None:
+def test_registrations_replaced_by_a_missed_session_are_not_unregistered() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.installed.adopt(shared(), {})
@@ -165,7 +165,7 @@ def test_what_a_session_replaces_that_was_missed_is_not_unregistered() -> None:
     assert host.tombstones == {"r-0", "r-1"}
 
 
-def test_what_is_taken_back_late_leaves_a_newer_version_alone() -> None:
+def test_a_late_withdrawal_does_not_affect_a_newer_version() -> None:
     host: Any = Module()
     taking = lone_registrar(host)
     taking.take("a", Change(shared(), number=1))
@@ -177,7 +177,7 @@ def test_what_is_taken_back_late_leaves_a_newer_version_alone() -> None:
     assert (host.sessions, taking.publishing) == ({"s": ["r-9"]}, False)
 
 
-async def test_a_publication_that_is_refused_leaves_what_another_shard_published_meanwhile() -> None:
+async def test_a_refused_publication_keeps_a_version_that_another_shard_published_meanwhile() -> None:
     host: Any = Module()
 
     async def refuse(*_: Any) -> None:
@@ -194,7 +194,7 @@ async def test_a_publication_that_is_refused_leaves_what_another_shard_published
     assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, {"r-1"})
 
 
-async def test_a_session_that_its_own_shard_refuses_leaves_no_trace() -> None:
+async def test_a_session_refused_by_its_own_shard_leaves_nothing() -> None:
     host: Any = Module()
     publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # it must not ask this one
     publishing.installed.adopt(shared(only=1), {})
@@ -206,7 +206,7 @@ async def test_a_session_that_its_own_shard_refuses_leaves_no_trace() -> None:
     assert publishing.installed.stored("s") == shared(only=1)
 
 
-async def test_a_refused_publication_leaves_tombstones_of_what_was_new() -> None:
+async def test_a_refused_publication_leaves_tombstones_of_its_new_registrations() -> None:
     told: list[tuple[str, Any]] = []
 
     async def refuse(_nodes: list[str], kind: str, body: Any, _seconds: float) -> None:
@@ -226,7 +226,7 @@ async def test_a_refused_publication_leaves_tombstones_of_what_was_new() -> None
     assert (told[1][1].stored, told[1][1].undone) == (shared(only=1), ("r-1",))
 
 
-async def test_what_a_publication_replaces_is_unregistered_everywhere() -> None:
+async def test_registrations_replaced_by_a_publication_are_unregistered_everywhere() -> None:
     sent: list[tuple[Any, ...]] = []
 
     async def accept(*_: Any) -> None:
@@ -277,7 +277,7 @@ def test_registry_replaces_and_removes() -> None:
     assert registry.get("s") is None
 
 
-def test_no_id_comes_twice_also_of_the_next_worker() -> None:
+def test_no_id_is_reused_even_by_the_next_worker() -> None:
     ids = IdSource("f" * 40)
     last = int([ids.next() for _ in range(3)][-1].rpartition("-")[2])
     time.sleep(0.001)  # no worker starts as quickly as that
@@ -289,7 +289,7 @@ def test_no_id_comes_twice_also_of_the_next_worker() -> None:
     assert ids.next() == f"{'f' * 40}-{later + 1}"
 
 
-def test_of_two_workers_the_later_id_is_greater() -> None:
+def test_a_later_worker_gives_greater_ids() -> None:
     first, second = IdSource("e" * 40), IdSource("f" * 40)
     made = []
     for ids in (second, first) * 3:
@@ -298,7 +298,7 @@ def test_of_two_workers_the_later_id_is_greater() -> None:
     assert made == sorted(set(made))
 
 
-def test_history_is_bounded_and_keeps_what_runs() -> None:
+def test_history_is_bounded_and_keeps_running_executions() -> None:
     history = ExecutionHistory()
     running = Execution("running", None)
     history.add(running)

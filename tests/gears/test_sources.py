@@ -41,7 +41,7 @@ def fill(shard: Server, each: int) -> list[Any]:
     return sorted(expected)
 
 
-def test_keys_of_mixed_types_are_read_as_what_they_are(shard: Server) -> None:
+def test_keys_of_mixed_types_are_read_by_their_types(shard: Server) -> None:
     expected = fill(shard, 600)
     assert records(shard, "m:*") == expected
     for kind in ("string", "hash", "list", "zset"):

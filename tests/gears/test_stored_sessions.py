@@ -52,7 +52,7 @@ def test_functions_of_a_session_share_their_globals_after_a_round_trip() -> None
     assert read(0) == 7
 
 
-def test_what_cannot_be_pickled_is_refused() -> None:
+def test_functions_that_cannot_be_pickled_are_refused() -> None:
     source = "import threading\nlock = threading.Lock()\ndef write(x): return lock\ndef read(x): return 0\n"
     with pytest.raises(GearsError, match="Error occured when serialized a python callback"):
         dump(registrations_of(source))
@@ -65,13 +65,13 @@ def test_payload_of_another_python_is_not_loaded() -> None:
     assert (empty.registrations, empty.requirements) == ([], ("numpy",))
 
 
-def test_stored_session_is_whole_again() -> None:
+def test_a_stored_session_is_restored_completely() -> None:
     stored = StoredSession("s", "what it is", SHARED, dump(registrations_of(SHARED)))
     session = stored.restore({})
     assert (session.id, session.description, list(session.registrations)) == ("s", "what it is", ["r-0", "r-1"])
 
 
-def test_what_is_left_of_a_session_is_taken_up_under_its_ids() -> None:
+def test_the_remaining_registrations_of_a_session_keep_their_ids() -> None:
     stored = StoredSession("s", "", SHARED, dump(registrations_of(SHARED)))
     left = with_ids(stored.restore({}), ["r-1"])
     assert list(left.registrations) == ["r-1"]
@@ -83,7 +83,7 @@ def test_what_is_left_of_a_session_is_taken_up_under_its_ids() -> None:
         with_ids(stored.restore({}), ["old-0"])
 
 
-def test_a_payload_from_before_the_modules_moved_is_replaced_by_running_its_source() -> None:
+def test_the_source_is_run_again_for_a_payload_of_an_older_format() -> None:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     earlier = f"2 {python}\n".encode() + b"cqa_cluster.gears.sessions\nStored\n."
     names: list[str] = []
@@ -93,7 +93,7 @@ def test_a_payload_from_before_the_modules_moved_is_replaced_by_running_its_sour
 
 
 @pytest.mark.parametrize("gone", [b"cqa_cluster.gears.sessions\nStored\n.", b"cqa_cluster.gears.worker\nNothing\n."])
-def test_a_payload_that_names_what_is_gone_is_not_loaded(gone: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_payload_that_uses_missing_names_is_not_loaded(gone: bytes, caplog: pytest.LogCaptureFixture) -> None:
     assert load(stored_sessions._PREFIX + gone) is None
     assert "its source is run again" in caplog.text
 
@@ -148,7 +148,7 @@ def named(registrations: Iterable[Registration]) -> dict[str, str]:
     return {module: " ".join(names) for module, names in found.items()}
 
 
-def test_what_payloads_name_belongs_to_their_format() -> None:
+def test_the_names_in_payloads_belong_to_their_format() -> None:
     """A change that moves or renames one of these must raise `FORMAT`, so that no worker misreads stored payloads."""
     namespace: dict[str, Any] = {"__name__": "gears_session_t", **script_globals()}
     used = ", ".join(name for name in script_globals())

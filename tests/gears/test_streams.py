@@ -84,7 +84,7 @@ GB('StreamReader').foreach(step).register(prefix='in', %s)
 """
 
 
-def test_a_failed_batch_is_passed_over(client: Any) -> None:
+def test_a_failed_batch_is_skipped(client: Any) -> None:
     register(client, FAILS % "onFailedPolicy='continue'")
     for number in ("1", "bad", "2"):
         client.xadd("in", {"n": number})
@@ -169,7 +169,7 @@ def test_streams_and_groups_may_vanish(client: Any) -> None:
     eventually(lambda: client.lrange("seen", 0, -1)[-1] == "4")
 
 
-def test_what_a_dead_worker_had_not_acknowledged_comes_first(client: Any, shared_shard: Server) -> None:
+def test_entries_that_a_dead_worker_left_unacknowledged_come_first(client: Any, shared_shard: Server) -> None:
     script = """
 async def step(r):
     execute('RPUSH', 'seen', r['value']['n'])
@@ -188,7 +188,7 @@ GB('StreamReader').foreach(step).register(prefix='in')
     eventually(lambda: client.xlen("in") == 0)
 
 
-def test_batches_that_are_run_again_do_not_keep_others_waiting(client: Any, shared_shard: Server) -> None:
+def test_second_runs_of_batches_do_not_delay_others(client: Any, shared_shard: Server) -> None:
     script = """
 async def step(r):
     execute('SADD', 'begun', r['key'])
@@ -225,7 +225,7 @@ def waiting(version: str) -> str:
     return WAITS % (version, version, version)
 
 
-def test_a_new_version_takes_over_behind_the_batch_that_runs(client: Any) -> None:
+def test_a_new_version_starts_after_the_running_batch(client: Any) -> None:
     assert client.execute_command("RG.PYEXECUTE", waiting("a"), "ID", "version") == "OK"
     for number in range(3):
         client.xadd("in", {"n": number})
@@ -241,7 +241,7 @@ def test_a_new_version_takes_over_behind_the_batch_that_runs(client: Any) -> Non
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["waits", "is at work"])
-def test_what_an_unregistered_function_had_not_done_is_left_to_the_next(client: Any, busy: bool) -> None:
+def test_the_entries_of_an_unregistered_function_are_left_for_the_next(client: Any, busy: bool) -> None:
     register(client, FAILS % "onFailedPolicy='retry', onFailedRetryInterval=100")
     client.xadd("in", {"n": "bad"})
     eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
@@ -268,7 +268,7 @@ def test_two_functions_share_a_stream_and_run_no_entry_twice(client: Any) -> Non
     assert sorted(text[1:] for text in client.lrange("seen", 0, -1)) == ["0", "1", "2", "3"]
 
 
-def test_an_error_that_cannot_be_encoded_is_an_error_like_any_other(client: Any) -> None:
+def test_an_error_that_cannot_be_encoded_settles_the_batch(client: Any) -> None:
     register(client, "def step(r):\n    raise ValueError('\\udc80')\nGB('StreamReader').foreach(step).register('in')")
     for number in range(2):
         client.xadd("in", {"n": number})
@@ -305,7 +305,7 @@ def test_misuse_is_refused(client: Any, options: str, message: str) -> None:
         client.execute_command("RG.PYEXECUTE", f"GB('StreamReader').register(prefix='in', {options})")
 
 
-def test_a_stream_is_read_again_after_the_server_took_no_writes(client: Any, shared_shard: Server) -> None:
+def test_a_stream_is_read_again_after_the_server_refused_writes(client: Any, shared_shard: Server) -> None:
     """Nothing else would wake it: no entry comes later."""
     register(client, COLLECT % "prefix='in:*', batch=100, duration=5000")
     client.xadd("in:one", {"n": 1})

@@ -85,7 +85,7 @@ GB('KeysReader').foreach(step).register(prefix='k:*', eventTypes=['set'])
             assert values == sorted(values)
 
 
-def test_a_batch_of_a_stream_may_take_as_long_as_it_does(shard: Server) -> None:
+def test_a_batch_of_a_stream_has_no_time_limit(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", STREAM % (0.1, "batch=20, mode='async_local'"))
     with shard.client() as client:
         for number in range(20):
@@ -94,7 +94,7 @@ def test_a_batch_of_a_stream_may_take_as_long_as_it_does(shard: Server) -> None:
         assert seen(client) == [f"in:x {number}" for number in range(20)]
 
 
-def test_an_unblocking_run_may_take_as_long_as_it_does(shard: Server) -> None:
+def test_an_unblocking_run_has_no_time_limit(shard: Server) -> None:
     script = "import time\ndef f(r):\n    time.sleep(1)\n    return 'done'\nGB('ShardsIDReader').map(f).run()"
     name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
     with shard.client(socket_timeout=60) as client:
@@ -113,7 +113,7 @@ def test_a_trigger_has_the_limit_of_its_registration(shard: Server, function: st
 
 
 @pytest.mark.parametrize("value", ["-1", "True", "'1s'", "86400001"])
-def test_a_limit_that_is_none_is_refused(shard: Server, value: str) -> None:
+def test_an_invalid_limit_is_refused(shard: Server, value: str) -> None:
     with pytest.raises(redis.ResponseError, match="timeout must be a whole number of milliseconds from 0"):
         execute(shard, "RG.PYEXECUTE", f"GB('CommandReader').register(trigger='t', timeout={value})")
     assert execute(shard, "RG.DUMPREGISTRATIONS") == []

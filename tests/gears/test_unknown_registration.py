@@ -15,7 +15,7 @@ from qa_cluster.routing.shards import _WAIT_AND_RETRY
 
 
 @pytest.mark.parametrize("kind", ["trigger", "event"])
-async def test_it_is_an_error_that_clients_wait_for(kind: str) -> None:
+async def test_the_job_ends_with_a_retryable_error(kind: str) -> None:
     runtime: Any = SimpleNamespace(sessions=SessionRegistry(), functions=SimpleNamespace(registered=lambda _: None))
     table = JobTable(runtime.functions)
     ScriptJobs(runtime).add_to(table)

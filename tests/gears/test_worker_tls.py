@@ -73,7 +73,7 @@ def works(server: TlsServer) -> None:
 
 
 @pytest.mark.parametrize("clients", ["yes", "optional"])
-def test_functions_run_over_tls_whatever_names_the_certificate_has(
+def test_functions_run_over_tls_with_any_names_in_the_certificate(
     program: Path, authority: Authority, clients: str
 ) -> None:
     with TlsServer(program, authority, authority.sign("db", ["DNS:db.example"]), tls_auth_clients=clients) as server:

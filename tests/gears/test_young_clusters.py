@@ -97,7 +97,7 @@ def test_a_shard_that_does_not_have_the_key_yet_takes_part(server_binary: Path, 
         assert begun(cluster) == [1, 1, 1]
 
 
-def test_records_that_a_shard_refuses_meanwhile_come_again(server_binary: Path, tmp_path: Path) -> None:
+def test_records_that_a_shard_refuses_are_sent_again(server_binary: Path, tmp_path: Path) -> None:
     """A shard whose key changes in the middle of a run refuses all messages until the other shards have the new key."""
     keys = [tmp_path / f"bus-{number}.key" for number in range(3)]
     for key in keys:
@@ -133,7 +133,7 @@ GB('ShardsIDReader').flatmap(slow).repartition(str).map(len).count().run()
         assert begun(cluster) == [1, 1, 1]
 
 
-def test_a_shard_whose_worker_is_replaced_does_not_begin_a_run_twice(own_cluster: Cluster) -> None:
+def test_a_shard_whose_worker_is_replaced_does_not_start_a_run_twice(own_cluster: Cluster) -> None:
     first, second, _ = own_cluster.nodes
     script = COUNTED.replace("return shard", "__import__('time').sleep(600)")
     execution = begin(first, script)

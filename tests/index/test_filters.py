@@ -154,7 +154,7 @@ def test_the_short_form(short: str, long: tuple[Any, ...]) -> None:
     assert chosen(None, [short]).canonical == list(long)
 
 
-def test_several_are_all_to_hold() -> None:
+def test_several_conditions_must_all_hold() -> None:
     assert chosen(None, ["a=1", "b<2"]).canonical == ["AND", ["==", "a", 1], ["<", "b", 2]]
     all_three = chosen({"field": "b", "operator": ">", "value": 2}, ["a=1", "c=3"], ["y", "x", "y"])
     short = ["AND", ["==", "a", 1], ["==", "c", 3]]
@@ -162,7 +162,7 @@ def test_several_are_all_to_hold() -> None:
     assert chosen_by() is None
 
 
-def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
+def test_documents_are_named_as_in_their_keys(index: NativeIndex) -> None:
     for name in ("50%25 %7Bdraft%7D", "other"):
         put(index, name, {})
     assert listed(index, chosen(None, (), ["50% {draft}"]).packed) == ["50%25 %7Bdraft%7D"]
@@ -203,18 +203,18 @@ def test_documents_are_known_by_their_keys_name(index: NativeIndex) -> None:
         ({"field": "x", "operator": "==", "value": "\ud800"}, "lone surrogate"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(filters: Any, words: str) -> None:
+def test_errors_in_a_filter_name_their_place(filters: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words.replace("(", r"\(")):
         chosen(filters)
 
 
 @pytest.mark.parametrize("text", ["", "year", ">=3", "year>=1,2", 'lang="en', "=", "id>a"])
-def test_what_is_wrong_with_the_short_form(text: str) -> None:
+def test_errors_in_the_short_form(text: str) -> None:
     with pytest.raises(InvalidInput):
         chosen(None, [text])
 
 
-def test_limits_are_those_of_the_index(index: NativeIndex) -> None:
+def test_limits_equal_the_limits_of_the_index(index: NativeIndex) -> None:
     one: dict[str, Any] = {"field": "x", "operator": "==", "value": 1}
     most = {"operator": "AND", "conditions": [one] * 255}
     assert listed(index, chosen(most).packed) == []
@@ -247,7 +247,7 @@ def test_limits_are_those_of_the_index(index: NativeIndex) -> None:
             both()
 
 
-def test_what_cannot_be_filtered_by_is_left_out(index: NativeIndex) -> None:
+def test_values_that_cannot_be_filtered_are_ignored(index: NativeIndex) -> None:
     odd = {
         "none": None,
         "list": [1, [2], {}, None, "ok"],

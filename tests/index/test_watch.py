@@ -218,7 +218,7 @@ def test_exactly_what_a_write_concerns_is_dropped(scenes: list[Scene], seed: int
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_has_happened_since_the_ranking_refuses_a_question(scenes: list[Scene], seed: int) -> None:
+def test_changes_since_the_ranking_refuse_a_question(scenes: list[Scene], seed: int) -> None:
     scene = scene_of(scenes, seed, drift=4)
     outcomes = Counter[bool]()
     for number in range(300):
@@ -344,7 +344,7 @@ def test_a_question_asked_again_is_dropped_by_what_would_have_dropped_it_before(
     assert scene.watch.memory < memory
 
 
-def test_the_lowest_score_and_the_narrowest_bounds_of_both_hold(scenes: list[Scene]) -> None:
+def test_two_askings_keep_the_lowest_score_and_the_narrowest_bounds(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a")
     asked = scene.ask("q", ["a"], 1)
@@ -360,7 +360,7 @@ def test_the_lowest_score_and_the_narrowest_bounds_of_both_hold(scenes: list[Sce
     assert scene.watch.dropped() == ["q"]
 
 
-def test_the_oldest_make_room(scenes: list[Scene]) -> None:
+def test_the_oldest_questions_are_dropped_at_the_limit(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a")
     for number in range(5):
@@ -368,7 +368,7 @@ def test_the_oldest_make_room(scenes: list[Scene]) -> None:
     assert (scene.watch.dropped(), scene.watch.count) == (["q0", "q1"], 3)
 
 
-def test_those_whose_time_is_up_are_not_watched_and_go(scenes: list[Scene]) -> None:
+def test_expired_questions_are_not_watched_and_removed(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a")
     asked = scene.ask("q", ["a"], 1)
@@ -405,7 +405,7 @@ def test_a_watch_belongs_to_no_index(scenes: list[Scene]) -> None:
     assert scene.watch.dropped() == ["q"]
 
 
-def test_with_other_terms_it_is_another_question(scenes: list[Scene]) -> None:
+def test_other_terms_make_another_question(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=100)
     one_document(scene, "first", "a", "b")
     for terms in (["a"], ["a", "b"], ["b", "a"]):
@@ -416,7 +416,7 @@ def test_with_other_terms_it_is_another_question(scenes: list[Scene]) -> None:
     assert (scene.watch.dropped(), scene.watch.count) == (["q", "q"], 1)
 
 
-def test_the_greater_weight_of_both_holds(scenes: list[Scene]) -> None:
+def test_two_askings_keep_the_greater_weight(scenes: list[Scene]) -> None:
     """Terms are more frequent now: a sentence that reaches the score with the earlier weights drops the question."""
     scene = scene_of(scenes, 1, drift=10**6)
     one_document(scene, "first", "a")
@@ -443,7 +443,7 @@ def test_frequencies_are_exact_while_a_question_is_watched(scenes: list[Scene]) 
     assert scene.index.rank(["z"], 1)[1] == [1]
 
 
-def test_a_write_looks_at_so_many_questions_and_drops_the_rest(scenes: list[Scene]) -> None:
+def test_a_write_checks_a_bounded_number_of_questions_and_drops_the_rest(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=10**6)
     one_document(scene, "first", "a")
     asked = replace(scene.ask("q", ["a"], 1), documents={}, sentences=100, terms={"a": (1, 0, MOST)}, score=8.0)
@@ -533,7 +533,7 @@ def test_unfreed_questions_are_freed_with_the_watch(scenes: list[Scene]) -> None
     scene.watch.dropped()
 
 
-def test_many_that_expire_are_freed_later(scenes: list[Scene]) -> None:
+def test_many_expired_questions_are_freed_later(scenes: list[Scene]) -> None:
     scene = scene_of(scenes, 1, drift=1000)
     one_document(scene, "first", "a", "b")
     asked = scene.ask("q", ["a", "b"], 1)

@@ -52,7 +52,7 @@ def commands(server: Server) -> dict[str, list[str]]:
         return {entry[0].upper(): sorted(entry[6]) for entry in client.execute_command("COMMAND", "INFO", *names)}
 
 
-def test_table_is_what_the_server_says(guarded: Server) -> None:
+def test_the_table_matches_the_server(guarded: Server) -> None:
     actual = commands(guarded)
     assert sorted(actual) == sorted(TABLE)
     if not knows_categories(guarded):
@@ -127,7 +127,7 @@ LISTING = [
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("role", ["asks questions", "runs models on its own keys"])
-def test_what_others_have_asked_is_in_no_list_that_a_users_role_gives(guarded: Server, role: str) -> None:
+def test_roles_of_users_list_no_questions_of_others(guarded: Server, role: str) -> None:
     (rules,) = re.findall(rf"^\| {role} \| `([^`]+)`", (ROOT / "docs" / "access.md").read_text(), re.MULTILINE)
     with guarded.client() as client:
         client.set(ASKED, "{}")
@@ -249,7 +249,7 @@ def test_right_to_read_a_key_is_enough_to_read_it(guarded: Server, command: str)
         "AI.MODELEXECUTE t:m INPUTS 1 t:a OUTPUTS 1 t:b",
     ],
 )
-def test_right_to_read_a_key_is_none_to_write_it(guarded: Server, command: str) -> None:
+def test_the_right_to_read_a_key_does_not_allow_writing(guarded: Server, command: str) -> None:
     with guarded.client(username="reads", password="pw") as client:
         assert "NOPERM" in refusal(client, *command.split())
         assert client.get("t:none") is None
@@ -297,7 +297,7 @@ def test_credentials_of_the_worker_are_invisible(guarded: Server) -> None:
 
 
 @pytest.mark.hostile
-def test_a_user_of_the_workers_name_gains_nothing(guarded: Server) -> None:
+def test_a_user_with_the_workers_name_gets_no_rights(guarded: Server) -> None:
     with guarded.client() as client:
         client.execute_command("ACL", "SETUSER", "qa-worker", "on", ">pw", "~none", "-@all", "+ping")
         with guarded.client(username="qa-worker", password="pw") as impostor:

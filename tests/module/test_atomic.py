@@ -29,7 +29,7 @@ def test_administration_and_blocking_are_refused(server: Server) -> None:
     assert replies[-1] == "OK"
 
 
-def test_nobody_else_is_served_meanwhile_and_the_lease_ends_it(server: Server) -> None:
+def test_other_clients_wait_until_the_lease_ends(server: Server) -> None:
     expected = ["GO", "OK", "-ERR atomic block exceeded its lease of 2500 ms", "-ATOMICEND atomic block is over"]
     # on a busy machine the worker may lose its lease before the command
     eventually(lambda: atomic(server, [["SET", "a", "1"]], lease=2500, pause=3500) == expected)

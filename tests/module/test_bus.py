@@ -114,7 +114,7 @@ FORGERS = [
 
 
 @pytest.mark.parametrize("forge", FORGERS, ids=lambda forger: forger.__name__)
-def test_a_message_that_nobody_of_the_cluster_has_signed_changes_nothing(pair: Cluster, forge: Forger) -> None:
+def test_a_message_without_a_signature_of_the_cluster_changes_nothing(pair: Cluster, forge: Forger) -> None:
     first, second = pair.nodes
     before = refused(second)
     send(second, node_id(first), ADMIN_KIND, forge(node_id(first), node_id(second), b"Uid-do"))
@@ -142,7 +142,7 @@ def test_a_signed_message_counts_once(pair: Cluster) -> None:
     time.sleep(0.6)  # the sender's own messages count again once its clock has passed the time of the forged one
 
 
-def test_a_node_that_meets_the_cluster_is_not_heard(pair: Cluster, tmp_path: Path) -> None:
+def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_path: Path) -> None:
     (tmp_path / "bus.key").write_text(secrets.token_hex(32))
     settings = {"cluster-enabled": "yes", "qa.bus-key-file": tmp_path / "bus.key"}
     first, second = pair.nodes
@@ -227,7 +227,7 @@ def test_servers_without_a_key_say_what_to_set(server_binary: Path, tmp_path: Pa
             assert "no line of at least 32 characters" in first.output()
 
 
-def test_a_signed_message_of_any_content_harms_nobody(pair: Cluster) -> None:
+def test_a_signed_message_of_any_content_does_no_harm(pair: Cluster) -> None:
     first, second = pair.nodes
     sequence = now()
     for number, payload in enumerate((b"", b"U", b"O", b"O 1", b"Ox id", b"O9223372036854775808 id", b"?", bytes(5))):

@@ -158,7 +158,7 @@ def test_persisted_key_of_another_type(ai: redis.Redis, ai_server: Server) -> No
 
 
 @pytest.mark.parametrize("lie", sorted(set(LIES) - {b"busy"}))
-def test_a_lie_costs_an_error(shared_ai: redis.Redis, lie: bytes) -> None:
+def test_wrong_data_from_a_worker_fails_the_command(shared_ai: redis.Redis, lie: bytes) -> None:
     prepare(shared_ai)
     store(shared_ai, "liar", lie.decode())
     with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid"):

@@ -94,7 +94,7 @@ def test_key_of_another_type(shared_ai: redis.Redis, command: str) -> None:
     assert refused(shared_ai, command).startswith("WRONGTYPE")
 
 
-def test_what_is_left_out_says_so(shared_ai: redis.Redis) -> None:
+def test_unsupported_commands_say_so(shared_ai: redis.Redis) -> None:
     for name in ("AI.DAGRUN", "AI.DAGRUN_RO"):
         with pytest.raises(
             redis.ResponseError, match=f"^{name} is left out: use {name.replace('RUN', 'EXECUTE')} with"

@@ -50,7 +50,7 @@ def test_secrets_of_the_server_are_not_in_the_worker(shared_binary: Path) -> Non
         assert_clean([server.field("worker_pid")])
 
 
-def test_nor_in_anything_that_the_worker_starts(shared_binary: Path) -> None:
+def test_processes_of_the_worker_do_not_have_secrets_either(shared_binary: Path) -> None:
     settings = {"qa.inference-workers": 1, "qa.max-batch-tokens": FEW_TOKENS}
     with Server(shared_binary, settings, worker=WORKER) as server:
         server.wait_ready(180)
@@ -72,7 +72,7 @@ def test_an_administrator_names_more(shared_binary: Path) -> None:
 
 
 @pytest.mark.parametrize("names", ["A,,B", "A,", ",A", "A B", "1A", "A=1", "A*", "LD-PRELOAD"])
-def test_what_is_no_list_of_names_stops_the_start(shared_binary: Path, names: str) -> None:
+def test_an_invalid_list_of_names_prevents_the_start(shared_binary: Path, names: str) -> None:
     server = Server(shared_binary, {"qa.worker-environment": names}, worker=fake_worker("functions"))
     try:
         server.launch()

@@ -108,7 +108,7 @@ def settled(server: Server, expected: tuple[int, int, int]) -> None:
 
 @pytest.mark.hostile
 @pytest.mark.parametrize("by", ["user", "name"])
-def test_a_user_with_many_connections_has_one_job_at_the_worker_beside_another(
+def test_a_user_with_many_connections_shares_the_worker_with_another_user(
     server: Server, crowd: Crowd, by: str
 ) -> None:
     second = ("bob", "") if by == "user" else ("alice", "other")
@@ -130,7 +130,7 @@ def test_a_user_with_many_connections_has_one_job_at_the_worker_beside_another(
 
 
 @pytest.mark.hostile
-def test_no_number_of_names_makes_a_user_two(server: Server, crowd: Crowd) -> None:
+def test_several_client_names_still_count_as_one_user(server: Server, crowd: Crowd) -> None:
     for number in range(8):
         crowd.ask("alice", "held", "hers", name=f"n{number}")
     settled(server, (4, 4, 4))
@@ -158,7 +158,7 @@ def test_turns_are_by_sentences(server: Server, crowd: Crowd) -> None:
     assert [length for word, length in runs[1:-1] if word == "short"] == [8, 8, 8], runs
 
 
-def test_one_large_job_goes_although_it_is_larger_than_all_that_may(server: Server, crowd: Crowd) -> None:
+def test_a_job_larger_than_the_limit_still_runs(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "go", *["s"] * 100, count=2)
     settled(server, (1, 16, 1))
     server.let_go("go")
@@ -166,7 +166,7 @@ def test_one_large_job_goes_although_it_is_larger_than_all_that_may(server: Serv
 
 
 @pytest.mark.parametrize("how", ["name", "setting"])
-def test_bulk_work_waits_for_others_but_not_for_ever(server: Server, crowd: Crowd, how: str) -> None:
+def test_bulk_work_waits_for_other_work_for_a_limited_time(server: Server, crowd: Crowd, how: str) -> None:
     name = "bulk:import" if how == "name" else ""
     execute(server, "CONFIG", "SET", "qa.worker-ahead", "1", "qa.bulk-users", "carol alice" * (how == "setting"))
     crowd.ask("bob", "held", "gate")
@@ -183,7 +183,7 @@ def test_bulk_work_waits_for_others_but_not_for_ever(server: Server, crowd: Crow
     assert [length for word, length in runs if word == "short"][1:-1] == [8], runs
 
 
-def test_bulk_work_has_one_job_at_the_worker_beside_others(server: Server, crowd: Crowd) -> None:
+def test_bulk_work_has_one_job_at_the_worker_during_other_work(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "first", name="bulk:import", count=4)
     crowd.ask("alice", "held", "second", name="bulk:import", count=4)
     settled(server, (4, 4, 4))
@@ -196,7 +196,7 @@ def test_bulk_work_has_one_job_at_the_worker_beside_others(server: Server, crowd
     assert len(crowd.replies()) == 16
 
 
-def test_a_name_that_only_begins_like_bulk_is_none(server: Server, crowd: Crowd) -> None:
+def test_a_name_with_the_prefix_of_bulk_is_not_bulk_work(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "go", name="bulky", count=5)
     settled(server, (4, 4, 1))
     assert server.field("queued_bulk") == 0
@@ -206,7 +206,7 @@ def test_a_name_that_only_begins_like_bulk_is_none(server: Server, crowd: Crowd)
     crowd.replies()
 
 
-def test_functions_of_users_share_in_the_same_way(server: Server, crowd: Crowd) -> None:
+def test_user_functions_share_in_the_same_way(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "hers", count=8, of=CALL)
     settled(server, (2, 0, 6))  # twice qa.function-threads, because the fixture has just run scripts
     crowd.ask("bob", "held", "his", count=3, of=CALL)
@@ -217,7 +217,7 @@ def test_functions_of_users_share_in_the_same_way(server: Server, crowd: Crowd) 
     assert len(crowd.replies()) == 11
 
 
-def test_who_leaves_makes_room(server: Server, crowd: Crowd) -> None:
+def test_a_client_that_disconnects_frees_capacity(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "go", count=6)
     crowd.ask("bob", "held", "go", count=2)
     for asker in crowd.all:
@@ -230,7 +230,7 @@ def test_who_leaves_makes_room(server: Server, crowd: Crowd) -> None:
     assert crowd.replies()
 
 
-def test_jobs_of_a_lost_worker_go_again_and_count_once(server: Server, crowd: Crowd) -> None:
+def test_jobs_of_a_lost_worker_are_retried_and_count_once(server: Server, crowd: Crowd) -> None:
     crowd.ask("alice", "held", "go", count=3)
     server.signal_worker(signal.SIGKILL)
     eventually(lambda: server.field("worker_restarts") == 1)
@@ -241,7 +241,7 @@ def test_jobs_of_a_lost_worker_go_again_and_count_once(server: Server, crowd: Cr
     eventually(lambda: ahead(server) == (0, 0, 0))
 
 
-def test_a_full_queue_takes_from_whoever_has_most(server_binary: Path) -> None:
+def test_a_full_queue_evicts_from_the_user_with_the_most_jobs(server_binary: Path) -> None:
     with (
         prepared(server_binary, max_queue=4, worker_start_ms=600_000) as server,
         ExitStack() as stack,
@@ -270,7 +270,7 @@ def test_a_full_queue_takes_from_whoever_has_most(server_binary: Path) -> None:
         assert all(b"RG.GETRESULTS" in asker.reply() for asker in (*hers[:2], *his))
 
 
-def test_a_full_queue_takes_from_the_order_that_keeps_most(server_binary: Path) -> None:
+def test_a_full_queue_evicts_from_the_longest_ordered_queue(server_binary: Path) -> None:
     """Calls in order that wait for an earlier call fill the queue of functions, but are in no flow."""
     with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
         server.wait_ready()
@@ -297,7 +297,7 @@ def test_a_full_queue_takes_from_the_order_that_keeps_most(server_binary: Path) 
         eventually(lambda: ahead(server) == (0, 0, 0))
 
 
-def test_a_hooked_read_that_gives_way_gets_the_error(server_binary: Path) -> None:
+def test_an_evicted_hooked_read_gets_the_error(server_binary: Path) -> None:
     with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
         server.wait_ready()
         for user in ("alice", "bob"):
@@ -320,7 +320,7 @@ def test_a_hooked_read_that_gives_way_gets_the_error(server_binary: Path) -> Non
         assert {asker.reply() for asker in (*hers[:-1], his)} == {b"$-1\r\n"}
 
 
-def test_the_settings_say_what_is_wrong(server: Server) -> None:
+def test_invalid_settings_have_clear_errors(server: Server) -> None:
     with server.client() as client:
         for name in ("qa.worker-ahead", "qa.shared-ahead"):
             with pytest.raises(redis.ResponseError, match="must be between 1 and 65536"):

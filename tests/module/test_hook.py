@@ -88,7 +88,7 @@ def test_worker_that_dies_once_costs_nothing(server: Server) -> None:
     assert server.field("worker_restarts") == 1
 
 
-def test_worker_that_dies_twice_is_told(server: Server) -> None:
+def test_a_worker_that_dies_twice_is_reported(server: Server) -> None:
     with (
         server.client() as client,
         pytest.raises(redis.ResponseError, match="WORKERLOST worker died twice on this job"),
@@ -96,7 +96,7 @@ def test_worker_that_dies_twice_is_told(server: Server) -> None:
         client.get("hook:die:x")
 
 
-def test_client_that_leaves_drops_its_job(server: Server) -> None:
+def test_a_client_that_disconnects_drops_its_job(server: Server) -> None:
     with Pending(server, "GET", "hook:hang:x"):
         eventually(lambda: server.field("in_flight") == 1)
     eventually(lambda: server.field("in_flight") == 0)
@@ -139,7 +139,7 @@ def test_read_of_another_module_is_answered_without_waiting(server_binary: Path,
         assert client.ping()
 
 
-def test_wrapped_in_itself(server: Server) -> None:
+def test_a_command_wrapped_in_itself(server: Server) -> None:
     """A report of its keys would recurse, and 20,000 words would overflow the stack of the server."""
     with server.client() as client:
         client.execute_command("ACL", "SETUSER", "asks", "on", ">pw", "~hook:*", "-@all", "+rg.innerhook")

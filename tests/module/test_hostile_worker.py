@@ -143,7 +143,7 @@ def is_well(server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(COMMANDS))
-def test_garbage_costs_the_job_an_error(rogue: Server, kind: str) -> None:
+def test_an_invalid_report_fails_its_job(rogue: Server, kind: str) -> None:
     with rogue.client() as client:
         client.delete("out")
         for garbage in GARBAGE:
@@ -159,7 +159,7 @@ def test_garbage_costs_the_job_an_error(rogue: Server, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("what", "kind"), MISBEHAVIOURS)
-def test_misbehaviour_in_a_job_costs_that_job(rogue: Server, what: str, kind: str) -> None:
+def test_misbehaviour_in_a_job_fails_that_job_only(rogue: Server, what: str, kind: str) -> None:
     before = rogue.field("worker_number")
     tell(rogue, kind, [what])
     with job_timeout(rogue, 2000):
@@ -169,7 +169,7 @@ def test_misbehaviour_in_a_job_costs_that_job(rogue: Server, what: str, kind: st
     is_well(rogue)
 
 
-def test_other_jobs_are_not_a_workers_to_end(rogue: Server) -> None:
+def test_a_worker_cannot_end_jobs_of_others(rogue: Server) -> None:
     tell(rogue, "trigger", ["others"])
     assert ask(rogue, "trigger") == "own"
     with rogue.client() as client:
@@ -197,7 +197,7 @@ def test_death_at_each_point_of_the_protocol(server_binary: Path) -> None:
         assert server.field("worker_restarts") >= len(POINTS)
 
 
-def test_a_worker_that_only_beats_costs_jobs_their_time(server_binary: Path) -> None:
+def test_jobs_time_out_with_a_worker_that_only_beats(server_binary: Path) -> None:
     settings = {"qa.worker-start-ms": 400, "qa.worker-silence-ms": 400, "qa.script-timeout-ms": 600}
     with started(server_binary, "--mute", **settings) as server:
         with server.client() as client, pytest.raises(redis.ResponseError):

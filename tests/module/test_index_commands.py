@@ -176,7 +176,7 @@ def test_an_index_that_is_not_complete_is_refused(shared_ai: redis.Redis, name: 
     assert info(shared_ai, "part")["documents"] == 0
 
 
-def test_part_0_begins_anew(shared_ai: redis.Redis) -> None:
+def test_part_0_starts_a_new_index(shared_ai: redis.Redis) -> None:
     for part in (b"damaged", b"QAINDEX1"):
         shared_ai.execute_command("QA.INDEX.LOAD", "part", 0, part)
     shared_ai.execute_command("QA.INDEX.LOAD", "part", 8, b"n\0e")

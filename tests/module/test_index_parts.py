@@ -66,7 +66,7 @@ def twins(shared_ai: redis.Redis) -> Twins:
     return made
 
 
-def test_no_search_finds_it_before_its_commit(twins: Twins) -> None:
+def test_no_search_finds_a_document_before_its_commit(twins: Twins) -> None:
     """It keeps its place before documents that were written meanwhile. Until then searches find the earlier version."""
     chance, name = random.Random(1), next(iter(twins.oracle.live))
     before = twins.digest()
@@ -141,7 +141,7 @@ def test_sentence_numbers_never_run_into_those_of_another_document(shared_ai: re
     check()
 
 
-def test_a_writer_that_is_overtaken_learns_of_it(twins: Twins) -> None:
+def test_an_overtaken_writer_gets_an_error(twins: Twins) -> None:
     """One document of an id is open at a time: BEGIN, PUT and DEL discard the open document."""
     for change in ("BEGIN", "PUT", "DEL"):
         parts = Parts(twins, "contended")
@@ -159,7 +159,7 @@ def test_a_writer_that_is_overtaken_learns_of_it(twins: Twins) -> None:
         twins.check()
 
 
-def test_what_is_left_behind_gives_way_to_others(twins: Twins) -> None:
+def test_abandoned_documents_are_discarded_for_others(twins: Twins) -> None:
     left = [Parts(twins, f"left {number}") for number in range(17)]
     for parts in left[1:]:
         parts.add(ONE)
@@ -170,7 +170,7 @@ def test_what_is_left_behind_gives_way_to_others(twins: Twins) -> None:
     twins.check()
 
 
-def test_the_writer_of_a_key_that_is_gone_does_not_touch_what_is_open_at_its_place(shared_ai: redis.Redis) -> None:
+def test_the_writer_of_a_deleted_key_does_not_affect_documents_open_at_the_same_place(shared_ai: redis.Redis) -> None:
     """A key that was deleted and created again repeats its places."""
     twins = Twins(shared_ai, "index:{anew}")
     late = Parts(twins, "late")
@@ -189,7 +189,7 @@ def test_the_writer_of_a_key_that_is_gone_does_not_touch_what_is_open_at_its_pla
 
 
 @pytest.mark.parametrize("end", ["ABORT", "DEL"])
-def test_a_key_with_nothing_but_an_open_document_goes_with_it(shared_ai: redis.Redis, end: str) -> None:
+def test_a_key_with_only_an_open_document_is_deleted_with_it(shared_ai: redis.Redis, end: str) -> None:
     twins = Twins(shared_ai, "index:{new}")
     parts = Parts(twins, "d")
     parts.add(ONE)
@@ -227,7 +227,7 @@ def test_a_key_with_nothing_but_an_open_document_goes_with_it(shared_ai: redis.R
         (["ABORT", "k", "open", "x"], "place must be a number that QA.INDEX.BEGIN gave"),
     ],
 )
-def test_what_is_refused_changes_nothing(shared_ai: redis.Redis, words: list[Any], error: str) -> None:
+def test_refused_commands_change_nothing(shared_ai: redis.Redis, words: list[Any], error: str) -> None:
     twins = Twins(shared_ai, "k")
     parts = Parts(twins, "open")
     parts.add(ONE)
@@ -263,7 +263,9 @@ def rewritten(client: redis.Redis, server: Server) -> None:
     ],
     ids=["RDB", "AOF", "AOF rewritten as commands", "AOF rewritten, kill -9", "kill -9"],
 )
-def test_in_the_middle_it_survives_what_the_server_does(ai: redis.Redis, ai_server: Server, survive: Survive) -> None:
+def test_an_open_document_survives_operations_of_the_server(
+    ai: redis.Redis, ai_server: Server, survive: Survive
+) -> None:
     """Its writer can continue. An abandoned document is never found, and is discarded when its id is written again."""
     # Also set for the restart: with `everysec` a server delays writes during a sync, and a kill loses writes that it
     # has acknowledged meanwhile.
@@ -305,7 +307,7 @@ def test_damaged_dumps_of_open_documents(twins: Twins) -> None:
     assert refused > 300
 
 
-def test_replicas_have_it_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  # noqa: F811
+def test_replicas_have_open_documents_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  # noqa: F811
     """A replica that connects between two parts gets the earlier parts, and then the rest."""
     client, there = pair
     twins, chance = Twins(client, "index:{u}"), random.Random(4)
@@ -338,7 +340,7 @@ def test_replicas_have_it_too(pair: tuple[redis.Redis, redis.Redis]) -> None:  #
     assert info(there, twins.key)["open_documents"] == info(client, twins.key)["open_documents"]
 
 
-def test_it_moves_with_its_slot(nodes: tuple[Server, Server, Any, Any]) -> None:  # noqa: F811
+def test_an_open_document_moves_with_its_slot(nodes: tuple[Server, Server, Any, Any]) -> None:  # noqa: F811
     _, target, old, new = nodes
     twins = Twins(old, KEY)
     twins.fill(1, 20)
@@ -361,7 +363,7 @@ def test_it_moves_with_its_slot(nodes: tuple[Server, Server, Any, Any]) -> None:
     twins.check(["kakapo"])
 
 
-def test_it_moves_with_all_of_its_slot_at_once(
+def test_an_open_document_moves_with_an_atomic_slot_migration(
     nodes: tuple[Server, Server, Any, Any],  # noqa: F811
     replica: redis.Redis,  # noqa: F811
 ) -> None:

@@ -72,7 +72,7 @@ def test_listing_and_filters(shared_ai: redis.Redis) -> None:
     assert page == [[document.id.encode(), len(lengths), sum(lengths)]]
 
 
-def test_a_key_that_is_not_there_is_an_empty_index(shared_ai: redis.Redis) -> None:
+def test_a_missing_key_is_an_empty_index(shared_ai: redis.Redis) -> None:
     run = shared_ai.execute_command
     assert run("QA.INDEX.RANK", "none", 3, 0, "TERMS", 2, "a", 0, "b", 0) == [0, 0, [0, 0], [], [0, 0], []]
     assert run("QA.INDEX.RANK", "none", 3, 9, "FILTER", b"&\0\0", "TERMS", 0) == [0, 0, [], [], [0, 0], []]
@@ -93,7 +93,7 @@ def test_numbers_are_doubles_in_resp3(shared_ai: redis.Redis, shared_ai_server: 
         assert all(isinstance(number, float) for hit in hits for number in (hit[2], *hit[3]))
 
 
-def test_counts_follow_what_is_written(shared_ai: redis.Redis) -> None:
+def test_counts_match_the_written_documents(shared_ai: redis.Redis) -> None:
     twins = Twins(shared_ai)
     sentences = some_sentences(random.Random(3), 40)
     assert twins.put(("a", {}, sentences[:10]), ("b", {}, sentences[10:30])) == [2, 0, 30]

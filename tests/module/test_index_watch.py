@@ -88,7 +88,7 @@ def watched(twins: Twins, name: str) -> int:
     return int(twins.client.execute_command("QA.INDEX.WATCHED", twins.key, name))
 
 
-def test_a_question_is_dropped_by_what_concerns_it_and_by_nothing_else(twins: Twins, listener: Listener) -> None:
+def test_a_question_is_dropped_only_by_changes_that_concern_it(twins: Twins, listener: Listener) -> None:
     token = watch(twins, "q")
     assert token > 0
     assert watched(twins, "q") == token
@@ -129,13 +129,13 @@ def state(twins: Twins) -> list[int]:
     return [int(number) for number in found]
 
 
-def test_a_ranking_that_has_been_overtaken_is_not_watched(twins: Twins) -> None:
+def test_an_outdated_ranking_is_not_watched(twins: Twins) -> None:
     words = ["q", "60000", "0", "0", "1", "100", "0", "9", "TERMS", "0", "DOCUMENTS", "0"]
     assert twins.client.execute_command("QA.INDEX.WATCH", twins.key, *words) == 0
     assert twins.client.execute_command("QA.INDEX.WATCH", "index:{none}", *words) > 0
 
 
-def test_each_watching_has_a_token_of_its_own(twins: Twins, listener: Listener) -> None:
+def test_each_watch_has_its_own_token(twins: Twins, listener: Listener) -> None:
     tokens = [watch(twins, "q"), watch(twins, "q"), watch(twins, "other")]
     assert len({*tokens}) == 3
     assert [watched(twins, name) for name in ("q", "other", "none")] == [*tokens[1:], 0]
@@ -149,7 +149,7 @@ def test_each_watching_has_a_token_of_its_own(twins: Twins, listener: Listener) 
         *("EXPIRE index:{t} -1", "FLUSHALL", "RENAME another:{t} index:{t}"),
     ],
 )
-def test_whatever_else_happens_to_the_key_drops_all(twins: Twins, listener: Listener, command: str) -> None:
+def test_any_other_change_of_the_key_drops_all_questions(twins: Twins, listener: Listener, command: str) -> None:
     Twins(twins.client, "another:{t}").put(("one", {}, ONE))
     assert watch(twins, "q")
     assert watch(twins, "p")
@@ -160,7 +160,7 @@ def test_whatever_else_happens_to_the_key_drops_all(twins: Twins, listener: List
     twins.client.flushall()
 
 
-def test_another_database_drops_nothing_but_swapping_does(twins: Twins, shared_ai_server: Server) -> None:
+def test_only_swapdb_affects_questions_of_another_database(twins: Twins, shared_ai_server: Server) -> None:
     token = watch(twins, "q")
     with shared_ai_server.client(db=5) as elsewhere:
         elsewhere.set(KEY, "text")
@@ -171,13 +171,13 @@ def test_another_database_drops_nothing_but_swapping_does(twins: Twins, shared_a
     assert not watched(twins, "q")
 
 
-def test_a_key_whose_time_is_up_has_no_questions(twins: Twins) -> None:
+def test_an_expired_key_has_no_questions(twins: Twins) -> None:
     twins.client.pexpire(KEY, 3000)
     assert watch(twins, "q")
     eventually(lambda: not watched(twins, "q"))
 
 
-def test_restoring_and_emptying_drop_all(twins: Twins, listener: Listener) -> None:
+def test_restore_and_flush_drop_all_questions(twins: Twins, listener: Listener) -> None:
     payload = twins.client.dump(KEY)
     assert watch(twins, "q")
     twins.client.restore(KEY, 0, payload, replace=True)
@@ -187,7 +187,7 @@ def test_restoring_and_emptying_drop_all(twins: Twins, listener: Listener) -> No
     assert listener.heard() == [f"watched:{KEY}:q"]
 
 
-def test_scripts_and_transactions_tell_it_too(twins: Twins, listener: Listener) -> None:
+def test_scripts_and_transactions_report_drops_too(twins: Twins, listener: Listener) -> None:
     assert watch(twins, "q")
     script = "return redis.call('QA.INDEX.PUT', KEYS[1], 'six', '', ARGV[1])"
     twins.client.eval(script, 1, KEY, packed(ONE))
@@ -200,7 +200,7 @@ def test_scripts_and_transactions_tell_it_too(twins: Twins, listener: Listener) 
     assert listener.heard() == [f"watched:{KEY}:q"]
 
 
-def test_a_question_lives_as_long_as_was_said(twins: Twins) -> None:
+def test_a_question_expires_after_its_ttl(twins: Twins) -> None:
     assert watch(twins, "q", ttl=100)
     eventually(lambda: not watched(twins, "q"))
 
@@ -220,7 +220,7 @@ def test_the_number_of_questions_is_bounded(twins: Twins, listener: Listener, sh
     twins.client.config_set("qa.max-watched-questions", 10000)
 
 
-def test_what_has_expired_in_another_key_makes_room(twins: Twins) -> None:
+def test_expired_questions_of_another_key_free_capacity(twins: Twins) -> None:
     other = Twins(twins.client, "index:{other}")
     other.put(("one", {}, ONE))
     assert watch(other, "q")
@@ -233,7 +233,7 @@ def test_what_has_expired_in_another_key_makes_room(twins: Twins) -> None:
     twins.client.config_set("qa.max-watched-questions", 10000)
 
 
-def test_many_questions_are_dropped_at_once_and_told_in_one_word(
+def test_many_questions_are_dropped_at_once_and_reported_together(
     twins: Twins, listener: Listener, shared_ai_server: Server
 ) -> None:
     """Their memory is freed soon, also after the deletion of the key and of all keys."""
@@ -260,7 +260,7 @@ def test_many_questions_are_dropped_at_once_and_told_in_one_word(
         listener.heard()
 
 
-def test_a_replica_sees_what_is_replicated(server_binary: Path) -> None:
+def test_a_replica_drops_questions_by_replicated_writes(server_binary: Path) -> None:
     with Server(server_binary) as primary, primary.client(decode_responses=False, protocol=2) as client:
         twins = Twins(client, KEY)
         twins.put(("one", {}, ONE))
@@ -292,7 +292,7 @@ GOOD = {"name": "n", "ttl": 1, "identity": 0, "next": 0, "score": 1, "sentences"
         ({"fewest": 2}, "must be two ascending numbers"),
     ],
 )
-def test_what_is_refused(twins: Twins, wrong: dict[str, Any], error: str) -> None:
+def test_invalid_commands_are_refused(twins: Twins, wrong: dict[str, Any], error: str) -> None:
     words = (GOOD | wrong).values()
     assert error in refusal(twins.client, "QA.INDEX.WATCH", KEY, *words, *["TERMS", "0", "DOCUMENTS", "0"])
 
@@ -317,7 +317,7 @@ def test_what_is_refused(twins: Twins, wrong: dict[str, Any], error: str) -> Non
         ("TERMS 0 DOCUMENTS 0 more", "does not match"),
     ],
 )
-def test_what_is_refused_of_terms_and_documents(twins: Twins, rest: str, error: str) -> None:
+def test_invalid_terms_and_documents_are_refused(twins: Twins, rest: str, error: str) -> None:
     assert error in refusal(twins.client, "QA.INDEX.WATCH", KEY, *GOOD.values(), *rest.split())
 
 

@@ -47,7 +47,7 @@ def test_any_resp_value_can_be_a_reply(server: Server, resp: str, expected: obje
     "status",
     [["TIMEDOUT"], ["TENSORS", "1", "INT8", "1", "1", "x"], ["DAG", "0", "0"], ["DAG", "1", "OK", "1", "1", "", "0"]],
 )
-def test_status_of_another_kind_of_job(server: Server, status: list[str]) -> None:
+def test_a_reply_for_another_kind_of_job(server: Server, status: list[str]) -> None:
     with pytest.raises(redis.ResponseError, match=r"^PROTOCOL worker sent an invalid reply$"):
         trigger(server, "do", "status", *status)
 
@@ -55,7 +55,7 @@ def test_status_of_another_kind_of_job(server: Server, status: list[str]) -> Non
 @pytest.mark.parametrize(
     "resp", ["", "x", "+OK", ":x\r\n", "$5\r\nab\r\n", "*2\r\n:1\r\n", ":1\r\n:2\r\n", "*1\r\n" * 17 + ":1\r\n"]
 )
-def test_garbage_costs_one_job_an_error(server: Server, resp: str) -> None:
+def test_an_invalid_reply_fails_one_job(server: Server, resp: str) -> None:
     with pytest.raises(redis.ResponseError, match="PROTOCOL worker sent an invalid reply"):
         trigger(server, "do", "raw", resp)
     assert trigger(server, "echo", "x") == ["x"]
@@ -135,7 +135,7 @@ def test_deadline_of_a_running_job_and_late_answer(server_binary: Path) -> None:
         assert server.field("worker_restarts") == 0
 
 
-def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
+def test_a_worker_with_a_hanging_job_is_killed(server_binary: Path) -> None:
     settings = {"qa.job-timeout-ms": 3000, "qa.cancel-grace-ms": 200}  # the worker starts within the limit
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
@@ -149,7 +149,7 @@ def test_hanging_job_costs_the_worker_its_life(server_binary: Path) -> None:
         assert server.field("worker_killed") == 1
 
 
-def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
+def test_a_client_that_disconnects_removes_its_job(server: Server) -> None:
     with server.client() as other:
         other.config_set("qa.cancel-grace-ms", 60_000)
         with Pending(server, "RG.TRIGGER", "do", "held", "go"):
@@ -162,7 +162,7 @@ def test_client_that_leaves_takes_its_job_along(server: Server) -> None:
     assert server.field("worker_restarts") == 0
 
 
-def test_jobs_of_a_dead_worker_and_those_that_came_since_are_all_done(server_binary: Path) -> None:
+def test_jobs_of_a_dead_worker_and_later_jobs_are_all_done(server_binary: Path) -> None:
     settings = {"qa.worker-backoff-ms": 800, "qa.worker-silence-ms": 600_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()

@@ -47,14 +47,14 @@ def test_hello_needs_the_token_and_the_version(server: Server) -> None:
             client.execute_command("QA.HELLO", "8", "0" * 64)
 
 
-def test_worker_of_another_version_never_gets_ready(server_binary: Path) -> None:
+def test_a_worker_of_another_version_never_becomes_ready(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--version", "9")) as server:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_state") != "ready"
         eventually(lambda: "PROTOCOL worker speaks version 9, module speaks 7" in server.output())  # the worker's text
 
 
-def test_password_and_acl_do_not_keep_the_worker_out(server_binary: Path) -> None:
+def test_password_and_acl_do_not_exclude_the_worker(server_binary: Path) -> None:
     with Server(server_binary, {"requirepass": "secret"}, worker=fake_worker("functions")) as server:
         eventually(lambda: "fake worker is ready" in server.output())
         with server.client(password="secret") as client:

@@ -32,7 +32,7 @@ def test_store_and_get(shared_ai: redis.Redis) -> None:
     assert shared_ai.execute_command("AI.MODELGET", "old", "META")[:4] == [b"backend", b"TORCH", b"device", b"GPU"]
 
 
-def test_blob_comes_in_chunks(ai: redis.Redis) -> None:
+def test_the_blob_is_returned_in_chunks(ai: redis.Redis) -> None:
     blob = bytes(range(256))
     store(ai, blob=blob)
     assert ai.execute_command("AI.CONFIG", "GET", "MODEL_CHUNK_SIZE") == 511 * 1024 * 1024

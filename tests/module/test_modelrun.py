@@ -66,7 +66,7 @@ def test_failed_runs_write_nothing(shared_ai: redis.Redis, blob: str) -> None:
     assert [stats[name] for name in (b"calls", b"errors", b"samples")] == [1, 1, 0]
 
 
-def test_inputs_and_model_are_those_of_the_call(ai: redis.Redis, ai_server: Server) -> None:
+def test_inputs_and_model_are_fixed_at_the_call(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai, "held")
     run = Later(ai_server, *RUN)
     eventually(lambda: ai_server.field("in_flight") == 1)

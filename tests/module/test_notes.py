@@ -125,7 +125,7 @@ def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earli
     assert not client.exists(HASH)
 
 
-def test_what_our_scripts_note_themselves_is_not_noted_again(client: redis.Redis) -> None:
+def test_changes_that_the_own_scripts_note_are_not_noted_again(client: redis.Redis) -> None:
     put(client, "d", "Text.")
     assert notes(client) == {"d": 5, "": 5}
     put(client, "d", "Another.")
@@ -134,7 +134,7 @@ def test_what_our_scripts_note_themselves_is_not_noted_again(client: redis.Redis
     assert not client.exists(HASH)
 
 
-def test_a_text_that_was_never_a_document_is_gone_without_a_note(client: redis.Redis) -> None:
+def test_a_text_that_was_never_a_document_is_removed_without_a_note(client: redis.Redis) -> None:
     client.set(KEY, "Text.")
     client.delete(HASH)
     client.delete(KEY)
@@ -173,7 +173,7 @@ def test_module_and_keys_have_the_same_rule(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("length", [64, 65])
-def test_a_collection_has_a_name_of_so_many_characters(client: redis.Redis, length: int) -> None:
+def test_the_length_of_a_collection_name_is_limited(client: redis.Redis, length: int) -> None:
     key = f"paragraphs:{length * 'c'}%/d:{{{TAG}}}"
     client.set(key, "x")
     assert client.exists(HASH) == (keys.parse_tagged(key, keys.PARAGRAPHS_PREFIX) is not None) == (length == 64)

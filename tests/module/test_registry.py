@@ -104,7 +104,7 @@ def test_events_reach_the_worker(server: Server) -> None:
     assert (data["numTriggered"], data["numSuccess"]) == (3, 3)
 
 
-def test_dropped_events_are_made_good(server_binary: Path) -> None:
+def test_dropped_events_cause_a_repair(server_binary: Path) -> None:
     with Server(server_binary, {"qa.max-events": 10}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:

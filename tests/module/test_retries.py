@@ -43,7 +43,7 @@ def begun(stack: ExitStack, server: Server, *names: str) -> list[Pending]:
     return calls
 
 
-def test_one_that_reads_does_not_wait_for_room_for_functions(server: Server) -> None:
+def test_an_own_function_does_not_wait_for_capacity_of_user_functions(server: Server) -> None:
     with ExitStack() as stack:
         *functions, reads = begun(stack, server, CALL, CALL, READ)
         assert reads.reply() == AGAIN

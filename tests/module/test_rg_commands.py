@@ -52,7 +52,7 @@ def error_of(client: Any, *words: object) -> str:
         ("RG.UNREGISTER id-echo NOW", "unknown argument of RG.UNREGISTER, expected ABORTPENDING"),
     ],
 )
-def test_errors_say_what_is_wrong(shared: Server, words: str, error: str) -> None:
+def test_invalid_commands_have_clear_errors(shared: Server, words: str, error: str) -> None:
     with shared.client() as client:
         assert error in error_of(client, *words.split())
 
@@ -114,7 +114,7 @@ def test_jobs_in_order_run_one_at_a_time(shared: Server) -> None:
     assert dump(shared)["order"]["RegistrationData"]["numSuccess"] == 3
 
 
-def test_next_in_order_waits_until_the_worker_has_left_the_cancelled_one(shared: Server) -> None:
+def test_the_next_job_in_order_waits_until_the_cancelled_job_has_ended(shared: Server) -> None:
     assert register(shared, "left", trigger("left", "left", in_order=True)) == "OK"
     execute(shared, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)
     leaver = Pending(shared, "RG.TRIGGER", "left", "held", "left")
@@ -251,7 +251,7 @@ def test_one_shard_changes_all(server_binary: Path) -> None:
             assert paused(second, "s", "PAUSED")
 
 
-def test_server_that_the_worker_cannot_reach_says_so(server_binary: Path) -> None:
+def test_a_server_that_the_worker_cannot_reach_reports_it(server_binary: Path) -> None:
     """Such a server listens only on a unix socket with a relative path."""
     server = Server(server_binary, {"port": 0, "unixsocket": "relative.sock"}, worker=fake_worker("functions"))
     server.socket = server.directory / "relative.sock"

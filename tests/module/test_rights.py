@@ -56,7 +56,7 @@ def test_command_runs_with_the_rights_of_the_user(shared: Server) -> None:
         assert client.get("t:a") == "2"
 
 
-def test_what_scripts_may_not_run_is_refused(shared: Server) -> None:
+def test_commands_forbidden_in_scripts_are_refused(shared: Server) -> None:
     commands = [
         ["SUBSCRIBE", "c"],
         ["MULTI"],
@@ -118,7 +118,7 @@ def test_writes_are_replicated_once(server_binary: Path) -> None:
             assert b"-OOM" in waiting.reply()
 
 
-def test_atomic_block_takes_it_too(server_binary: Path) -> None:
+def test_an_atomic_block_runs_commands_with_user_rights_too(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "appendfsync": "always", "qa.atomic-lease-ms": 60_000}
     with (
         Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server,
@@ -148,7 +148,7 @@ def test_writes_wait_for_the_end_of_a_pause(server: Server) -> None:
 
 
 @pytest.mark.parametrize("words", [["RG.TRIGGER", "who"], ["RG.TRIGGERONKEY", "who", "t:key"]])
-def test_trigger_tells_who_called_it(shared: Server, words: list[str]) -> None:
+def test_a_trigger_job_names_its_caller(shared: Server, words: list[str]) -> None:
     add_user(shared, "caller", "~t:*", "+@all", "-@dangerous", "+rg.trigger", "+rg.triggeronkey")
     assert register(shared, "who", trigger("who", "who")) == "OK"
     with shared.client(username="caller", password="pw") as client:

@@ -291,7 +291,7 @@ def test_the_server_checks_slots(server_binary: Path) -> None:
                 client.execute_command(*dag, "|>", "AI.MODELEXECUTE", "{x}m", *["INPUTS", 1, "t", "OUTPUTS", 1, "o"])
 
 
-def test_what_the_worker_asks_for(shared: Server) -> None:
+def test_the_worker_can_fetch_scripts(shared: Server) -> None:
     with shared.client() as client:
         client.set("text", "x")
         client.execute_command("AI.SCRIPTSTORE", "asked", "CPU", "ENTRY_POINTS", 1, "f", "SOURCE", "def f")

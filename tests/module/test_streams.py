@@ -25,7 +25,7 @@ def notices(server: Server, kind: str) -> list[str]:
         return [text for text in client.lrange("notices", 0, -1) if text.startswith(kind)]
 
 
-def test_additions_are_announced_whoever_adds(shared: Server) -> None:
+def test_additions_by_any_client_are_announced(shared: Server) -> None:
     assert register(shared, "s1", stream_reader("s1", "one:*"), stream_reader("s1exact", "one:exact")) == "OK"
     with shared.client() as client, shared.client(db=1) as elsewhere:
         client.xadd("one:a", {"f": "v"})
@@ -54,7 +54,7 @@ def stopped_while_it_waits(server: Server) -> int:
     return 0
 
 
-def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -> None:
+def test_unreported_additions_are_one_notice(server: Server) -> None:
     assert register(server, "s", stream_reader("s", "st:*")) == "OK"
     execute(server, "CONFIG", "SET", "qa.worker-silence-ms", 60_000)
     pid = eventually(lambda: stopped_while_it_waits(server))
@@ -72,7 +72,7 @@ def test_additions_that_nobody_has_heard_of_yet_are_one_notice(server: Server) -
         eventually(lambda: len(notices(server, "stream s st:")) == 4)
 
 
-def test_notices_that_do_not_fit_are_made_good(server_binary: Path) -> None:
+def test_dropped_notices_cause_a_repair(server_binary: Path) -> None:
     settings = {"qa.max-events": 4, "qa.worker-silence-ms": 60000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
         server.wait_ready()
@@ -160,7 +160,7 @@ def test_pause_outlives_the_worker_and_the_server(server_binary: Path) -> None:
         assert status(server, "s") == "PAUSED"
 
 
-def test_that_a_stream_is_given_up_outlives_the_server(server_binary: Path) -> None:
+def test_an_aborted_stream_stays_aborted_after_a_restart(server_binary: Path) -> None:
     settings = {"appendonly": "yes", "aof-use-rdb-preamble": "no"}
     with (
         Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as server,

@@ -59,7 +59,7 @@ def begin(stack: ExitStack, server: Server, *words: str, room: bool = True) -> l
     return calls
 
 
-def test_job_that_kills_two_workers_takes_no_other_along(server: Server) -> None:
+def test_a_job_that_kills_two_workers_fails_alone(server: Server) -> None:
     with ExitStack() as stack:
         killer, *others = begin(stack, server, "die-later", *["hang-once"] * 12)
         assert killer.reply() == b"-WORKERLOST worker died twice on this job\r\n"
@@ -69,7 +69,7 @@ def test_job_that_kills_two_workers_takes_no_other_along(server: Server) -> None
     assert server.fields("in_flight", "queued_clients") == (0, 0)
 
 
-def test_long_job_whose_worker_has_died_does_not_keep_the_others_waiting(server: Server) -> None:
+def test_a_long_retried_job_does_not_delay_the_others(server: Server) -> None:
     with ExitStack() as stack:
         long, *others = begin(stack, server, "held long", "hang-once", "hang-once")
         for other in others:
@@ -79,7 +79,7 @@ def test_long_job_whose_worker_has_died_does_not_keep_the_others_waiting(server:
         assert long.reply() == b"*3\r\n$4\r\nheld\r\n$4\r\nlong\r\n$1\r\n2\r\n"
 
 
-def test_client_that_leaves_while_its_job_waits_to_be_tried_again(server: Server) -> None:
+def test_a_client_that_disconnects_while_its_job_waits_for_a_retry(server: Server) -> None:
     with ExitStack() as stack:
         # with capacity the second would wait for only 0.2 s
         first, second = begin(stack, server, "held first", "held second", room=False)
@@ -105,7 +105,7 @@ def test_worker_that_never_says_hello_is_killed(server_binary: Path) -> None:
         eventually(lambda: server.field("worker_restarts") >= 1)
 
 
-def test_worker_that_cannot_start_is_tried_again_ever_more_rarely(server_binary: Path) -> None:
+def test_a_worker_that_cannot_start_is_retried_at_growing_intervals(server_binary: Path) -> None:
     with Server(server_binary, worker=fake_worker("functions", "--crash")) as server:
         eventually(lambda: server.field("worker_restarts") >= 3)
         assert server.field("worker_restarts") < 8
@@ -113,7 +113,7 @@ def test_worker_that_cannot_start_is_tried_again_ever_more_rarely(server_binary:
             assert client.ping()
 
 
-def test_program_that_does_not_exist(server_binary: Path) -> None:
+def test_a_missing_worker_program(server_binary: Path) -> None:
     with Server(server_binary, worker="/no/such/program") as server:
         eventually(lambda: "worker cannot be started: /no/such/program: No such file or directory" in server.output())
         assert server.field("worker_pid") == 0

@@ -40,7 +40,7 @@ def bare(server_binary: Path) -> Any:
         yield server
 
 
-def test_what_was_unregistered_is_refused(bare: Server) -> None:
+def test_unregistered_ids_are_refused(bare: Server) -> None:
     assert register(bare, "s", trigger("a", "ta"), trigger("b", "tb")) == "OK"
     assert execute(bare, "RG.UNREGISTER", "a") == "OK"
     assert buried(bare, "a", "b") == ["a"]
@@ -56,7 +56,7 @@ def test_an_unknown_id_of_a_client_leaves_no_tombstone(bare: Server) -> None:
     assert buried(bare, "never") == []
 
 
-def test_a_worker_buries_what_is_here_and_what_may_come(bare: Server) -> None:
+def test_a_worker_creates_tombstones_for_present_and_future_ids(bare: Server) -> None:
     assert register(bare, "s", trigger("a", "ta"), trigger("b", "tb")) == "OK"
     assert run(bare, ["QA.UNREGISTER", "a", "later"]) == ["OK"]
     assert list(dump(bare)) == ["b"]
@@ -82,7 +82,7 @@ def test_the_newest_ten_thousand_are_kept(bare: Server) -> None:
     ]
 
 
-def test_the_later_order_holds(bare: Server) -> None:
+def test_the_later_order_prevails(bare: Server) -> None:
     assert register(bare, "s", stream_reader("a", "a*"), trigger("b", "tb")) == "OK"
     assert orders(bare) == {"a": 0, "b": 0}
     assert run(bare, ["QA.PAUSE", "a", 11, "b", 11, "absent", 11]) == ["OK"]
