@@ -17,7 +17,7 @@ from .running_shards import Shards, running
 
 @pytest.fixture(autouse=True)
 def long_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients rely on their subscriptions for longer: a second without processor time would leave caches out."""
+    """Let clients rely on their subscriptions for longer: a pause of a second would disable their caches."""
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
 
 
@@ -38,7 +38,7 @@ def client(lone_server: Server) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="session", params=chosen_servers())
 def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
-    """A whole cluster with functions and reader, shared by the tests of a run: each uses documents of its own."""
+    """A whole cluster with functions and reader, shared by all tests of a run. Each test uses its own documents."""
     binary = find_binary(request.param)
     if binary is None:
         pytest.skip(f"no {request.param} server on this machine")

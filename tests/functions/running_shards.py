@@ -62,7 +62,7 @@ class Shards:
             self.on(node, "AI.MODELSTORE", keys.model_key(tag), "ONNX", "CPU", "BLOB", model)
             self.on(node, "SET", keys.tokenizer_key(tag), (MODEL / "tokenizer.json").read_bytes())
         self.write_manifest((MODEL / "manifest.json").read_text())
-        # each worker learns of its keys by an event, which the trigger of a test may overtake
+        # a worker gets its keys by an event, which the trigger of a test may overtake
         eventually(lambda: all(self.on(node, "RG.TRIGGER", READER_TRIGGER) != [""] for node in self.nodes), SECONDS)
 
     def write_manifest(self, text: str) -> None:
@@ -105,7 +105,7 @@ class Shards:
         return ranking_of(statistics, self._piped(rank_commands(statistics, count, packed_filter)), count)
 
     def _piped(self, commands: Sequence[Command]) -> list[Any]:
-        """The replies to commands, each from the node of its first key; those for one partition in a pipeline."""
+        """The replies to commands, which are sent to the nodes of their first keys in one pipeline per partition."""
         replies: list[Any] = []
         for _, group in itertools.groupby(commands, key=lambda command: str(command[1]).rpartition("{")[2]):
             part = list(group)
@@ -136,7 +136,7 @@ def sentence_name(document_id: str, i: int) -> str:
 
 
 def triggers_that_wait(client: redis.Redis) -> int:
-    """How many clients wait for an RG.TRIGGER; it was also the last command of some that have their reply."""
+    """How many clients are blocked in an RG.TRIGGER."""
     return sum(each["cmd"] == "rg.trigger" and "b" in each["flags"] for each in client.client_list())
 
 
@@ -145,8 +145,8 @@ EARLY = ("early bird", "The early bird catches the worm.")
 
 @contextmanager
 def running(binary: Path, size: int = 2, settings: Mapping[str, object] | None = None) -> Iterator[Shards]:
-    """The cluster. One document is older than the reader: it is found before that arrives."""
-    # twice as many as elsewhere: some of these tests read many sentences, which a busy machine may do slowly
+    """Start the cluster. One document is written and found before the reader arrives."""
+    # twice as many tokens as elsewhere: some of these tests read many sentences, which is slow on a busy machine
     values = {"qa.max-batch-tokens": 2 * FEW_TOKENS, "qa.job-timeout-ms": 120_000, **(settings or {})}
     with Cluster(binary, values, worker=WORKER, size=size) as cluster:
         for node in cluster.nodes:

@@ -27,7 +27,7 @@ def run(client: redis.Redis, call: ScriptCall) -> Any:
 
 
 def run_binary(client: redis.Redis, call: ScriptCall) -> Any:
-    """The reply with bytes for text, as those that hold places need it."""
+    """Run a script and return its reply as bytes, which replies with sentence offsets need."""
     return command(client, *call.command(), NEVER_DECODE=True)
 
 
@@ -45,12 +45,12 @@ def record(client: redis.Redis, document_id: str) -> stored.DocumentRecord | Non
 
 
 def spans_of(text: str, splitter: str) -> list[tuple[int, int]]:
-    """The sentences that a splitter finds; the one called `whole` takes the text for one."""
+    """The sentences that a splitter finds. The splitter `whole` takes the whole text as one sentence."""
     return [(0, len(text))] if splitter == "whole" else split_sentences(text)
 
 
 def index(client: redis.Redis, document_id: str, version: str, text: str, splitter: str = "1") -> str:
-    """Index a document as that splitter cuts it; the status."""
+    """Index a document with the sentences of a splitter; return the status."""
     spans = spans_of(text, splitter)
     packed = pack_sentences([text[a:b] for a, b in spans])
     made = IndexedText(splitter, "1", len(spans), pack_offsets(text, spans), packed)
@@ -58,7 +58,7 @@ def index(client: redis.Redis, document_id: str, version: str, text: str, splitt
 
 
 def read(client: redis.Redis, document_id: str, i: int, *, around: int = 0) -> stored.SentenceRecord | None:
-    """What a worker reads of a sentence."""
+    """The record of a sentence as a worker reads it."""
     call = stored.read_sentence(keys.SentenceRef(document_id, TAG, i), "Other?", around=around)
     return stored.parse_sentence_record(i, run_binary(client, call))
 

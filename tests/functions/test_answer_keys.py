@@ -1,4 +1,4 @@
-"""Keys of cached answers hold questions, or digests of them (`qa.answer-keys`); a change leaves none of the other."""
+"""Keys of cached answers name questions by text or by digest (`qa.answer-keys`). A change deletes the other kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shards(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def seen(shards: TinyShards) -> str:
-    """All that a reader of key names and of the lists of answers sees, on all shards."""
+    """All key names and lists of answers on all shards, as one text."""
     words: list[Any] = []
     for node in shards.nodes:
         with node.client() as client:
@@ -57,7 +57,7 @@ def read(shards: TinyShards, document: str, question: str = QUESTION) -> dict[st
 
 
 def change(shards: TinyShards, to: str) -> None:
-    """Change the setting on all shards; it holds when new workers are ready and have swept."""
+    """Change the setting on all shards, and wait until new workers are ready and have swept."""
     for node in shards.nodes:
         shards.on(node, "CONFIG", "SET", SETTING, to)
         before = node.field("worker_pid")
@@ -71,7 +71,7 @@ def change(shards: TinyShards, to: str) -> None:
 def test_names_of_keys_say_nothing_about_questions(shards: TinyShards) -> None:
     document = shards.written("digested")
     assert read(shards, document)["answer"] == FIRST
-    assert read(shards, document)["cache"] == "shard", "it is kept, and found again"
+    assert read(shards, document)["cache"] == "shard", "it is cached, and found again"
     (key,) = answers(shards, document)
     _, name, _ = keys.parse_answer_key(key)
     assert keys.parse_digest_name(name) is not None
@@ -82,8 +82,8 @@ def test_a_stock_client_gets_the_same_answer_from_the_worker(shards: TinyShards)
     document = shards.written("stock")
     first = shards.get(document, QUESTION)
     assert (first["answer"], len(answers(shards, document))) == (FIRST, 1)
-    assert shards.get(document, QUESTION) == first, "the one that is kept, not read anew"
-    assert read(shards, document)["cache"] == "shard", "and functions find it, too"
+    assert shards.get(document, QUESTION) == first, "the cached answer, not a new reading"
+    assert read(shards, document)["cache"] == "shard", "functions find it, too"
     assert SECRET not in seen(shards)
 
 
@@ -117,7 +117,7 @@ def test_a_get_by_an_unknown_digest_returns_nil(shards: TinyShards) -> None:
     value = shards.client.get(key)
     assert json.loads(value)["answer"] == FIRST
     shards.client.unlink(key)
-    assert shards.client.get(key) is None, "the digest is no question that a reader would read"
+    assert shards.client.get(key) is None, "a digest is not read as a question"
 
 
 def test_a_change_of_the_setting_deletes_names_of_the_other_kind(shards: TinyShards) -> None:

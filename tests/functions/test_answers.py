@@ -89,7 +89,7 @@ def test_a_missing_sentence_or_question_is_nil_and_nothing_is_cached(shards: Sha
 
 
 def test_a_sentence_number_beyond_the_document_reaches_no_other_document(shards: Shards) -> None:
-    """Its neighbours in the partition have sentences; the places of its own end, whatever a number is multiplied by."""
+    """Neighbours in the partition have such sentences, but the offsets of this document end before that number."""
     names = [name for name in map("neighbour {}".format, range(100)) if tag(name) == tag("neighbour 0")][:3]
     for name in names:
         shards.put(name, f"Marie Curie discovered radium in {name}. She lived in {name}.")
@@ -110,7 +110,7 @@ def test_simultaneous_requests_share_one_reading(shards: Shards) -> None:
     shards.wait_tokenized("flight")
     with ThreadPoolExecutor(16) as threads:
         answers = list(threads.map(lambda _: shards.ask("flight", 1, "Where was radium discovered?"), range(16)))
-    # one more for readers that come between the end of the reading and the storing
+    # one more for clients that ask between the end of the reading and the storing
     assert len({answer["created"] for answer in answers if answer is not None}) <= 2
 
 
@@ -211,7 +211,7 @@ def test_questions_do_not_wait_for_a_run_of_many_sentences(shards: Shards) -> No
     short = [("RG.TRIGGER", "qa.read", "", f"Which house is number {n}?", names[n]) for n in range(SHORT_RUNS)]
     node = shards.node_of(names[0])
     with ExitStack() as connections:
-        # the worker waits until the short ones are there, too: they may come late on a busy machine
+        # the worker is stopped until the short questions have arrived, too: on a busy machine they may be late
         with node.stopped_worker(), node.client() as client:
             long = ("RG.TRIGGER", "qa.read", "", "What is the number of the house?", *names)
             long_run = connections.enter_context(sent(node, long))

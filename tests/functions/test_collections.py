@@ -43,7 +43,7 @@ def client(shards: Shards) -> Iterator[ClusterClient]:
 
 @pytest.fixture
 def books(client: ClusterClient) -> Iterator[str]:
-    """A collection that is removed at the end, with all that the test has put into it."""
+    """A collection that is removed at the end with all its documents."""
     assert client.create_collection("books")
     yield "books"
     assert client.delete_collection("books").complete

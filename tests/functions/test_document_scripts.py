@@ -33,7 +33,7 @@ def ingest(client: redis.Redis, document_id: str, text: str) -> str:
 
 
 def contents(client: redis.Redis) -> dict[str, Any]:
-    """All keys with their values; not by DUMP, because its order of a hash's fields changes."""
+    """All keys with their values. DUMP is not used, because its order of a hash's fields changes."""
     reads: dict[str, Callable[[str], Any]] = {
         "string": lambda key: shard.command(client, "GET", key, NEVER_DECODE=True),
         "hash": client.hgetall,
@@ -173,7 +173,7 @@ def test_a_document_is_pending_until_it_is_indexed_or_gone(client: redis.Redis) 
     assert (first.pending_bytes, waiting(client)) == (8, {"50%25": 8, "": 8})
     second = shard.put(client, "b", "Four.")
     assert (second.pending_bytes, waiting(client)) == (13, {"50%25": 8, "b": 5, "": 13})
-    # another version takes the place of the one before
+    # another version replaces the previous one
     newer = shard.put(client, "50%", "No.")
     assert (newer.pending_bytes, waiting(client)) == (8, {"50%25": 3, "b": 5, "": 8})
     assert shard.index(client, "50%", first.version, "Größe.") == "stale"
@@ -195,7 +195,7 @@ def test_a_text_that_a_client_wrote_is_pending_until_it_is_indexed_or_gone(clien
 
 
 def test_a_change_that_the_worker_has_not_read_stays_pending(client: redis.Redis) -> None:
-    """The note tells it from those that the text has which it indexes."""
+    """The change note tells the new change from the change that the worker indexes."""
     put = shard.put(client, "d", TEXT)
     spans = shard.spans_of(TEXT, "1")
     packed = pack_sentences([TEXT[a:b] for a, b in spans])
@@ -286,7 +286,7 @@ def test_tokens_are_stored_for_the_current_version_only(client: redis.Redis) -> 
 
 
 def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of them go in one step when it changes."""
+    """All of them are deleted in one step when the document changes."""
     monkeypatch.setattr(stored, "MAX_ANSWERS", 10)
     version = ingest(client, "d", TEXT)
     for number in range(50):
@@ -298,7 +298,7 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
 
 
 def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take as long to go as more short ones."""
+    """Their deletion takes as long as that of more short answers."""
     monkeypatch.setattr(stored, "MAX_ANSWER_NAMES_BYTES", 10_000)
     version = ingest(client, "d", TEXT)
     for length in (10, 400):
@@ -313,7 +313,7 @@ def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, m
 
 @pytest.mark.hostile
 def test_the_memory_of_cached_answers_is_bounded(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all documents of a partition together: the oldest give way, whatever their sizes, and nothing else does."""
+    """The limit counts all documents of a partition together. Only the oldest answers are evicted, of any size."""
     limit = 200_000
     monkeypatch.setattr(stored, "store_answer", partial(stored.store_answer, most_bytes=limit))
     versions = {name: ingest(client, name, TEXT) for name in ("d", "e {x}", "f_g:h")}
@@ -401,7 +401,7 @@ def test_sentences_without_a_document(client: redis.Redis) -> None:
     assert shard.store_answer(client, "d", "Who?", (0, "", "The moon."), "{}")
     assert shard.run(client, stored.loose_sentences("d", TAG)) == 1
     assert not client.exists(keys.answer_key(keys.SentenceRef("d", TAG, 0), "Who?"))
-    # a document takes their place
+    # a document replaces them
     version = ingest(client, "d", TEXT)
     assert shard.store_answer(client, "d", "Who?", (0, version, "A cat sat on the mat."), "{}")
     assert shard.run(client, stored.loose_sentences("d", TAG)) == 0
@@ -418,7 +418,7 @@ def test_the_set_of_answers_forgets_what_has_expired(client: redis.Redis) -> Non
 
 
 def test_no_stale_answer_in_random_interleavings(client: redis.Redis) -> None:
-    """Readers take a sentence, think, and store; writers change the document at any point in between."""
+    """Readers read a sentence and later store an answer. Writers change the document at any point in between."""
     chooser = random.Random(7)
     texts = {f"d{n}": [f"Version {v} of text {n}. It says {v}." for v in range(6)] for n in range(3)}
     versions: dict[str, tuple[str, str]] = {}

@@ -1,4 +1,4 @@
-"""Questions on shards with inference workers: the same answers as without, also when one is killed meanwhile."""
+"""Questions on shards with inference workers: the answers are the same as without, even if a worker is killed."""
 
 from __future__ import annotations
 

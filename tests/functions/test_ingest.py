@@ -1,4 +1,4 @@
-"""A write is enough: the shard splits, tokenizes and indexes the document, questions find it, also after changes."""
+"""A write is enough: the shard splits and indexes the document, and questions find it, also after changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_plain_set_is_enough_and_a_plain_del_too(shards: Shards) -> None:
 
 
 def test_a_key_without_a_tag_is_forwarded_to_its_partition(shards: Shards) -> None:
-    # There is at least one for every shard, and clients write most of them on another shard than the document's.
+    # At least one key is on every shard, and most keys are on another shard than the document.
     names = [f"stock client {number}" for number in range(6)]
     for name in names:
         shards.client.set(f"paragraphs:{name}", f"Wombats dig burrows, says {name}.")
@@ -186,12 +186,12 @@ def test_a_text_of_too_many_sentences_from_a_plain_set_is_not_indexed(shards: Sh
     assert not shards.client.exists(keys.offsets_key("endless", tag("endless")))
 
     def said() -> bool:
-        """An event waits 5 s for its document and has the error then; on a slow machine the log has it."""
+        """An event waits 5 s for its document. After that, the error is in the log instead of the registration."""
         node = shards.node_of(key)
         registrations = repr(shards.on(node, "RG.DUMPREGISTRATIONS"))
         return "has more than 100000 sentences" in registrations + node.log.read_text(errors="replace")
 
-    eventually(said, SECONDS)  # the version before is forgotten first
+    eventually(said, SECONDS)  # the previous version is deleted first
     assert shards.client.strlen(key) == len(text.encode())
     shards.client.delete(key)
 
@@ -209,7 +209,7 @@ def test_texts_written_while_the_worker_was_dead_are_indexed(shards: Shards) -> 
 
 
 def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
-    """There are more than a worker takes at once, and a run over all shards passes each on."""
+    """There are more texts than a worker forwards at once."""
     names = [f"burst {number}" for number in range(900)]
     pipeline = shards.client.pipeline()
     for name in names:
@@ -220,7 +220,7 @@ def test_a_burst_of_texts_without_a_tag_arrives_whole(shards: Shards) -> None:
         return node.fields("queued_events", "in_flight") == (0, 0)
 
     eventually(lambda: all(rests(node) for node in shards.nodes))
-    # the test looks at one shard after the other: the last text may have gone to one that it had seen at rest
+    # the test checks one shard after the other: the last text may have arrived at a shard that was checked before
     eventually(lambda: not [name for name in names if shards.record(name) is None], SECONDS)
 
 
@@ -287,7 +287,7 @@ def test_an_invalid_text_invalidates_answers_from_the_old_text(shards: Shards) -
 
 
 def test_a_document_outside_the_partitions_is_not_ranked(shards: Shards) -> None:
-    """Whole answers are valid for the epochs of the partitions, which would not show a change of this document."""
+    """Cached whole answers depend on the epochs of the partitions, which would not show a change of this document."""
     stray = "elsewhere"
     assert stray not in keys.partition_tags(PARTITIONS)
     shards.client.set(keys.paragraphs_key("stray", stray), "Wombats dig.")

@@ -1,4 +1,4 @@
-"""A long document reaches its index in parts: its shard serves others meanwhile, and all of it is found or nothing."""
+"""A long document is indexed in parts while its shard serves others. It is found completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WORDS = 80_000
 
 
 def different_words(count: int, letter: str) -> str:
-    """A text of so many words, none of which comes twice; the stemmer leaves them as they are."""
+    """A text of this many different words, which the stemmer does not change."""
     words = [f"{letter}{number:05x}" for number in range(count)]
     rows = [" ".join(words[at : at + 12]) for at in range(0, count, 12)]
     return ".\n\n".join(rows) + "."
 
 
 def in_index(shards: Shards, name: str, first: str, last: str) -> list[int]:
-    """The numbers of the document's sentences that hold either word, as the index finds them."""
+    """The numbers of the document's sentences that have one of two words, as the index finds them."""
     key = keys.index_key(tag(name))
     reply = shards.on(shards.node_of(key), "QA.INDEX.RANK", key, 10, 0, "TERMS", 2, first, 0, last, 0)
     return sorted(int(hit[1]) for hit in reply[3])
@@ -42,7 +42,7 @@ def open_documents(shards: Shards, name: str) -> int:
 
 @contextmanager
 def timed_commands(server: Server) -> Iterator[dict[str, list[int]]]:
-    """How long each command of the server ran, in microseconds, once the block has ended."""
+    """After the block, it has the duration of each of the server's commands, in microseconds."""
     found: dict[str, list[int]] = {}
     with server.client(decode_responses=False) as client:
         before: dict[str, Any] = client.config_get("slowlog-*")
@@ -60,7 +60,7 @@ def timed_commands(server: Server) -> Iterator[dict[str, list[int]]]:
 
 @pytest.mark.hostile
 def test_a_document_of_very_many_different_words_delays_no_other_client(shards: Shards) -> None:
-    """It comes in parts, and no command takes as long as all of these together."""
+    """It is sent in parts. No single command takes as long as all parts together."""
     name, last = "different", (WORDS - 1) // 12
     words = ("q00000", f"q{WORDS - 1:05x}")
     seen: set[tuple[int, ...]] = set()
@@ -90,7 +90,7 @@ def test_a_document_of_very_many_different_words_delays_no_other_client(shards: 
 
 
 def put_until_open(shards: Shards, name: str) -> str:
-    """Stores long versions until one is seen while it is open, which may be over too soon; the letter of its words."""
+    """Store long versions until one is seen while its parts are open; return the letter of its words."""
     key = keys.index_key(tag(name))
     with shards.node_of(key).client() as client:
         for letter in "nopqrstuvw":

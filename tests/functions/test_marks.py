@@ -1,4 +1,4 @@
-"""Which partitions an audit scan marks, and what a key of another type holds back."""
+"""Which partitions an audit scan marks, and the effect of a key of the wrong type."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def shard() -> Shard:
 def while_scanning(
     shard: Shard, monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], undone: frozenset[str] = frozenset()
 ) -> None:
-    """What happens while an audit scan runs, and where it fails."""
+    """Set what happens during an audit scan, and which partitions it cannot complete."""
 
     async def scan(_tags: object, *, patient: bool) -> tuple[Counter[str], set[str]]:
         happens()
         return Counter(), set(undone)
 
     monkeypatch.setattr(shard.audit, "scan", scan)
-    # a task of its own would do what is requested
+    # otherwise a task would do the requested work
     monkeypatch.setattr(shard.audit, "_is_requested", lambda: False)
 
 

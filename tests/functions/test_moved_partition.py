@@ -1,4 +1,4 @@
-"""A partition that moves to another shard takes all data of its documents along."""
+"""A partition that migrates to another shard takes all data of its documents with it."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def kill(node: Server) -> None:
 
 
 def expect_scan(corpus: Corpus, node: Server, before: dict[str, int], checks: int) -> None:
-    """Only a server that cannot note has its documents scanned: `before` and `checks` are the counts of before."""
+    """Check that only a server without change notes has scanned; `before` and `checks` are earlier counts."""
     if corpus.noting:
         assert not corpus.scanned(node, before)
         assert corpus.checks(node) == checks
@@ -158,14 +158,14 @@ def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> N
     eventually(lambda: corpus.record(gone) is None, SECONDS)
     eventually(lambda: corpus.ranked_documents("belugas") == [untagged], SECONDS)
     corpus.wait_at_rest(node)
-    # nothing tells which of the two texts is newer, so the document stays
+    # nothing shows which of the two texts is newer, so the document stays
     assert corpus.client.get(keys.paragraphs_key(older, tag(older))) == "Newer words."
     expect_scan(corpus, node, {}, checks)
     corpus.put(gone, f"The {gone} is a bird.")
 
 
 def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
-    """Else a restore would wait for it, and each sweep would try it again. The text stays as it is."""
+    """Otherwise a restore would wait for it, and each sweep would retry it. The text stays as it is."""
     node = corpus.nodes[0]
     names = [corpus.of(node, prefix) for prefix in ("raw", "long" * 130, "list", "homeless", "book")]
     raw, long, listed, homeless, book = names
@@ -179,7 +179,7 @@ def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
         corpus.client.delete(keys.paragraphs_key(listed, tag(listed)))
         corpus.client.rpush(keys.paragraphs_key(listed, tag(listed)), "x")
         corpus.write(keys.DocumentName.of(homeless, "nowhere"), "No collection has this.")
-        # a long one is stored in parts
+        # a long document is stored in parts
         words = " ".join(f"word{number}." for number in range(40_000))
         corpus.write(keys.DocumentName.of(book, "nowhere"), words)
 
@@ -295,7 +295,7 @@ def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
     for node, state, other in ((target, "IMPORTING", source), (source, "MIGRATING", target)):
         corpus.on(node, "CLUSTER", "SETSLOT", slot, state, corpus.on(other, "CLUSTER", "MYID"))
     layout = keys.layout_key(tag(name))
-    eventually(lambda: corpus.client.hget(layout, "layout") == "2", SECONDS)  # nothing has to happen to its texts
+    eventually(lambda: corpus.client.hget(layout, "layout") == "2", SECONDS)  # even without changes of its texts
     corpus.write(name, "Axolotls regrow their legs.")
     eventually(lambda: corpus.on(source, "RG.DUMPREGISTRATIONS") and source.field("queued_events") == 0, SECONDS)
     for node in (source, target):
@@ -339,7 +339,7 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
         words = ("CLUSTER", "REPLICATE", corpus.on(primary, "CLUSTER", "MYID"))
         eventually(lambda: corpus.on(replica, *words), SECONDS, ignore=redis.ResponseError)
         eventually(lambda: replica.info("replication").get("master_link_status") == "up", 60)
-        # Only the primary can tell the other node of its replica, and nodes listen to none that they do not know.
+        # Only the primary can tell the other node about its replica, and a node ignores unknown nodes.
         eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]), 60)
         replica.wait_ready()
         corpus.wait_at_rest(primary)
@@ -350,7 +350,7 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
             kill(primary)
         before = corpus.accesses(replica)
         eventually(lambda: corpus.on(replica, "CLUSTER", "FAILOVER", "TAKEOVER"), SECONDS, ignore=redis.ResponseError)
-        corpus.nodes = [replica, *corpus.nodes[1:]]  # the cluster still ends the other one
+        corpus.nodes = [replica, *corpus.nodes[1:]]  # the cluster still stops the old primary at its end
         eventually(lambda: ranked_anywhere(corpus, "numbats") == [new], SECONDS, ignore=redis.RedisError)
         eventually(lambda: corpus.record(gone) is None, SECONDS, ignore=redis.RedisError)
         corpus.wait_at_rest(replica)

@@ -1,4 +1,4 @@
-"""The trigger `qa.pipeline`: it answers as the local pipeline, shares fairly with questions, refuses bad requests."""
+"""The trigger `qa.pipeline` answers like the local pipeline, lets questions run, and refuses bad requests."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_missing_model_is_not_found(shards: Shards) -> None:
 
 
 def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
-    """During the reading of long contexts, a sentence waits for one portion of them, not for all."""
+    """While long contexts are read, a sentence waits for one portion of them, not for all."""
     shards.put("fair", ADA)
     shards.wait_tokenized("fair")
     number = shards.nodes.index(shards.node_of(keys.document_key("fair", tag("fair"))))
@@ -137,7 +137,7 @@ def test_a_question_does_not_wait_for_a_whole_article(shards: Shards) -> None:
 
 
 def test_tokenizing_many_short_contexts_does_not_delay_other_requests(shards: Shards) -> None:
-    """The worker refuses the last pair: it tokenizes all others, and reads nothing."""
+    """The worker tokenizes all pairs but the last, refuses the last pair, and reads nothing."""
     pairs = [("Who?", f"{number} " + "漢字" * 3500) for number in range(120)]
     request = json.dumps({"inputs": inputs([*pairs, ("who " * 600, ADA)])})
 
@@ -155,7 +155,7 @@ def test_tokenizing_many_short_contexts_does_not_delay_other_requests(shards: Sh
         waits.append(time.monotonic() - asked)
     long.join()
     whole = time.monotonic() - begun
-    # the longest may be one in which the machine did other things
+    # the machine may have done other work during the longest wait
     assert len(waits) >= 5
     assert sorted(waits)[len(waits) // 2] < whole / 6, (waits, whole)
 

@@ -19,7 +19,7 @@ def portions_of(threads: str = "1", workers: str = "0") -> Portions:
 
 
 async def at_once(portions: Portions, wanted: int) -> tuple[int, Portion]:
-    """How many of so many that come together read a portion, and the portion of the first."""
+    """Of `wanted` simultaneous requests, how many read a portion at once, and the portion of the first."""
     resumed, taken = asyncio.Event(), list[Portion]()
 
     async def read() -> None:

@@ -1,4 +1,4 @@
-"""Rankings by real indexes: which sentences are found, also while slots move and documents change, and who may rank."""
+"""Rankings by real indexes: the results, also while slots migrate and documents change, and the needed rights."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def corpus(client: AsyncClusterClient) -> AsyncIterator[AsyncClusterClient
 async def test_the_best_sentences_are_the_first_of_the_corpus(
     corpus: AsyncClusterClient, collection: str, condition: str
 ) -> None:
-    """The scores are those of BM25 over the whole corpus, whatever an index holds and however many are asked for."""
+    """The scores are BM25 scores over the whole corpus, for any division into indexes and any number of results."""
     chosen: Filter | None = chosen_by(short=[condition]) if condition else None
     chance = random.Random(11)
     rank = corpus.engine._ranker.rank
@@ -84,7 +84,7 @@ async def test_a_question_without_stored_terms_has_no_candidates(client: AsyncCl
 def between(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, happens: Mapping[int, Callable[[], Awaitable[object]]]
 ) -> Iterator[list[int]]:
-    """Something happens before the pipelines of a ranking with these numbers, from 1; the numbers so far."""
+    """Call `happens` before the pipelines of a ranking with these numbers, from 1; yield the numbers so far."""
     ask_all = engine.shards.execute_pipelines
     numbers: list[int] = []
 
@@ -178,7 +178,7 @@ async def test_the_refusal_of_a_ranking_names_the_missing_rights(shards: Shards,
 
 @contextmanager
 def user(shards: Shards, *rules: str) -> Iterator[str]:
-    """The URL of the cluster for a user who may do everything that the rules do not take."""
+    """The URL of the cluster for a user with all rights except those that the rules remove."""
     for node in shards.nodes:
         shards.on(node, "ACL", "SETUSER", "narrow", "reset", "on", ">secret", "~*", "&*", "+@all", *rules)
     try:

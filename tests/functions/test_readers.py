@@ -1,4 +1,4 @@
-"""Several readers on a shard: which one answers, where each keeps its answers, and how long these stay."""
+"""Several readers on a shard: which reader answers, where its answers are cached, and when they are deleted."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_change_of_the_default_compiles_nothing_and_leaves_no_old_answer(shard
         shards.get("flip", "Who?")
         shards.get("flip", "Who?", to.name)
         assert shards.flip(node, to.name, former.name) == "done"
-        # answers under the former one's name stay right; those under the default's go
+        # answers under the name of the former default stay valid; answers of the default are deleted
         assert shards.get("flip", "Who?", former.name)["model"]["revision"] == former.revision
         for number in range(20):
             found = shards.get("flip", f"Who is number {number}?")
@@ -137,7 +137,7 @@ def test_an_id_means_its_default_revision_or_else_the_latest(shards: TinyShards)
         assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[1].revision
         shards.use(made[2].name)
         assert shards.get("revisions", "Who is it?", "many")["model"]["revision"] == made[2].revision
-        # the name now means another one: answers stored under it are no longer valid
+        # the name now means another reader, so answers stored under it are no longer valid
         assert shards.get("revisions", "Who?", "many")["model"]["revision"] == made[2].revision
         shards.use("first")
     finally:
@@ -228,7 +228,7 @@ def test_incomplete_reader_keys_are_not_repeatedly_overwritten(shards: TinyShard
     own = shards.tag_of(node)
     model = (shards.folder / "last" / "reader.onnx").read_bytes()
     words = (keys.model_key(own), "ONNX", "CPU", "TAG", shards.last.name, "BLOB", model)
-    # in this order: without its manifest, the worker would make the reader whole before the other model comes
+    # this order matters: without the manifest, the worker would complete the reader before the other model arrives
     shards.on(node, "AI.MODELSTORE", *words)
     shards.on(node, "DEL", keys.manifest_key(own))
 

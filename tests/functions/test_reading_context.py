@@ -29,7 +29,7 @@ BIRTH = "Where was Marie Curie born?"
 
 @pytest.fixture(scope="module")
 def reading_alone(shards: Shards) -> Iterator[Shards]:
-    """The cluster with answers read from sentences alone; after the tests it reads so again."""
+    """The cluster, which reads sentences without context again after the tests."""
     shards.put("curie", CURIE, "Curie")
     shards.wait_tokenized("curie")
     set_context(shards, 0)
@@ -49,7 +49,7 @@ def set_context(shards: Shards, budget: int) -> None:
 
 
 def change(shards: Shards, **changes: object) -> str:
-    """Make the shards read in another way; returns the revision that their answers name then."""
+    """Make the shards read in another way; return the revision that their answers name then."""
     text = json.dumps({**MANIFEST, **changes})
     shards.write_manifest(text if json.loads(text) != MANIFEST else MANIFEST_TEXT)
     expected = Manifest.from_json(text).reading_revision

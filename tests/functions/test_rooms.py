@@ -1,4 +1,4 @@
-"""qa-cluster's own functions keep no state in modules: a worker creates their objects once, from each other."""
+"""qa-cluster's own functions keep no state in modules: a worker creates their objects once and passes them on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Searches on shards with functions and index: places of sentences, and partitions that change or move."""
+"""Searches on shards with functions and index: positions of sentences, and partitions that change or migrate."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def assert_places(client: AsyncClusterClient, result: SearchResult) -> Non
 async def test_sentences_and_their_neighbours_come_from_the_text(client: AsyncClusterClient) -> None:
     await client.put_document("quokka", TEXT, "Quokkas")
     result = await client.search("quokka cafe", context=1)
-    # the last one by the title only
+    # the last sentence only by its title
     assert [hit.passage_id for hit in result.hits] == ["quokka:2", "quokka:0", "quokka:1"]
     await assert_places(client, result)
     best = result.hits[0]

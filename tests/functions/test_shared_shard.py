@@ -1,4 +1,4 @@
-"""Two users ask one shard: how many of one's answers come while the other waits for one; with the real worker."""
+"""Two users ask one shard with the real worker: how many answers one user gets while the other waits for an answer."""
 
 from __future__ import annotations
 
@@ -120,5 +120,5 @@ def test_a_user_with_one_connection_does_not_wait_for_a_user_with_many(
             passed.append(answers_meanwhile(client, call))
             if number == QUESTIONS:
                 break
-    # the first one finds what the worker has got ahead; without turns, all connections are answered before each
+    # the first answer waits for the jobs that the worker already has; without turns, all connections would come first
     assert statistics.median(passed[1:]) <= connections / 8, passed

@@ -1,4 +1,4 @@
-"""A plan of two stages on a real cluster: the first reader answers the first word, the second one the last word."""
+"""A reading plan of two stages on a real cluster. The first reader answers the first word, the second the last word."""
 
 from __future__ import annotations
 

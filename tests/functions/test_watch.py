@@ -1,4 +1,4 @@
-"""What a shard polls again and again, and in which order."""
+"""What a shard polls, and in which order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AskedOthers(Exception):
 
 
 async def test_a_new_worker_loads_its_readers_before_it_asks_other_shards() -> None:
-    """A replica that is promoted then, just after its lowest slot has changed, finds no reader under the new tag."""
+    """Otherwise a replica that is promoted just after a change of its lowest slot finds no reader under the new tag."""
     loaded: list[bool] = []
 
     async def ask() -> bool:

@@ -82,7 +82,7 @@ class TinyShards(Shards):
         self.wait_models(lambda models: all(models.get(name, {}).get("warm") for name in names))
 
     def keys_of(self, node: Server, name: str) -> list[str]:
-        """The keys of a reader on a shard; those of the default one without a name."""
+        """The keys of a reader on a shard; without a name, the keys of the default reader."""
         return [key(self.tag_of(node), name) for key in READER_KEYS]
 
     def flip(self, node: Server, to: str, former: str) -> str:
