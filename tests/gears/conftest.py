@@ -32,7 +32,7 @@ def shared_shard(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shard(shared_shard: Server) -> Iterator[Server]:
-    """The shared server, emptied: no keys, registrations, executions, nor counted commands."""
+    """The shared server without keys, registrations, executions and command statistics."""
     yield shared_shard
     shared_shard.wait_ready()
     for entry in execute(shared_shard, "RG.DUMPREGISTRATIONS"):
@@ -45,7 +45,7 @@ def shard(shared_shard: Server) -> Iterator[Server]:
 
 
 def dropped(server: Server, execution_id: str) -> bool:
-    """Drops an execution; False if it has not ended yet: an aborted one ends a little later."""
+    """Drop an execution; False if it has not ended yet. An aborted execution ends a little later."""
     try:
         return bool(execute(server, "RG.DROPEXECUTION", execution_id) == "OK")
     except redis.ResponseError:

@@ -53,7 +53,7 @@ def _model(
 
 
 def add_model(length: Dim = "n") -> bytes:
-    """sum = a + b, FLOAT of any length, or of this one."""
+    """sum = a + b, FLOAT of any length, or of the given length."""
     values = [_value(name, FLOAT, [length]) for name in ("a", "b", "sum")]
     return _model([_node("Add", ["a", "b"], ["sum"])], values[:2], values[2:])
 
@@ -78,7 +78,7 @@ def token_model() -> bytes:
 
 
 def positions_model(longest: int) -> bytes:
-    """A token model with a table of positions: score = input_ids * attention_mask * (0, 1, ..), up to so many."""
+    """A token model with a table of positions: score = input_ids * attention_mask * (0, 1, ..), for limited lengths."""
     shape, numbers = ["batch", "length"], b"".join(n.to_bytes(8, "little") for n in range(longest))
     constants = {"table": (numbers, [1, longest]), "zero": (bytes(8), [1]), "one": ((1).to_bytes(8, "little"), [1])}
     initializers = [
@@ -182,7 +182,7 @@ def deep_model() -> bytes:
 
 
 def sequence_model() -> bytes:
-    """y = x + x, FLOAT of any length, and an output that is no tensor: the sequence of x and y."""
+    """y = x + x, FLOAT of any length, and a second output that is not a tensor: the sequence of x and y."""
     element = _bytes(1, _number(1, FLOAT) + _bytes(2, _bytes(1, _bytes(2, "n"))))
     sequence = _bytes(1, "both") + _bytes(2, _bytes(4, _bytes(1, element)))
     nodes = [_node("SequenceConstruct", ["x", "y"], ["both"]), _node("Add", ["x", "x"], ["y"])]

@@ -1,4 +1,4 @@
-"""Models in Python for tests of queues, which can see and hold up what runs when and together."""
+"""Models in Python for tests of queues. The tests can observe and delay their runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pair(rows: int, value: float = 1.0, width: int = 2) -> list[Array]:
 
 
 async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, object]) -> None:
-    """Cancel a run again and again while its model waits: it must not look finished."""
+    """Cancel a run repeatedly while its model waits; check that the run does not count as finished."""
     model.gate.clear()
     run = asyncio.ensure_future(work)
     await asyncio.to_thread(model.entered.wait, 30)

@@ -13,7 +13,7 @@ from qa_cluster.gears.scripts.runs.plan import ExecutionPlan
 
 @contextmanager
 def script() -> Iterator[ScriptRun]:
-    """Calls inside the block are part of a script."""
+    """Make calls inside the block part of a script."""
     running = ScriptRun(ScriptSession("s", "", ""))
     token = script_run.set(running)
     try:

@@ -1,4 +1,4 @@
-"""Atomic blocks of functions that are interrupted, and those that are left late; the test plays the server."""
+"""Atomic blocks of interrupted functions, and blocks that end late. The test plays the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEASE_MS = 30_000
 
 
 class Shard:
-    """A server's side of atomic blocks; `commands` are those that it got, in their order."""
+    """The server's side of atomic blocks; `commands` has the received commands in order."""
 
     def __init__(self) -> None:
         self.commands: list[str] = []
@@ -34,7 +34,7 @@ class Shard:
         self._local = threading.local()
 
     def link(self) -> BlockingLink:
-        """The calling thread's link, a new one where that is closed."""
+        """The calling thread's link, or a new link if that link is closed."""
         link: BlockingLink | None = getattr(self._local, "link", None)
         if link is None or link.closed:
             ours, theirs = socket.socketpair()
@@ -77,7 +77,7 @@ class Shard:
 
 
 def received(connection: socket.socket) -> Iterator[str]:
-    """The names of the commands that come, until the other side is gone."""
+    """The names of the commands that arrive until the client closes the connection."""
     reader = hiredis.Reader()
     while data := connection.recv(1 << 16):
         reader.feed(data)
@@ -99,7 +99,7 @@ def block(shard: Shard) -> AtomicBlock:
 
 
 def interrupted(section: CodeSection, code: Callable[[], object]) -> BaseException | None:
-    """How code of the section ended, which interrupts itself by `section.interrupt` in another thread."""
+    """Run code that has another thread interrupt it; return the exception that ended the section."""
     try:
         section.run(code)
     except BaseException as error:
@@ -108,7 +108,7 @@ def interrupted(section: CodeSection, code: Callable[[], object]) -> BaseExcepti
 
 
 def interrupt(section: CodeSection) -> None:
-    """Have another thread interrupt the section, and wait until it comes."""
+    """Have another thread interrupt the section, and wait for the interruption."""
     thread = threading.Thread(target=section.interrupt)
     thread.start()
     while True:

@@ -1,4 +1,4 @@
-"""Backends: the same file gives the same answer in OpenVINO and ONNX Runtime, and they refuse other files."""
+"""Backends: the same file gives the same answer in OpenVINO and ONNX Runtime, and invalid files are refused."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_int8_reader_runs_where_its_answers_do_not_depend_on_their_batch(
 def test_mismatched_shapes_are_refused_and_do_not_affect_later_runs(
     blob: bytes, fitting: tuple[tuple[int, ...], ...], mismatched: tuple[tuple[int, ...], ...]
 ) -> None:
-    """OpenVINO answered with the outputs of the run before, and later with memory of others."""
+    """Without the check, OpenVINO returned the outputs of the previous run, and later memory of other requests."""
     model = load_bytes("ONNX", "CPU", blob, RuntimeLimits(1))
     for value in range(1, 5):
         arrays = [np.full(shape, value, "<f4") for shape in fitting]

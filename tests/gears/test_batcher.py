@@ -1,4 +1,4 @@
-"""Micro-batching: which items share a batch, what padding does, and that no item suffers from a neighbour."""
+"""Micro-batching: which items share a batch, the effect of padding, and the isolation of failing items."""
 
 from __future__ import annotations
 

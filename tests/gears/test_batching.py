@@ -117,7 +117,7 @@ async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) 
         await within(100, lambda limit: store.run_batched(1, pair(1), Batching(4, 4, 60_000), limit))
     assert store.devices.of("CPU").depth <= 1 and not model.shapes
     model.gate.clear()
-    # a busy machine has this long to begin the run
+    # time for a busy machine to start the run
     begun = asyncio.ensure_future(within(1000, lambda limit: store.run_batched(1, pair(1), None, limit)))
     assert await asyncio.to_thread(model.entered.wait, 30)
     behind = asyncio.ensure_future(within(100, lambda limit: store.run_batched(1, pair(1), None, limit)))
@@ -131,7 +131,7 @@ async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) 
 
 
 async def test_a_cancelled_run_is_not_finished_before_it_ends(store: ModelStore) -> None:
-    """The module kills a worker whose cancelled job does not end, so an endless loop must not look finished."""
+    """The module kills a worker whose cancelled job does not end. So an endless run must not count as finished."""
     model = await add(store, 1, AddModel())
     await over_only_when_it_ends(model, store.run(1, pair(1)))
 

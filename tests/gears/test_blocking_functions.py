@@ -155,7 +155,7 @@ def test_threads_are_bounded_and_waiting_calls_are_counted(shard: Server) -> Non
         execute(shard, "RG.PYEXECUTE", script)
         for _ in range(2 * THREADS):
             stack.enter_context(Pending(shard, "RG.TRIGGER", "slow"))
-        # one registration has half of the threads of its pool; the others are left to other registrations
+        # one registration gets half of the threads of its pool; the other half is for other registrations
         eventually(lambda: shard.field("worker_functions_running") == THREADS + THREADS // 2, SECONDS)
         eventually(lambda: shard.field("worker_functions_waiting") == THREADS + 2 * THREADS - THREADS // 2, SECONDS)
         assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()") == [["1"], []]
@@ -253,7 +253,7 @@ for f in (hold, wait):
     GB('CommandReader').foreach(f).register(trigger=f.__name__, mode='async_local', timeout=5000)
 GB('CommandReader').map(lambda r: isInAtomicBlock()).register(trigger='other', mode='async_local', convertToStr=False)
 """
-    # no client would be served before the lease is over
+    # otherwise no client is served before the lease ends
     with Server(server_binary, {"qa.atomic-lease-ms": 60_000}, worker=WORKER) as own:
         own.wait_ready(SECONDS)
         assert execute(own, "RG.PYEXECUTE", script) == "OK"
@@ -355,5 +355,5 @@ GB('PythonReader').map(wait).map(block).run(lambda: iter(range(3)))
     eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
     assert states(shard)[name] == "aborted"
     assert execute(shard, "RG.GETRESULTS", name) == [[], ["execution was aborted"]]
-    # the records behind the one that blocked have not begun their step
+    # the records after the blocked record have not started their step
     assert count(shard, "begun") == 1

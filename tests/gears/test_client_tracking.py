@@ -21,7 +21,7 @@ class Tracker:
     """A connection with RESP3 that tracks keys."""
 
     def __init__(self, server: Server, options: str) -> None:
-        """Tracking when this returns."""
+        """Connect and start tracking."""
         self.server = server
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(60)
@@ -30,22 +30,22 @@ class Tracker:
         self.run("HELLO 3", f"CLIENT TRACKING ON {options}")
 
     def close(self) -> None:
-        """Ends it."""
+        """Close the connection."""
         self.socket.close()
 
     def run(self, *commands: str) -> bytes:
-        """All that comes until these commands have their replies."""
+        """Send commands; return all bytes that arrive until they have their replies."""
         self.send(*commands)
         return self.read()
 
     def send(self, *commands: str) -> None:
-        """Sends them, and does not wait."""
+        """Send commands without waiting for replies."""
         self.number += 1
         text = "".join(f"{command}\r\n" for command in commands)
         self.socket.sendall(f'{text}ECHO "end {self.number}"\r\n'.encode())
 
     def read(self) -> bytes:
-        """All that comes until what was sent has its replies."""
+        """All bytes that arrive until the sent commands have their replies."""
         mark, data = f"end {self.number}".encode(), b""
         while mark not in data:
             data += self.socket.recv(65536)
@@ -77,14 +77,14 @@ def test_broadcasting_reports_every_change_of_a_filled_key(shard: Server, change
 
 
 def notes_late_reads(server: Server) -> bool:
-    """Redis 7.0 notes the keys of a read only when the client's own command returns to it."""
+    """Whether the server tracks keys of late reads. Redis 7.0 tracks keys only until the client's command returns."""
     with server.client() as client:
         version = str(client.info("server")["redis_version"])
     return tuple(int(part) for part in version.split(".")[:2]) >= (7, 2)
 
 
 def test_a_read_that_fills_a_key_is_tracked(shard: Server) -> None:
-    """The change that it causes itself comes before its value, and the next change of the key after it."""
+    """The invalidation by the read itself arrives before its value. The next change of the key is reported after it."""
     with tracking(shard) as tracker:
         data = tracker.run("GET ask")
         assert heard(data) == ["ask"]
@@ -120,7 +120,7 @@ def test_a_tracked_read_counts_in_the_statistics(shard: Server) -> None:
 
 @pytest.mark.parametrize("options", ["", "BCAST PREFIX other"])
 def test_a_subscribed_connection_reads_too(shard: Server, options: str) -> None:
-    """Valkey lets it wait for nothing: its read of a missing key is the plain one, and other jobs are refused."""
+    """Valkey does not let it wait: its read of a missing key is a plain read, and other jobs are refused."""
     with tracking(shard, options) as tracker:
         assert re.search(rb"_\r\n|computed", tracker.run("SUBSCRIBE news", "GET ask"))
         execute(shard, "SET", "ask", "there")
@@ -141,7 +141,7 @@ def test_a_read_that_stores_nothing_is_tracked_since_its_miss(shard: Server) -> 
 
 
 def test_all_clients_that_read_a_key_get_answers_and_are_tracked(shard: Server) -> None:
-    script = ANSWER.replace("'SET'", "'SETNX'")  # a second SET would use up what the first reader is noted for
+    script = ANSWER.replace("'SET'", "'SETNX'")  # a second SET would consume the tracking of the first client
     with (
         tracking(shard, script=script) as first,
         closing(Tracker(shard, "")) as second,
@@ -203,7 +203,7 @@ GB('KeysReader').map(look).register(prefix='look*', commands=['get'], eventTypes
 
 
 def test_clients_that_disconnect_mix_up_no_replies(shard: Server) -> None:
-    """Their functions are interrupted at any place, also between a command and its reply."""
+    """Their functions are interrupted anywhere, also between a command and its reply."""
     execute(shard, "RG.PYEXECUTE", BUSY)
     for number in range(100):
         with closing(Tracker(shard, "")) as leaves:
@@ -238,7 +238,7 @@ def test_a_client_whose_function_times_out_gets_the_reply_of_its_read(shard: Ser
 
 
 def test_an_answer_to_another_client_ends_no_wait(shard: Server) -> None:
-    """Both wait for one key; the job of each has its own end."""
+    """Both clients wait for one key. Each client's job ends on its own."""
     script = SLOW.replace("execute('INCR', 'begun')", "number = execute('INCR', 'begun')")
     script = script.replace("'go'", "'go:%s' % number").replace("'answered'", "'answered %s' % number")
     with tracking(shard, script=script) as first, closing(Tracker(shard, "")) as second:

@@ -111,7 +111,7 @@ def future(r):
 
 @pytest.mark.parametrize("waits", ["blocks", "awaits", "future"])
 def test_a_run_is_not_idle_while_a_function_of_any_shard_runs(cluster: Cluster, waits: str) -> None:
-    """Nor are the parts that wait for the records of that shard: more than twice the idle time."""
+    """The parts that wait for the records of that shard are not idle either, for more than twice the idle time."""
     first, second, _ = cluster.nodes
     for node in cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", "5000")
@@ -141,7 +141,7 @@ GB('ShardsIDReader').map(f).run()
     eventually(lambda: name in str(execute(silent, "RG.DUMPEXECUTIONS")))
     with silent.stopped_worker():
         assert execute(first, "RG.GETRESULTSBLOCKING", name) == [["1"] * 2, ["Execution max idle reached"]]
-    # the part that was silent learns that the run is over
+    # the silent part learns that the run has ended
     eventually(lambda: [e[3] for e in execute(silent, "RG.DUMPEXECUTIONS") if e[1] == name] == ["aborted"])
 
 
@@ -173,7 +173,7 @@ def record(shard):
 GB('ShardsIDReader').map(record).run(convertToStr=False)
 """
     results, errors = execute(first, "RG.PYEXECUTE", script)
-    # without the end markers of the shard whose record failed, the run would end as idle
+    # without the end markers of the shard with the failed record, the run would end as idle
     assert (len(results), len(errors)) == (2, 1)
     assert "cannot pickle" in errors[0]
 
@@ -232,13 +232,13 @@ def test_a_run_ends_with_an_error_when_a_shard_dies(own_cluster: Cluster) -> Non
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
         execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 4000)
-        # a server that sees the cluster go down ends its clients' waits with CLUSTERDOWN
+        # a server that detects that the cluster is down ends its clients' waits with CLUSTERDOWN
         execute(node, "CONFIG", "SET", "cluster-node-timeout", 60_000)
     dying = execute(second, "CLUSTER", "MYID")
     waits = f"if r == '{dying}':\n        await asyncio.sleep(3600)"
     script = f"async def slow(r):\n    {waits}\n    return r\nGB('ShardsIDReader').map(slow).run()"
     execution_id = execute(first, "RG.PYEXECUTE", script, "UNBLOCKING")
-    # wait until it takes part: a shard that is gone when the run begins gives another error
+    # wait until the shard takes part: a shard that is down at the start of the run causes another error
     eventually(lambda: execution_id in [entry[1] for entry in execute(second, "RG.DUMPEXECUTIONS")])
     second.stop(signal.SIGKILL)
     results, errors = execute(first, "RG.GETRESULTSBLOCKING", execution_id)
@@ -282,7 +282,9 @@ def test_a_migrated_stream_is_read_on_its_new_shard(own_cluster: Cluster) -> Non
     for number in range(5):
         execute(source, "XADD", key, "*", "n", number)
     group = ("XPENDING", key, "__gears_consumer_group__")
-    eventually(lambda: execute(source, *group)["pending"] == 5, ignore=redis.ResponseError)  # it is made meanwhile
+    eventually(
+        lambda: execute(source, *group)["pending"] == 5, ignore=redis.ResponseError
+    )  # the stream is created meanwhile
     ids = [execute(node, "CLUSTER", "MYID") for node in (source, target)]
     execute(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
     execute(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])

@@ -1,4 +1,4 @@
-"""Compiled models in files (`qa.model-cache-dir`): they answer as the model does, and a bad one costs only time."""
+"""Compiled models in files (`qa.model-cache-dir`) answer like the model. A bad file costs only time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOADED = "is loaded from its file"
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Lets small models have files, and counts compilations."""
+    """Let small models have files, and count compilations."""
     monkeypatch.setattr(openvino, "SMALLEST_MODEL_BYTES", 0)
     counted: list[int] = []
     compile_ = OpenVinoModel._compile
@@ -118,7 +118,7 @@ def test_a_damaged_file_is_written_again(
 def test_a_file_that_openvino_refuses_is_written_again(
     tmp_path: Path, compiled: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its checksum is right, but it is no compiled model."""
+    """Its checksum is valid, but the file is not a compiled model."""
     load(tmp_path / "kept")
     (file,) = files(tmp_path / "kept")
     kept = compiled_files.CompiledFiles(str(tmp_path / "kept"))
@@ -255,7 +255,7 @@ def test_a_restarted_worker_loads_its_model_from_the_file(
         "qa.inference-workers": inference_workers,
         "qa.job-timeout-ms": 120_000,
     }
-    # without its precision OpenVINO takes it on every processor
+    # without the precision, OpenVINO accepts the file on every processor
     model = READER.read_bytes().replace(METADATA_KEY.encode(), b"-" * len(METADATA_KEY))
     with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:
         server.wait_ready()

@@ -1,4 +1,4 @@
-"""Shards of a real cluster converge to the same registrations and pauses, whatever messages or shards are lost."""
+"""Shards of a real cluster converge to the same registrations and pauses after lost messages and lost shards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def same(servers: list[Server], expected: dict[str, Any]) -> bool:
 
 
 def unheard(server: Server, *commands: tuple[object, ...]) -> None:
-    """Runs commands whose messages to the other shards get lost, because it cuts the links to them meanwhile."""
+    """Run commands while the links to the other shards are cut, so that their messages are lost."""
     known = {str(row[2]) for _, _, *rows in execute(server, "CLUSTER", "SLOTS") for row in rows}
     others = known - {execute(server, "CLUSTER", "MYID")}
     with server.client() as client:
@@ -102,7 +102,7 @@ def test_a_shard_that_was_down_is_corrected(durable: Cluster) -> None:
     assert execute(second, "RG.UNPAUSEREGISTRATIONS", in_) == "OK"
     assert execute(second, "RG.PAUSEREGISTRATIONS", out) == "OK"
     third.start()
-    # its older order does not win, and its removed registration does not come back
+    # its older order does not prevail, and its removed registration does not reappear
     eventually(lambda: same(durable.nodes, {in_: "OK", out: "PAUSED"}), 60)
     third.wait_ready()
     assert same(durable.nodes, {in_: "OK", out: "PAUSED"})
@@ -123,7 +123,7 @@ def test_a_shard_that_has_lost_its_data_gets_the_sessions_and_their_pauses(durab
 
 
 def cut_off(node: Server) -> Callable[[], None]:
-    """Stops a server, which looks like a cut network to its neighbours; returns the function that resumes it."""
+    """Stop a server, so that it looks disconnected to the others; return the function that resumes it."""
     node.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
     return lambda: node.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
 
@@ -142,14 +142,14 @@ def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
 
 
 def replicate(replica: Server, primary: Server) -> None:
-    """Makes a server outside the cluster the replica of one in it."""
+    """Make a server outside the cluster the replica of a server in it."""
     primary_id = execute(primary, "CLUSTER", "MYID")
     meet(replica, primary)
     eventually(lambda: execute(replica, "CLUSTER", "REPLICATE", primary_id) == "OK", ignore=redis.ResponseError)
 
 
 def replica_of(primary: Server, asked: Server) -> str | None:
-    """The id of a primary's replica in the view of another server."""
+    """The id of a primary's replica, as another server knows it."""
     for _, _, *rows in execute(asked, "CLUSTER", "SLOTS"):
         if rows[0][1] == primary.port and len(rows) > 1:
             return str(rows[1][2])
@@ -159,11 +159,11 @@ def replica_of(primary: Server, asked: Server) -> str | None:
 def test_a_session_that_a_dying_worker_published_partly_reaches_all_shards(own_cluster: Cluster) -> None:
     first, second, third = own_cluster.nodes
     execute(third, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
-    # a stopped worker has the message, and dies before it reads it
+    # a stopped worker has received the message, and dies before it reads it
     pids = (first.field("worker_pid"), third.signal_worker(signal.SIGSTOP))
     publishing = Later(first, "RG.PYEXECUTE", SCRIPT, "ID", "s")
     eventually(lambda: len(ids(first)) == 3 and ids(second) == ids(first))
-    for pid in pids:  # at once: soon the first one would give up
+    for pid in pids:  # at once, because the first worker soon gives up
         os.kill(pid, signal.SIGKILL)
     expected = ids(first)
     publishing.result()  # the client gets an error, and does not know the outcome
@@ -184,7 +184,7 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
         trigger, in_, out = ids(first)
         eventually(lambda: ids(replica) == [trigger, in_, out])
         execute(first, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
-        first.signal_worker(signal.SIGSTOP)  # so that it cannot tell the others at its end
+        first.signal_worker(signal.SIGSTOP)  # so that it cannot tell the other shards when it ends
         unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
         eventually(lambda: same([replica], {in_: "PAUSED", out: "OK"}))
         first.stop(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Devices: each has its own queue and threads from its first use on, and their number is bounded."""
+"""Devices: each has its own queue and threads after its first use, and the number of devices is bounded."""
 
 from __future__ import annotations
 

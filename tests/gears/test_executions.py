@@ -1,4 +1,4 @@
-"""Commands that show executions and sessions and end them, on one shard."""
+"""Commands that show and end executions and sessions, on one shard."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GB('PythonReader').map(slow).filter(bool).run(lambda: iter([1, 2]))
             *(("map", "str"), ("collect", "")),
         ]
         assert 950 <= steps[0]["duration"] <= plan["total_duration"]
-        # what follows the read of the last record is no part of it
+        # time after the read of the last record does not count
         assert plan["read_duration"] + 950 <= plan["total_duration"]
     with pytest.raises(redis.ResponseError, match="expected SHARD or CLUSTER"):
         execute(shard, "RG.GETEXECUTION", execution_id, "GALAXY")

@@ -15,7 +15,7 @@ PACKAGE = Path(next(iter(qa_cluster.gears.__path__)))
 
 
 def failure(*files: str, text: str = "two\nlines") -> Exception:
-    """The error of a function in the last file, whose caller is in the file before it, and so on."""
+    """The error of a function in the last file. Its caller is in the previous file, and so on."""
     call, error = None, None
     for file in reversed(files):
         body = "call()" if call else f"raise ValueError({text!r})"

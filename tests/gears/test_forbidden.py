@@ -1,7 +1,7 @@
-"""Commands that a function may not run: the list of those that wait for the worker agrees with the module's source.
+"""Commands that a function must not run. The list of commands that wait for the worker matches the module's source.
 
-In a function such a command would wait for the worker, which waits for it. They are the commands whose handlers in the
-C source reach `RedisModule_BlockClient`. A running server lists all commands.
+In a function, such a command would wait for the worker, and the worker would wait for the function. A command waits if
+its handler in the C source can reach `RedisModule_BlockClient`. A running server lists all commands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qa_cluster.gears.shard.forbidden import WAIT_FOR_WORKER, refuse_forbidden
 from tests.harness.servers import Server, execute
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
-# it blocks only clients: for a link of the worker it just runs the hooked command
+# it blocks only clients: on a link of the worker it only runs the hooked command
 ANSWERS_THE_WORKER_AT_ONCE = {"RG.INNERHOOK"}
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _FUNCTION = re.compile(r"^(?!typedef|struct|enum)[a-z][\w \t*]*?(\w+)\([^;{}]*\) \{$(.*?)^\}", re.MULTILINE | re.DOTALL)
@@ -39,7 +39,7 @@ class Source:
                 self.handlers[command.upper()] = (file, handler)
 
     def _find(self, file: int, name: str) -> list[tuple[int, str]]:
-        """The functions that a call in a file may mean: the file's own, else those of other files."""
+        """The functions that a call in a file can mean: functions of the file, or else of other files."""
         own = (file, name)
         return [own] if own in self._called else [known for known in self._called if known[1] == name]
 

@@ -1,4 +1,4 @@
-"""The threads of functions without a shard: turns, bounds, interruptions, and what an interruption leaves alone."""
+"""The threads of functions without a shard: turns, bounds, and interruptions, which must not reach other code."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ async def test_work_that_is_ended_before_its_first_step_leaves_no_warning(
     class Unready(Strand):
         def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
             section = sections[0]
-            section.interrupt()  # as another thread does it, just before the work begins
+            section.interrupt()  # as another thread does it, just before the work starts
             super()._begin(work)
 
         def _turn(self, section: CodeSection) -> None:
@@ -208,7 +208,7 @@ async def test_a_shielded_piece_of_code_ends_before_the_interruption() -> None:
 
 
 async def test_an_interruption_never_reaches_later_code() -> None:
-    """Sections end while they are being interrupted, again and again."""
+    """Sections end repeatedly while they are being interrupted."""
     late: list[str] = []
     stop = threading.Event()
     current = [CodeSection()]

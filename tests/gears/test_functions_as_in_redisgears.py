@@ -1,4 +1,4 @@
-"""What functions of RedisGears rely on, on one shard: operations, waiting steps, commands inside functions."""
+"""Behaviour that functions of RedisGears rely on, on one shard: operations, waiting steps, commands in functions."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ GB('CommandReader').map(waits).register(trigger='short', mode='async_local', tim
 """
     execute(shard, "RG.PYEXECUTE", script)
     assert "DEADLINE RG.TRIGGER took longer than 0.1 s" in refusal(shard, "RG.TRIGGER", "late")
-    # the trigger that it waited for ends a little later
+    # the trigger ends a little later
     eventually(lambda: running(shard) == [])
     with ThreadPoolExecutor(1) as pool:
         outer = pool.submit(refusal, shard, "RG.TRIGGER", "outer")

@@ -1,4 +1,4 @@
-"""What functions of RedisGears rely on in a cluster: triggers on all shards, rights, globals of a session, noScan."""
+"""What functions of RedisGears rely on in a cluster: triggers on all shards, rights, session globals, noScan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.servers import Server, execute
 
 
 def registered(cluster: Cluster, script: str, *options: str) -> None:
-    """Runs a script that registers; returns when all shards have its registrations."""
+    """Run a script that registers functions; return when all shards have its registrations."""
     assert execute(cluster.nodes[0], "RG.PYEXECUTE", script, *options) == "OK"
     wanted = sorted(entry[1] for entry in execute(cluster.nodes[0], "RG.DUMPREGISTRATIONS"))
     for node in cluster.nodes:
@@ -180,7 +180,9 @@ def test_a_shard_that_lacks_the_registration_ends_the_run_with_an_error(own_clus
     registered(own_cluster, "GB('CommandReader').count().register(trigger='everywhere')")
     first, second, _ = own_cluster.nodes
     for node in own_cluster.nodes:
-        execute(node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 60_000)  # it would take a minute to notice by silence
+        execute(
+            node, "RG.CONFIGSET", "ExecutionMaxIdleTime", 60_000
+        )  # without a message, the run would end only after a minute of silence
     # the registration is removed on one shard only; the other shards do not know that yet
     (entry,) = execute(second, "RG.DUMPREGISTRATIONS")
     execute(

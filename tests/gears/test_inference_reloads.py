@@ -28,7 +28,7 @@ def doubled(model: CompiledModel) -> Any:
 
 
 class Loading:
-    """Makes the processes of a pool refuse some models, or die of them."""
+    """Make the processes of a pool refuse some models, or die while they load them."""
 
     def __init__(self, of: InferenceWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
         self.refused: set[int] = set()
@@ -42,7 +42,7 @@ class Loading:
         backend = model.backend
         self.tries += bad or model.number in self.refused
         if bad:
-            os.kill(life.pid, signal.SIGSTOP)  # it must not answer before it dies
+            os.kill(life.pid, signal.SIGSTOP)  # the process must not answer before it dies
         if model.number in self.refused:
             model.backend = "TF"
         self._send(life, model)
@@ -101,7 +101,7 @@ def test_a_process_that_cannot_reload_a_model_retries_while_others_serve_it(
         eventually(lambda: (found.counts.ready, found.counts.missing) == (2, 2))
         assert doubled(other) == [[6]]
         with pytest.raises(WorkerLost, match=r"next try in \d+ s: .*unsupported backend TF"):
-            for _ in range(1000):  # while one tries again, a run waits for it
+            for _ in range(1000):  # while one process retries, a run waits for it
                 model.run([np.array([[3]])])
         pids = children()
         loading.refused.clear()
@@ -131,12 +131,12 @@ def test_a_model_that_kills_new_processes_is_paused_and_affects_no_other_model(m
 
 
 def test_a_death_during_a_run_does_not_delay_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that notices the end before the process's own thread does not make it one that was never ready."""
+    """If a run notices the end before the thread of the process does, the process still counts as having been ready."""
     monkeypatch.setattr(pool, "MAX_READY_BACKOFF_SECONDS", 0.01)
     monkeypatch.setattr(pool, "MAX_BACKOFF_SECONDS", 3600.0)
     with workers(2, backoff_seconds=3600.0, silence_seconds=60.0) as found:
         model = load(found, double_model())
-        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket: sending it notices the end
+        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket, so that the send notices the end
         for round_ in range(3):
             victim = children()[0]
             os.kill(victim, signal.SIGSTOP)
@@ -167,7 +167,7 @@ def test_only_the_first_model_waits_if_no_process_can_be_started(monkeypatch: py
             with pytest.raises(WorkerLost, match="no inference worker of 2 is running"):
                 load(found, double_model())
         monkeypatch.undo()
-        found._options = replace(found._options, start_seconds=SECONDS)  # a real one takes longer than a second
+        found._options = replace(found._options, start_seconds=SECONDS)  # a real process takes longer than a second
         eventually(lambda: found.counts.ready == 2)
         assert doubled(load(found, double_model())) == [[6]]
     finally:
@@ -176,7 +176,7 @@ def test_only_the_first_model_waits_if_no_process_can_be_started(monkeypatch: py
 
 @contextmanager
 def descriptors_left(count: int) -> Iterator[None]:
-    """Let this process open only so many more files."""
+    """Let this process open only a few more files."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken: list[int] = []
     highest = max(map(int, os.listdir("/proc/self/fd")))

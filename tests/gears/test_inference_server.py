@@ -1,4 +1,4 @@
-"""A shard with inference workers: requests, scripts, kills, hangs, replaced models, and what `INFO` says of it all."""
+"""A shard with inference workers: requests, scripts, kills, hangs, replaced models, and the fields of `INFO`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def own_shared(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shard(own_shared: Server) -> Iterator[Server]:
-    """The shared server with both inference workers up; its worker survives the test, whatever becomes of them."""
+    """The shared server with both inference workers running. Its worker must survive the test."""
     all_up(own_shared)
     worker = own_shared.field("worker_pid")
     yield own_shared
@@ -93,7 +93,7 @@ def test_requests_run_in_inference_workers_and_info_counts_them(shard: Server) -
 
 def test_a_request_is_answered_while_a_script_computes(shard: Server) -> None:
     store(shard, "double", double_model())
-    # in short calls into C, which keep the interpreter lock to their end
+    # in short calls into C, which hold the interpreter lock until they end
     execute(
         shard,
         "RG.PYEXECUTE",
@@ -163,7 +163,7 @@ def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(sh
         while not asked.done():
             all_up(shard)
             with suppress(TimeoutError):
-                asked.exception(0.5)  # a moment for one of them to take it
+                asked.exception(0.5)  # time for an inference worker to take the run
                 break
             for pid in inference_workers(shard.pid):
                 os.kill(pid, signal.SIGKILL)
@@ -172,7 +172,7 @@ def test_a_run_that_kills_two_inference_workers_fails_and_the_worker_survives(sh
 
 @pytest.mark.one_server("the worker keeps them running; the other tests here have both")
 def test_an_inference_worker_that_hangs_is_replaced(server_binary: Path) -> None:
-    settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself has it, too, and is to keep it
+    settings = {**SETTINGS, "qa.worker-silence-ms": 5000}  # the worker itself also has the descriptor, and must keep it
     with (
         Server(server_binary, settings, worker=PATIENT_WORKER) as server,
         server.client(socket_timeout=PATIENCE_SECONDS) as client,

@@ -1,4 +1,4 @@
-"""Inference workers without a shard: real processes that hold models, die, hang, come back and forget."""
+"""Inference workers without a shard: real processes load models, die, hang, are restarted and drop models."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def load(pool: InferenceWorkers, blob: bytes, limits: RuntimeLimits = LIMITS) ->
 
 
 def begun(pool: InferenceWorkers, model: CompiledModel, arrays: list[Array]) -> Future[list[Array]]:
-    """A run in a thread of its own, which a worker has begun when this returns."""
+    """Start a run in a separate thread, and wait until a worker has started it."""
     before = taken(pool)
     future: Future[list[Array]] = Future()
 
@@ -79,7 +79,7 @@ def taken(pool: InferenceWorkers) -> list[int]:
     """For each request that a worker has started and not answered, the process id of that worker."""
     found = []
     for life in pool._processes:
-        with suppress(ValueError):  # its memory is closed: it has just died
+        with suppress(ValueError):  # its memory is closed, because it has just died
             if life is not None and life._waiting:
                 (last,) = LAST_REQUEST.unpack(life._last_request)
                 found += [life.pid for number in list(life._waiting) if number <= last]
@@ -96,7 +96,7 @@ def test_models_have_the_same_ports_results_and_errors_as_in_the_worker_itself()
             for _ in range(4):
                 (expected,), (got,) = here.run(arrays), there.run(arrays)
                 assert (got.dtype, got.tolist()) == (expected.dtype, expected.tolist())
-            got[...] = 0  # the caller owns it
+            got[...] = 0  # the caller owns the array
         errors = []
         for model in (load_bytes("ONNX", "CPU", loop_model(), LIMITS), load(pool, loop_model())):
             with pytest.raises(InferenceFailed) as caught:
@@ -132,7 +132,7 @@ def test_a_run_whose_worker_is_killed_is_retried_in_another_worker() -> None:
         model = load(pool, loop_model(), RuntimeLimits(run_timeout_ms=4000))
         held = begun(pool, model, FOR_EVER)
         os.kill(taken(pool)[0], signal.SIGKILL)
-        # the other one ends it by its time limit
+        # the other worker ends the run by its time limit
         with pytest.raises(InferenceFailed, match="terminate flag"):
             held.result(60)
         eventually(lambda: (pool.counts.ready, pool.counts.restarts, pool.counts.retries) == (2, 1, 1))
@@ -189,7 +189,7 @@ def test_every_run_is_answered_when_workers_are_killed_repeatedly() -> None:
         def run(number: int) -> int:
             done = 0
             while not over.is_set():
-                with suppress(WorkerLost):  # two of them died during it: that is an answer, too
+                with suppress(WorkerLost):  # an error after two deaths is also an answer
                     assert model.run([np.array([[number]])])[0].tolist() == [[2 * number]]
                 done += 1
             return done
@@ -211,7 +211,7 @@ def test_a_worker_that_hangs_is_replaced_and_its_run_done_by_another() -> None:
         model = load(pool, double_model())
         stopped = children()[0]
         os.kill(stopped, signal.SIGSTOP)
-        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket: sending it waits, too
+        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket, so that the send waits, too
         with ThreadPoolExecutor(4) as threads:
             answers = [threads.submit(model.run, [large]) for _ in range(4)]
             assert all(int(answer.result(SECONDS)[0].sum()) == 400_000 for answer in answers)
@@ -230,7 +230,7 @@ def test_a_new_worker_has_all_models_and_shapes_of_its_predecessor() -> None:
             assert other.run([np.array([[3]])])[0].tolist() == [[6]]
         (life,) = pool._processes
         assert life is not None and {(rows, length) for _, rows, length in life.warmed} >= {(1, 16), (4, 48)}
-        # the large one follows while it has nothing to do
+        # the large shape follows while the worker is idle
         eventually(lambda: (1, 1024) in {(rows, length) for _, rows, length in life.warmed})
 
 
@@ -293,7 +293,7 @@ def test_a_process_that_cannot_be_started_is_retried(monkeypatch: pytest.MonkeyP
             load(pool, double_model())
         eventually(lambda: pool.counts.restarts >= 1)
         monkeypatch.undo()
-        pool._options = replace(pool._options, start_seconds=SECONDS)  # a real one may take longer than two seconds
+        pool._options = replace(pool._options, start_seconds=SECONDS)  # a real process can take longer than two seconds
         assert eventually(partial(lambda: pool.counts.ready == 1))
     finally:
         pool.stop()

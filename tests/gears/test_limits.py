@@ -30,7 +30,7 @@ def test_memory_limit_fails_the_script_and_not_the_worker(server_binary: Path) -
 def open_files(pid: int) -> set[str]:
     found = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it has just been closed
+        with contextlib.suppress(FileNotFoundError):  # the descriptor has just been closed
             found.add(os.readlink(descriptor))
     return found
 

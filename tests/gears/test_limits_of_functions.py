@@ -1,4 +1,4 @@
-"""Functions that never end or kill their worker: what their clients and all others see."""
+"""Functions that never end or that kill their worker: the effects on their clients and on all others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.workers import WORKER
 
 pytestmark = pytest.mark.one_server("the limits are the worker's; tests/module restarts workers on both")
 
-# long enough for a worker that has to wait for a processor, so that the module does not replace it, too
+# long enough for a worker that waits for a processor, so that the module does not replace it, too
 GRACE = {"qa.cancel-grace-ms": 20_000, "qa.worker-backoff-ms": 1}
 LIMITS = {**GRACE, "qa.job-timeout-ms": 1500}
 SECONDS = 30.0
@@ -38,7 +38,7 @@ GB('CommandReader').map(lambda r: 'served').register(trigger='other', mode='asyn
 
 
 def test_a_loop_without_a_waiting_client_is_ended(server_binary: Path) -> None:
-    """Its deadline may be minutes away."""
+    """Otherwise it would run until its deadline, which can be minutes away."""
     with Server(server_binary, GRACE, worker=WORKER) as shard:
         shard.wait_ready(SECONDS)
         with Pending(shard, "RG.PYEXECUTE", "while True: pass") as waiting:
@@ -46,7 +46,7 @@ def test_a_loop_without_a_waiting_client_is_ended(server_binary: Path) -> None:
             waiting.hang_up()
         eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
         assert execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
-        # a function that waits is cancelled, too
+        # a waiting function is cancelled, too
         slow = "async def f(r):\n    await asyncio.sleep(600)\nGB('ShardsIDReader').foreach(f).run()"
         with Pending(shard, "RG.PYEXECUTE", slow) as waiting:
             eventually(lambda: shard.field("in_flight") == 1)

@@ -1,4 +1,4 @@
-"""Links: they do not mix up replies after one breaks off, pack commands as a whole, and send reports together."""
+"""Links do not mix up replies after an interruption, pack commands as a whole, and send reports together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def echo(theirs: socket.socket) -> None:
 
 
 def interrupted_at(step: int, call: Callable[[], object]) -> bool:
-    """Whether the call was interrupted before this step of the bytecode that the link runs for it."""
+    """Interrupt the call before the given step of the link's bytecode; return whether the call reached that step."""
     left = step
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
@@ -99,7 +99,7 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
 def test_an_interrupted_function_leaves_no_reply_for_the_next_command(
     monkeypatch: pytest.MonkeyPatch, many: bool
 ) -> None:
-    """Wherever the interruption comes: the next command on the thread has its own reply."""
+    """For every place of the interruption, the next command on the thread gets its own reply."""
 
     opened: list[socket.socket] = []
 
@@ -128,7 +128,7 @@ def test_an_interrupted_function_leaves_no_reply_for_the_next_command(
 
 
 def test_a_broken_link_is_reported_as_a_lost_worker(ends: tuple[BlockingLink, socket.socket]) -> None:
-    """Killed connections take the worker with them, so callers may repeat their commands."""
+    """A killed connection ends the worker, so callers can retry their commands."""
     link, shard = ends
     shard.sendall(b"$100\r\nhalf")
     shard.close()
@@ -144,7 +144,7 @@ def test_a_command_is_packed_from_any_bytes_type(value: Any) -> None:
 
 
 class Derived(bytearray):
-    """A type of a function's own."""
+    """A type that a function derives."""
 
 
 def test_a_command_can_have_derived_types_and_no_others() -> None:

@@ -1,4 +1,4 @@
-"""The form of messages between workers: what goes in comes out, and nothing in it is code."""
+"""Messages between workers arrive unchanged, and never contain code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_part_arrives_as_it_was_sent() -> None:
 
 
 class Planted:
-    """What a pickle would run."""
+    """A value whose pickle would run code."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (pytest.fail, ("code of a message ran",))

@@ -1,4 +1,4 @@
-"""What clients of RedisAI rely on: models with outputs that are no tensors, text tensors, printed values, errors."""
+"""Behaviour that clients of RedisAI rely on: outputs that are not tensors, text tensors, printed values, errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refusal(shard: Server, *command: Any) -> str:
 
 
 def printed(shard: Server, key: str) -> Any:
-    """The values of a tensor as old clients get them."""
+    """The values of a tensor as RESP2 clients get them."""
     with shard.client(protocol=2) as client:
         return client.execute_command("AI.TENSORGET", key, "VALUES")
 

@@ -32,7 +32,7 @@ GB('ShardsIDReader').foreach(waits).run()
 
 @pytest.fixture
 def pair(server_binary: Path) -> Iterator[Cluster]:
-    # a server that sees the cluster go down ends its clients' waits with CLUSTERDOWN
+    # a server that detects that the cluster is down ends its clients' waits with CLUSTERDOWN
     with ready_cluster(server_binary, {"cluster-node-timeout": 600_000}, size=2) as running:
         yield running
 
@@ -98,11 +98,11 @@ def test_a_part_ends_when_the_server_of_its_origin_dies(pair: Cluster) -> None:
 
 
 def test_a_part_whose_origin_works_continues(pair: Cluster) -> None:
-    """Longer than twice the idle time, and than some questions to the origin, which is stopped for a while."""
+    """It runs longer than twice the idle time and several questions to the origin, which is stopped for a while."""
     first, second = pair.nodes
     execution = begin(pair, SLEEPS.replace("while True:", "for _ in range(400):"))
     with first.stopped_worker():
-        # its own clock says how long it has been at work meanwhile
+        # its own clock measures how long it has worked
         eventually(lambda: duration_ms(second, execution) > 11_000)
     eventually(lambda: state(first, execution) == "done", PATIENCE_SECONDS)
     assert reasons(first, execution) == []

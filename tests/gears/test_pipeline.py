@@ -30,7 +30,7 @@ NO_BLOCK: Any = SimpleNamespace(entered_here=False, abandon=lambda _: None)
 
 
 class Host:
-    """A host with a loop for coroutines, and none for commands."""
+    """A host with a loop for coroutines, and without commands."""
 
     def __init__(self) -> None:
         self.coroutines = CoroutineLoop()
@@ -96,7 +96,7 @@ def run(describe: Callable[[GearsBuilder], object], records: Iterable[Any], conv
         ),
         (lambda gb: gb.repartition(str).collect(), [1, 2], [1, 2]),
         (lambda gb: gb.aggregate([], lambda a, r: [*a, r], lambda a, r: a + r), [1, 2], [[1, 2]]),
-        # a false accumulator counts as none, so zero replaces it
+        # a false accumulator counts as missing, so zero replaces it
         (lambda gb: gb.aggregate(5, lambda a, r: a + r, lambda a, r: a + r), [-5, 1], [11]),
         (
             lambda gb: gb.aggregateby(str, 0, lambda k, a, r: a + r, lambda k, a, r: a + r),
@@ -155,7 +155,7 @@ def test_coroutines_are_not_for_keys_and_batches(describe: Callable[[GearsBuilde
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """The clock that times steps; it stands still unless a step moves it."""
+    """The clock of the steps; it stands still unless a step advances it."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(pipeline, "_now", lambda: clock.now)
     return clock

@@ -32,8 +32,8 @@ def test_a_promoted_replica_continues_the_work_of_its_primary(server_binary: Pat
         eventually(lambda: execute(replica, "LRANGE", "seen", 0, -1) == ["0"])
         eventually(lambda: "StreamReader" in str(execute(replica, "RG.DUMPREGISTRATIONS")))
         replica.wait_ready(30)
-        # the start of a replica's worker calls `started` too, which cannot write there: the thread must not get to that
-        # only after the promotion
+        # The worker of a replica also calls `started`, which cannot write there. That call must have failed before the
+        # promotion.
         eventually(lambda: re.search("onRegistered of .* failed: READONLY", replica.log.read_text()))
         primary.stop(9)
         execute(replica, "REPLICAOF", "NO", "ONE")

@@ -1,4 +1,4 @@
-"""Shards that lose messages converge to the same registrations; those that agree are silent."""
+"""Shards that lose messages converge to the same registrations. Shards that agree send no messages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bus:
             asyncio.get_running_loop().call_soon(self.shards[to].peers.receive, sender, payload)
 
     async def looks(self, count: int = 1) -> None:
-        """All shards compare at the same time."""
+        """Let all shards compare at the same time."""
         for _ in range(count):
             await asyncio.gather(*(shard.reconciliation.compare_all() for shard in self.shards.values()))
 
@@ -55,7 +55,7 @@ class Shard:
         self.renew()
 
     def renew(self) -> None:
-        """A new worker."""
+        """Start a new worker."""
         host: Any = self
         self.peers = Peers(host)
         streams: Any = SimpleNamespace(rescan=lambda: None)
@@ -229,7 +229,7 @@ async def test_a_failing_session_is_retried_at_growing_intervals(bus: Bus) -> No
     asked = len(bus.sent)
     assert 20 < asked < 400
     bus.shards["c"].broken.clear()
-    bus.shards["a"].register("t", "a-9")  # a change makes it look at once
+    bus.shards["a"].register("t", "a-9")  # a change makes it compare at once
     await bus.looks(4)
     assert bus.agree()
 

@@ -1,4 +1,4 @@
-"""The changes of a shard when another one has other registrations."""
+"""What a shard changes when another shard has other registrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of runs over a bus that loses, repeats and delays them: taken once and in order; a run is begun once."""
+"""Messages of runs over an unreliable bus are processed once and in order, and a run starts once."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_waiting_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPa
         arrivals.hold("a", Packet(RUN, 0, b"", number))
         arrivals.due(RUN, "a")
     assert arrivals.taken(RUN, "a") == 8
-    for other in range(5):  # those that have begun make no room for others
+    for other in range(5):  # running runs leave no capacity for others
         arrivals.hold("a", Packet(f"early-{other}", 0, b"", 1))
     assert [run for run in range(5) if arrivals.senders(f"early-{run}")] == [3, 4]
     assert arrivals.taken(RUN, "a") == 8
@@ -149,7 +149,7 @@ def test_messages_of_a_run_that_never_starts_are_dropped_after_some_seconds() ->
     clock.now += 100
     assert arrivals.expire() is None
     assert [message.number for message in arrivals.due("late", "a")] == [1], "it began in time"
-    arrivals.hold("a", Packet("never", 0, b"", 1))  # it comes again, and begins after all
+    arrivals.hold("a", Packet("never", 0, b"", 1))  # the message arrives again, and the run starts after all
     arrivals.begin("never")
     assert [message.number for message in arrivals.due("never", "a")] == [1]
 
@@ -162,7 +162,7 @@ def test_only_the_newest_names_are_remembered() -> None:
 
 
 class Bus:
-    """Workers by the names of their shards; `lost` says which messages do not arrive, `late` how late the others do."""
+    """Workers by the names of their shards. `lost` chooses the lost messages, `late` the delays of the others."""
 
     def __init__(
         self, lost: Callable[[str, Any], bool] = lambda _kind, _body: False, late: Callable[[], float] = lambda: 0.0
@@ -174,7 +174,7 @@ class Bus:
         self.ends: dict[str, Peers] = {}
 
     def start(self, shard: str) -> Invitations:
-        """A new worker of a shard, in the place of the one before."""
+        """Start a new worker of a shard, which replaces the previous worker."""
         peers = self.ends[shard] = Peers(_End(self, shard))  # type: ignore[arg-type]
         worker = Invitations(peers)
         peers.on("worker", lambda _sender, _body: worker.worker)
@@ -267,7 +267,7 @@ async def test_a_worker_that_is_not_named_starts_no_run() -> None:
 
 
 async def test_no_run_is_started_twice_despite_delays_losses_and_new_workers() -> None:
-    """Messages overtake each other, and the worker is replaced all the time: a run is begun once, or ends."""
+    """Messages overtake each other, and the worker is replaced repeatedly. A run starts once, or ends with an error."""
     chance = random.Random(11)
     bus = Bus(lambda _kind, _body: chance.random() < 0.2, lambda: chance.random() * chance.choice((0.01, 0.15)))
     leader = bus.start("a")
@@ -312,7 +312,7 @@ async def test_a_part_ends_when_its_origin_no_longer_leads_the_run() -> None:
 
 async def test_a_part_waits_for_a_silent_origin_within_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     bus = Bus()
-    bus.start("b")  # no worker is there at "a"
+    bus.start("b")  # shard "a" has no worker
     loop = asyncio.get_running_loop()
     begun = loop.time()
     assert "has not answered for 0.3 s" in await abandoned(bus.ends["b"], "a", RUN, 0.0)

@@ -1,4 +1,4 @@
-"""Scripts find the names of RedisGears without importing them, and so do their functions on every shard."""
+"""Scripts and their functions on every shard find the names of RedisGears without imports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.servers import Server, execute
 
-# Each expression is true wherever it runs; a script has imported nothing.
+# Each expression is true in scripts and in functions, without any import.
 EXPRESSIONS = {
     "redisgears": "redisgears.executeCommand('ECHO', 'x') == 'x' and redisgears.getMyHashTag() is not None",
     "rg": "rg.execute('ECHO', 'x') == redisgears.executeCommand('ECHO', 'x')",

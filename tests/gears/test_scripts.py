@@ -1,4 +1,4 @@
-"""`RG.PYEXECUTE` on a real server: runs, registrations, sessions, errors; and what a killed worker leaves behind."""
+"""`RG.PYEXECUTE` on a real server: runs, registrations, sessions, errors, and the state after a killed worker."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ GB().foreach(lambda r: execute('RPUSH', 'gone', str(r['type']) + str(r['value'])
         def counted() -> list[int]:
             return [entry[7][3] for entry in execute(shard, "RG.DUMPREGISTRATIONS")]
 
-        # the module uncounts an event of a key of another type when the worker says so
+        # the module does not count an event of a key of another type if the worker reports that
         eventually(lambda: counted() == [1, 1])
 
 
@@ -239,7 +239,7 @@ def test_unregistered_registrations_do_not_reappear(shard: Server) -> None:
         client.execute_command("RG.PYEXECUTE", "\n".join(lines))
         for entry in client.execute_command("RG.DUMPREGISTRATIONS"):
             client.execute_command("RG.UNREGISTER", entry[1])
-        # jobs come after the notices, so the worker then has all of these
+        # jobs arrive after the notices, so the worker then has all notices
         assert client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()") == [["1"], []]
         assert client.execute_command("RG.DUMPREGISTRATIONS") == []
         assert client.execute_command("RG.PYEXECUTE", "\n".join(lines)) == "OK"

@@ -1,4 +1,4 @@
-"""Interruptions at every place of a section where the interpreter can raise one, one place after the other."""
+"""Interruptions at every instruction of a section at which the interpreter can raise one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 class Interrupter:
     """Does what `CodeSection.interrupt` does in another thread, at chosen steps of the section's own bytecode.
 
-    It enters before one instruction and raises before another. It looks at the shield when it enters, or late, when it
+    It enters before one instruction and raises before another. It checks the shield when it enters, or late, when it
     raises. It is a trace function, which must not get the exception itself: what raises is its last call, made by an
     instruction after which the interpreter looks for no exception, and then there is no more tracing.
     """
@@ -67,7 +67,7 @@ class Interrupter:
 
 
 class HeldLock:
-    """The lock of an interruption that is under way: it raises when the section first sees it, and leaves then."""
+    """The lock of a running interruption. It raises when the section first checks it, and then leaves."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -89,7 +89,7 @@ class HeldLock:
 
 
 class Work:
-    """The code of a section: a part that must be done whole or not at all, between two others."""
+    """The code of a section: a part that must run completely or not at all, between two other parts."""
 
     def __init__(self) -> None:
         self.begun = self.ended = 0
@@ -107,7 +107,7 @@ class Work:
 
 
 def outcome(section: CodeSection, code: Callable[[], str], trace: Interrupter) -> str:
-    """How the section ended; the assertions hold whatever came when."""
+    """Run the section; return how it ended. The assertions hold for interruptions at any place."""
     before = sys.gettrace()
     sys.settrace(trace)
     try:

@@ -1,4 +1,4 @@
-"""Sessions: their registrations, the workers that take them up, their executions and ids."""
+"""Sessions: their registrations, the workers that install them, their executions and ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.harness.polling import eventually_async
 
 
 def lone_registrar(host: Any, start: Callable[..., None] = lambda *_: None, peers: Any = None) -> Registrar:
-    """A registrar of a shard without streams or timers, and with the given neighbours only."""
+    """A registrar of a shard without streams or timers, with the given other shards."""
     streams: Any = SimpleNamespace(start=start, stop=lambda _: None)
     timers: Any = SimpleNamespace(stop_dead=lambda: None, stop_session=lambda _: None)
     registry, history = SessionRegistry(), ExecutionHistory()
@@ -109,7 +109,7 @@ def test_a_withdrawn_session_does_not_reappear() -> None:
     taking.take("a", Change(shared(), number=1))
     assert (taking.installed.stored("s"), taking.publishing) == (shared(), True)
     taking.take("a", Change(None, "s", number=2, undone=("r-0", "r-1")))
-    taking.take("a", Change(shared(), number=1))  # the message comes again
+    taking.take("a", Change(shared(), number=1))  # the message arrives again
     taking.installed.adopt(shared(), {})  # from a shard that has missed the removal
     assert (taking.installed.stored("s"), taking.publishing) == (None, False)
     assert host.sessions == {"s": []}
@@ -159,7 +159,7 @@ def test_registrations_replaced_by_a_missed_session_are_not_unregistered() -> No
     host: Any = Module()
     taking = lone_registrar(host)
     taking.installed.adopt(shared(), {})
-    taking.installed.adopt(newer(), {})  # its publisher may take it back, so the former version must stay
+    taking.installed.adopt(newer(), {})  # its publisher can withdraw it, so the previous version must stay
     assert (host.sessions, host.tombstones) == ({"s": ["r-9"]}, set())
     taking.replaced("a", ["r-0", "r-1"])
     assert host.tombstones == {"r-0", "r-1"}
@@ -196,7 +196,7 @@ async def test_a_refused_publication_keeps_a_version_that_another_shard_publishe
 
 async def test_a_session_refused_by_its_own_shard_leaves_nothing() -> None:
     host: Any = Module()
-    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # it must not ask this one
+    publishing = lone_registrar(host, peers=SimpleNamespace(others=lambda: ["b"]))  # it must not ask this shard
     publishing.installed.adopt(shared(only=1), {})
     host.broken.add("r-1")
     session = ScriptSession("t", "new", SHARED, {one.id: one for one in registrations_of(SHARED)[1:]})

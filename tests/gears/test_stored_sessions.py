@@ -76,7 +76,7 @@ def test_the_remaining_registrations_of_a_session_keep_their_ids() -> None:
     left = with_ids(stored.restore({}), ["r-1"])
     assert list(left.registrations) == ["r-1"]
     assert list(stored.only(left).restore({}).registrations) == ["r-1"]
-    # another Python has run the source again, which has made new ids
+    # another Python has run the source again, which gives new ids
     renamed = with_ids(stored.restore({}), ["old-0", "old-1"])
     assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]
     with pytest.raises(GearsError, match="registers 2 functions and 1 are left of them: run the script again"):
@@ -124,7 +124,7 @@ FIELDS = {
 
 
 class Named(pickle.Unpickler):
-    """Notes the names in this package that a pickle uses: it cannot load where one of these is missing."""
+    """Records the names in this package that a pickle uses, because it cannot be loaded if a name is missing."""
 
     def __init__(self, payload: bytes) -> None:
         super().__init__(io.BytesIO(payload))

@@ -1,4 +1,4 @@
-"""Registrations on streams: order, acknowledging and trimming of batches; failures; survival of a worker's death."""
+"""Registrations on streams: order, acknowledgement and trimming of batches, failures, and the death of a worker."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_failed_batch_is_retried_until_it_works(client: Any) -> None:
         client.xadd("in", {"n": number})
     eventually(lambda: data(client)["status"] == "WAITING_FOR_RETRY_ON_FAILURE")
     first, *others = client.lrange("seen", 0, -1)
-    assert (first, set(others)) == ("1", {"bad"})  # more than once, if this takes longer than the interval
+    assert (first, set(others)) == ("1", {"bad"})  # more than once if the test takes longer than the interval
     client.set("healed", 1)
     eventually(lambda: client.lrange("seen", 0, -1)[-2:] == ["bad", "2"])
     eventually(lambda: data(client)["status"] == "OK")
@@ -207,7 +207,7 @@ GB('StreamReader').foreach(step).register(prefix='in:*')
     eventually(lambda: client.sismember("begun", "in:new"))
     client.set("go", 1)
     eventually(lambda: client.scard("begun") == 65)
-    # wait for all of them: one that still runs would delay the batches of the following tests
+    # wait for all batches: a batch that still runs would delay the following tests
     eventually(lambda: not any(client.xlen(f"in:{number}") for number in range(64)))
 
 
@@ -306,7 +306,7 @@ def test_misuse_is_refused(client: Any, options: str, message: str) -> None:
 
 
 def test_a_stream_is_read_again_after_the_server_refused_writes(client: Any, shared_shard: Server) -> None:
-    """Nothing else would wake it: no entry comes later."""
+    """No other event would wake it, because no entry is added later."""
     register(client, COLLECT % "prefix='in:*', batch=100, duration=5000")
     client.xadd("in:one", {"n": 1})
     eventually(lambda: client.xpending("in:one", GROUP)["pending"] == 1, ignore=redis.ResponseError)

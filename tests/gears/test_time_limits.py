@@ -1,4 +1,4 @@
-"""What limits the time of functions: a trigger's own limit, and for background work none unless one is set."""
+"""Time limits of functions: a trigger has its own limit, and background work has a limit only if one is set."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def impatient(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def shard(impatient: Server) -> Iterator[Server]:
-    """The shared server; its worker has survived the test."""
+    """The shared server. Its worker must survive the test."""
     number = impatient.field("worker_number")
     yield impatient
     for entry in execute(impatient, "RG.DUMPREGISTRATIONS"):
@@ -120,7 +120,7 @@ def test_an_invalid_limit_is_refused(shard: Server, value: str) -> None:
 
 
 def test_an_entry_is_trimmed_only_after_its_own_function_has_ended(server_binary: Path) -> None:
-    """A limit cuts batches short: the entries that have not begun are left for the next one."""
+    """A limit ends batches early: entries that have not started are left for the next batch."""
     script = """
 import time
 def step(r):

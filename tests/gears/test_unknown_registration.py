@@ -1,4 +1,4 @@
-"""A job of a registration that the worker does not have means: ask again."""
+"""A job of a registration that the worker does not have ends with an error that asks for a retry."""
 
 from __future__ import annotations
 

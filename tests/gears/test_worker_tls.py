@@ -1,4 +1,4 @@
-"""The worker reaches a server that listens with TLS only, without a unix socket, and says what certificates lack."""
+"""The worker connects to a server that only has a TLS port, and reports problems of certificates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GB("CommandReader").map(lambda record: record[1] * 3).register(trigger="thrice")
 
 
 class TlsServer(Server):
-    """A server with a port for TLS and nothing else."""
+    """A server that only has a TLS port."""
 
     def __init__(self, binary: Path, authority: Authority, pair: Pair, **settings: object) -> None:
         own = authority.sign("tester", usage="clientAuth")
@@ -47,7 +47,7 @@ class TlsServer(Server):
             file.write(f"tls-port {self.port}\n")
 
     def client(self, **options: Any) -> Any:
-        """A client with TLS that looks at no name and no date."""
+        """A TLS client that checks neither the name nor the date of a certificate."""
         given = {name: str(file) for name, file in self.files.items()} | {"ssl_cert_reqs": "none"}
         options.setdefault("decode_responses", True)
         return redis.Redis(port=self.port, ssl=True, socket_timeout=30, **given | options)
@@ -68,7 +68,7 @@ def works(server: TlsServer) -> None:
     with server.client() as client:
         client.execute_command("RG.PYEXECUTE", SCRIPT)
         assert client.execute_command("RG.TRIGGER", "count") == ["2"]
-        large = "x" * 300_000  # of many records
+        large = "x" * 300_000  # large enough for many TLS records
         assert client.execute_command("RG.TRIGGER", "thrice", large) == [large * 3]
 
 

@@ -1,4 +1,4 @@
-"""Runs in a cluster that is seconds old: a shard without a worker, one that does not know the key or the sender yet."""
+"""Runs in a cluster that is seconds old: shards without a worker, or that do not know the key or the sender yet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def begin(node: Server, script: str = COUNTED) -> str:
 
 
 def begun(cluster: Cluster) -> list[int]:
-    """How often each shard has begun the run."""
+    """How often each shard has started the run."""
     counts = []
     for node in cluster.nodes:
         keys = execute(node, "KEYS", "begun:*")
@@ -120,12 +120,12 @@ GB('ShardsIDReader').flatmap(slow).repartition(str).map(len).count().run()
         eventually(lambda: begun(cluster) == [1, 1, 1])
         before = int(first.field("bus_messages_refused"))
         keys[2].write_text("2" * 40 + "\n")
-        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # that the third one is at work
+        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # the function of the third shard runs
         for node in cluster.nodes:
             for key in execute(node, "KEYS", "begun:*"):
                 execute(node, "SET", str(key).replace("begun", "go"), 1)
         before = int(first.field("bus_messages_refused"))
-        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # what its function has made
+        eventually(lambda: int(first.field("bus_messages_refused")) > before)  # the records of its function
         assert is_running(first, execution)
         for key in keys:
             key.write_text("2" * 40 + "\n")

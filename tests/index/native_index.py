@@ -86,15 +86,15 @@ class NativeIndex:
         return handle
 
     def keep_open(self, handle: ctypes.c_void_p) -> None:
-        """The index is used while the document is open."""
+        """Keep the document open."""
         self.lib.shim_keep_open(handle)
 
     def open_at(self, place: int) -> ctypes.c_void_p:
-        """The handle of the open document at that place; its value is None if there is no such document."""
+        """The handle of the open document at that place; its value is None if no document is open there."""
         return ctypes.c_void_p(self.lib.shim_open_at(self.pointer, place))
 
     def make_room(self) -> None:
-        """Aborts the oldest open documents until another document may be opened."""
+        """Abort the oldest open documents until another document can be opened."""
         self.lib.shim_make_room(self.pointer)
 
     def abort_id(self, identifier: str) -> bool:
@@ -103,11 +103,11 @@ class NativeIndex:
         return bool(self.lib.shim_abort_id(self.pointer, name, len(name)))
 
     def add(self, handle: ctypes.c_void_p, sentences: Sequence[Sentence]) -> int:
-        """Status."""
+        """Return the status."""
         return int(self.lib.shim_add(handle, pack_sentences(sentences), len(sentences)))
 
     def commit(self, handle: ctypes.c_void_p) -> int:
-        """Status."""
+        """Return the status."""
         return int(self.lib.shim_commit(handle))
 
     def abort(self, handle: ctypes.c_void_p) -> None:
@@ -115,11 +115,11 @@ class NativeIndex:
         self.lib.shim_abort(handle)
 
     def remove(self, identifier: str) -> int:
-        """Status."""
+        """Return the status."""
         return int(self.lib.shim_remove(self.pointer, identifier.encode(), len(identifier.encode())))
 
     def maintain(self, budget: int) -> bool:
-        """Whether work is left."""
+        """Do a step of maintenance; return whether work is left."""
         return bool(self.lib.shim_maintain(self.pointer, budget))
 
     def rank(
@@ -190,7 +190,7 @@ class NativeIndex:
         return int(self.lib.shim_digest(self.pointer))
 
     def again(self) -> NativeIndex:
-        """A saved and loaded copy with another key."""
+        """A copy that was saved and loaded, with another hash key."""
         other = object.__new__(NativeIndex)
         other.lib, other.key = self.lib, self.key + 1
         other.pointer = self.lib.shim_again(self.pointer, other.key)

@@ -95,23 +95,23 @@ class NativeWatch:
         return int(self.lib.shim_watch_token(self.pointer, name.encode(), now))
 
     def removing(self, index: NativeIndex, name: str) -> None:
-        """Before the removal of a document."""
+        """Call this before the removal of a document."""
         self.lib.shim_watch_removing(self.pointer, index.pointer, name.encode(), len(name.encode()))
 
     def adding(self, index: NativeIndex, name: str, fields: bytes, packed: bytes) -> None:
-        """For the sentences of a new document."""
+        """Call this for the sentences of a new document."""
         self.lib.shim_watch_adding(self.pointer, index.pointer, name.encode(), fields, len(fields), packed, len(packed))
 
     def committing(self, handle: ctypes.c_void_p) -> None:
-        """Before the commit of a document in parts."""
+        """Call this before the commit of a document in parts."""
         self.lib.shim_watch_committing(self.pointer, handle)
 
     def settle(self, index: NativeIndex) -> None:
-        """At the end of a write."""
+        """Call this at the end of a write."""
         self.lib.shim_watch_settle(self.pointer, index.pointer)
 
     def review(self, index: NativeIndex, budget: int) -> bool:
-        """Does a step of the review; whether work is left."""
+        """Do a step of the review; return whether work is left."""
         return bool(self.lib.shim_watch_review(self.pointer, index.pointer, budget))
 
     def clear(self) -> None:
@@ -119,11 +119,11 @@ class NativeWatch:
         self.lib.shim_watch_clear(self.pointer)
 
     def free_left(self, budget: int) -> bool:
-        """Frees some memory of dropped questions; whether more is left."""
+        """Free some memory of dropped questions; return whether more is left."""
         return bool(self.lib.shim_watch_free_left(self.pointer, budget))
 
     def dropped(self) -> Sequence[str]:
-        """The dropped names since the last call, in any order; many at once are a star and their number."""
+        """The names dropped since the last call, in any order. Many drops at once are a star and their number."""
         names = ctypes.create_string_buffer(1 << 16)
         length = self.lib.shim_watch_dropped(names)
         return names.raw[:length].decode().split()
@@ -140,5 +140,5 @@ class NativeWatch:
 
 
 def next_id(index: NativeIndex) -> int:
-    """The next new id."""
+    """The next id that the index gives."""
     return int(index.lib.shim_next_id(index.pointer))

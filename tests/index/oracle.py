@@ -1,4 +1,4 @@
-"""The right answers of the native index, computed from all data each time, and its arguments in binary form."""
+"""The expected answers of the native index, computed from all data each time, and its arguments in binary form."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_changes_since_the_ranking_refuse_a_question(scenes: list[Scene], seed: 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_documents_in_parts_drop_and_refuse_what_they_concern(scenes: list[Scene], seed: int) -> None:
-    """A part drops questions at once. A question that is asked meanwhile is compared with the parts so far."""
+    """A part drops questions at once. A question that is asked before the commit is compared with the parts so far."""
     scene = scene_of(scenes, seed, drift=60)
     chance, outcomes = scene.random, Counter[str]()
     for number in range(900):
@@ -292,7 +292,7 @@ def test_a_commit_drops_questions_whose_frequencies_change(scenes: list[Scene]) 
 
 
 def test_a_long_document_is_reviewed_in_steps(scenes: list[Scene]) -> None:
-    """Its terms count later. Then exactly the questions whose bounds they leave are dropped."""
+    """Its terms are counted later. Then exactly the questions whose bounds are exceeded are dropped."""
     scene = scene_of(scenes, 1)
     scene.put("first", [Sentence({"z": 1, "y": 1}, 1)])
     asked = replace(scene.ask("q", ["z"], 1), documents={}, score=1e9, bounds=(0, MOST))
@@ -393,7 +393,7 @@ def test_too_many_documents_of_two_askings_drop_the_first(scenes: list[Scene]) -
 
 
 def test_a_watch_belongs_to_no_index(scenes: list[Scene]) -> None:
-    """The successor of a deleted index is watched like the index."""
+    """A new index at the key of a deleted index is watched in the same way."""
     scene = scene_of(scenes, 1)
     empty = Asked("q", {"a": (0, 0, 5)}, {}, 0, 0.0, 0, (0, MOST))
     assert scene.watch.add(scene.index, empty)
@@ -417,7 +417,7 @@ def test_other_terms_make_another_question(scenes: list[Scene]) -> None:
 
 
 def test_two_askings_keep_the_greater_weight(scenes: list[Scene]) -> None:
-    """Terms are more frequent now: a sentence that reaches the score with the earlier weights drops the question."""
+    """The terms become more frequent. A sentence that reaches the score with the earlier weights drops the question."""
     scene = scene_of(scenes, 1, drift=10**6)
     one_document(scene, "first", "a")
     rare, frequent = {"a": (1, 0, MOST)}, {"a": (500, 0, MOST)}
@@ -471,7 +471,7 @@ def many(scene: Scene, count: int) -> int:
 @pytest.mark.parametrize("how", ["removed", "replaced", "concerned", "drifted", "cleared"])
 @pytest.mark.parametrize("count", [TOLD_BY_NAME, TOLD_BY_NAME + 1])
 def test_many_questions_are_dropped_at_once_and_freed_later(scenes: list[Scene], how: str, count: int) -> None:
-    """No lookup finds them from then on. More questions than INDEX_TOLD_BY_NAME are one report."""
+    """Lookups do not find them any more. More questions than INDEX_TOLD_BY_NAME are reported together."""
     scene = scene_of(scenes, 1, drift=1)
     one_document(scene, "first", "a", "b")
     empty = scene.watch.memory

@@ -41,7 +41,7 @@ def ai_server(server_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def ai(ai_server: Server) -> Iterator[redis.Redis]:
-    """A client of `ai_server` that does not decode and speaks RESP2."""
+    """A client of `ai_server` with RESP2 that does not decode replies."""
     with ai_server.client(decode_responses=False, protocol=2) as client:
         client.response_callbacks.pop("COMMAND", None)
         yield client

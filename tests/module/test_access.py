@@ -56,7 +56,7 @@ def test_the_table_matches_the_server(guarded: Server) -> None:
     actual = commands(guarded)
     assert sorted(actual) == sorted(TABLE)
     if not knows_categories(guarded):
-        assert not any(actual.values())  # so the table has a last column
+        assert not any(actual.values())  # therefore the table has a last column
         return
     lines = [f"| `{name}` | {' '.join(found)} |" for name, found in actual.items() if TABLE[name][0] != found]
     assert lines == []
@@ -118,7 +118,7 @@ def test_scripts_are_shown_to_administrators_only(guarded: Server) -> None:
 
 
 ASKED = "bertqa{t}_me:{t}:0_What is my salary?"
-# Commands that show names of keys to users of any key pattern.
+# Commands that show the names of all keys, even to users whose key patterns exclude them.
 LISTING = [
     *("SCAN 0", "KEYS *", "RANDOMKEY", "MONITOR", "SLOWLOG GET", "CLIENT TRACKING ON BCAST"),
     *("PSUBSCRIBE __key*", "CLUSTER GETKEYSINSLOT 0 9", "EVAL return{redis.call('SCAN',0)} 0"),
@@ -256,7 +256,7 @@ def test_the_right_to_read_a_key_does_not_allow_writing(guarded: Server, command
 
 
 def observed(server: Server) -> str:
-    """Everything about the worker that an administrator can see."""
+    """All texts about the worker that an administrator can see."""
     with server.client(protocol=2) as client:
         client.response_callbacks.clear()
         orders = "ACL LIST,ACL USERS,ACL LOG,CLIENT LIST,SLOWLOG GET 1000,LATENCY LATEST,INFO everything,CONFIG GET *"

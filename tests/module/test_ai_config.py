@@ -119,7 +119,7 @@ def test_size_of_tensors(ai: redis.Redis) -> None:
 
 
 def test_zeros_respect_maxmemory(ai: redis.Redis) -> None:
-    """A command of 40 bytes requests 200 MiB with a limit of 64 MiB. But loading must not refuse stored tensors."""
+    """A command of 40 bytes requests 200 MiB with a limit of 64 MiB. Stored tensors must still be loaded."""
     words = ["AI.TENSORSET", "t", "INT8", 200 * MIB]
     ai.config_set("maxmemory", 64 * MIB)
     for policy in ("noeviction", "allkeys-lru"):
@@ -137,7 +137,7 @@ def test_zeros_respect_maxmemory(ai: redis.Redis) -> None:
 
 
 def test_small_pieces_of_a_large_model(ai: redis.Redis) -> None:
-    """No client can make the server reply with one string per byte."""
+    """A client cannot make the server reply with one string per byte."""
     blob = bytes(range(256)) * 4096
     ai.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", blob)
     ai.execute_command("AI.CONFIG", "MODEL_CHUNK_SIZE", 64)

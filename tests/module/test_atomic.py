@@ -46,7 +46,7 @@ def test_lease_is_bounded_by_the_setting(server_binary: Path) -> None:
 
 
 def test_worker_death_ends_the_block_at_once(server: Server) -> None:
-    """During the block no client gets an answer. Its lease is twice the timeout of this test's clients."""
+    """During the block no client gets an answer. The lease is twice the timeout of this test's clients."""
     orders = json.dumps({"atomic": [["SET", "a", "1"]], "lease": 60000, "die": 1})
     with server.client() as client:
         client.config_set("qa.atomic-lease-ms", 60000)

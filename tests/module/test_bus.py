@@ -139,7 +139,7 @@ def test_a_signed_message_counts_once(pair: Cluster) -> None:
     send(second, node_id(first), ADMIN_KIND, message)
     eventually(lambda: refused(second) > before)
     assert triggered() == 1
-    time.sleep(0.6)  # the sender's own messages count again once its clock has passed the time of the forged one
+    time.sleep(0.6)  # the sender's own messages count again when its clock has passed the time of the forged message
 
 
 def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_messages_of_a_node_outside_the_cluster_are_ignored(pair: Cluster, tmp_p
         foreign.wait_ready()
         target = node_id(first)
         meet(foreign, first)
-        # it runs nothing before it knows the owners of the slots
+        # it runs no command before it knows the owners of the slots
         eventually(lambda: execute(foreign, "CLUSTER INFO")["cluster_state"] == "ok")
         before = refused(first)
 

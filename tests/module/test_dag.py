@@ -113,7 +113,7 @@ def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> N
 
 
 def started(server: Server, command: Sequence[object]) -> Later:
-    """A command whose job runs. On a busy machine its time may be up before that: then it is sent again."""
+    """Start a command and wait until its job runs. If it times out before that on a busy machine, send it again."""
     while True:
         later = Later(server, *command)
         eventually(lambda later=later: server.field("in_flight") == 1 or later.is_over())  # type: ignore[misc]

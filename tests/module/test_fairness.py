@@ -39,7 +39,7 @@ class Asker(Pending):
 
 
 def stop_before_ready(server: Server) -> None:
-    """Stops a worker before it takes jobs: this worker, or the next one if this worker is too quick."""
+    """Stop a worker before it takes jobs. If this worker is too quick, stop the next one."""
     while True:
         pid = server.signal_worker(signal.SIGSTOP)
         execute(server, "PING")  # the server has read what was sent before
@@ -77,7 +77,7 @@ def prepared(binary: Path, **settings: object) -> Server:
 
 @pytest.fixture
 def server(server_binary: Path) -> Iterator[Server]:
-    """The worker gets four sentences ahead, and one of each user with neighbors."""
+    """The worker gets up to four sentences ahead, and one from each user if several users are active."""
     with prepared(server_binary, worker_ahead=4, shared_ahead=1, function_threads=1) as running:
         running.wait_ready()
         register(running, "own", trigger("id-read", READ, own=True, cost_from=3))
@@ -118,7 +118,7 @@ def test_a_user_with_many_connections_shares_the_worker_with_another_user(
     crowd.ask(second[0], "held", "mine", name=second[1])
     settled(server, (4, 4, 7))
     server.let_go("first")
-    eventually(lambda: ahead(server) == (2, 2, 5))  # one of each user
+    eventually(lambda: ahead(server) == (2, 2, 5))  # one job of each user
     server.let_go("mine")
     eventually(lambda: ahead(server) == (1, 1, 5))  # the other user was active just now
     crowd.ask(second[0], "held", "again", name=second[1])
@@ -224,7 +224,7 @@ def test_a_client_that_disconnects_frees_capacity(server: Server, crowd: Crowd) 
         asker.hang_up()
     eventually(lambda: ahead(server)[::2] == (0, 0))
     server.let_go()
-    eventually(lambda: ahead(server) == (0, 0, 0))  # the worker has stopped working on them
+    eventually(lambda: ahead(server) == (0, 0, 0))  # the worker has stopped these jobs
     crowd.all.clear()
     crowd.ask("carol", "note", "x")
     assert crowd.replies()
@@ -264,14 +264,14 @@ def test_a_full_queue_evicts_from_the_user_with_the_most_jobs(server_binary: Pat
         assert [hers[number].reply().strip() for number in (3, 2)] == [refusal] * 2
         eventually(lambda: server.field("queue_pushed_out") == 2)
         plain = b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"
-        assert [send(user).reply().strip() for user in ("bob", "alice")] == [plain] * 2  # both have two
+        assert [send(user).reply().strip() for user in ("bob", "alice")] == [plain] * 2  # both users have two jobs
         assert server.field("jobs_command")["refused"] == 4
         server.signal_worker(signal.SIGCONT)
         assert all(b"RG.GETRESULTS" in asker.reply() for asker in (*hers[:2], *his))
 
 
 def test_a_full_queue_evicts_from_the_longest_ordered_queue(server_binary: Path) -> None:
-    """Calls in order that wait for an earlier call fill the queue of functions, but are in no flow."""
+    """Ordered calls that wait for an earlier call fill the queue of functions, but they are in no user's turn."""
     with prepared(server_binary, max_queue=4) as server, ExitStack() as stack:
         server.wait_ready()
         register(server, "users", trigger("id-order", "order", in_order=True), trigger("id-call", CALL))
@@ -282,7 +282,7 @@ def test_a_full_queue_evicts_from_the_longest_ordered_queue(server_binary: Path)
             return stack.enter_context(Asker(server, user, "", "RG.TRIGGER", word, "held", "go"))
 
         hers = []
-        for number in range(5):  # one runs
+        for number in range(5):  # one call runs
             hers.append(send("alice", "order"))
             eventually(lambda number=number: sum(server.fields("in_flight", "queued_clients")) == number + 1)
         plain = b"-OVERLOADED queue is full: 4 jobs, limit 4 (qa.max-queue), try again later"

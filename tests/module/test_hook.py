@@ -78,7 +78,7 @@ def test_deadline_gives_the_captured_reply(server_binary: Path) -> None:
     with Server(server_binary, {"qa.hook-timeout-ms": 150}, worker=fake_worker("functions")) as server:
         server.wait_ready()
         with server.client() as client:
-            assert client.get("hook:hang:x") is None  # the function has an answer after its 3 s
+            assert client.get("hook:hang:x") is None  # the function would answer after 3 s
         assert server.field("jobs_event")["deadline"] == 1
 
 
@@ -120,7 +120,7 @@ def test_script_of_the_worker_is_not_hooked(server: Server) -> None:
 
 
 def test_read_of_another_module_is_answered_without_waiting(server_binary: Path, tmp_path: Path) -> None:
-    """Such a read has no user."""
+    """A read by a module has no user."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler")

@@ -82,7 +82,7 @@ def started(binary: Path, *options: str, **settings: object) -> Iterator[Server]
 
 @pytest.fixture(scope="module")
 def rogue(shared_binary: Path) -> Iterator[Server]:
-    """One server for all orders to a running worker. It has a tensor, a model and a script."""
+    """One server for all instructions to a running worker. It has a tensor, a model and a script."""
     with started(shared_binary) as server:
         server.wait_ready()
         with server.client() as client:
@@ -97,7 +97,7 @@ def rogue(shared_binary: Path) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def honest(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No order remains after its test."""
+    """No instruction remains after its test."""
     yield
     if "rogue" in request.fixturenames:
         server: Server = request.getfixturevalue("rogue")

@@ -110,7 +110,7 @@ def test_dump_copy_and_memory(small: Twins) -> None:
     Twins(client, "large").fill(2, 200, 40)
     for key in (small.key, "large"):
 
-        def fits(key: str = key) -> bool:  # unless it is being cleaned
+        def fits(key: str = key) -> bool:  # unless the index is being cleaned
             held = info(client, key)["bytes"]
             return held < int(str(client.memory_usage(key))) < held + 1000
 

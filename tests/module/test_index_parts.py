@@ -266,7 +266,7 @@ def rewritten(client: redis.Redis, server: Server) -> None:
 def test_an_open_document_survives_operations_of_the_server(
     ai: redis.Redis, ai_server: Server, survive: Survive
 ) -> None:
-    """Its writer can continue. An abandoned document is never found, and is discarded when its id is written again."""
+    """Its writer can continue. Searches never find an abandoned document, and writing its id again discards it."""
     # Also set for the restart: with `everysec` a server delays writes during a sync, and a kill loses writes that it
     # has acknowledged meanwhile.
     ai.config_set("appendfsync", "always")

@@ -166,7 +166,7 @@ def test_jobs_of_a_dead_worker_and_later_jobs_are_all_done(server_binary: Path) 
     settings = {"qa.worker-backoff-ms": 800, "qa.worker-silence-ms": 600_000}
     with Server(server_binary, settings, worker=fake_worker("functions")) as server:
         server.wait_ready()
-        server.signal_worker(signal.SIGSTOP)  # so that it takes some jobs and ends none
+        server.signal_worker(signal.SIGSTOP)  # so that the worker takes some jobs and ends none of them
         waiting = [Pending(server, "RG.TRIGGER", "echo", str(number)) for number in range(40)]
         eventually(lambda: sum(server.fields("in_flight", "queued_clients")) == 40)
         server.signal_worker(signal.SIGKILL)

@@ -25,7 +25,7 @@ DURABLE: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
 
 @pytest.fixture
 def noting(server_binary: Path) -> Iterator[Server]:
-    """A server with an idle worker, whose files have every acknowledged change."""
+    """A server with an idle worker. Its files contain every acknowledged change."""
     with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as server:
         if server.field("text_notes") == "off":
             pytest.skip("Redis 7.0 cannot write in the transaction of a change")
@@ -106,7 +106,7 @@ def test_an_expired_text_is_noted(client: redis.Redis) -> None:
     put(client, "d", "Text.")
     client.delete(HASH)
     client.pexpire(KEY, 30)
-    eventually(lambda: notes(client).get("d", 0) >= 2)  # setting the time is a change too
+    eventually(lambda: notes(client).get("d", 0) >= 2)  # EXPIRE is a change too
 
 
 def test_a_note_grows_with_every_change_and_stays_when_the_worker_knows_an_earlier_one_only(
@@ -180,7 +180,7 @@ def test_the_length_of_a_collection_name_is_limited(client: redis.Redis, length:
 
 
 def test_keys_that_are_not_utf8_are_not_noted(client: redis.Redis) -> None:
-    """No worker could remove such a note. Random bytes, near the limits of the rules."""
+    """No worker could remove such a note. The test uses random bytes near the limits of the rules."""
     chance = random.Random(12)
     edges = bytes.fromhex("00417f80818f909fa0bfc0c1c2dfe0e1ecedeeeff0f1f3f4f5ff")
     seen = {True: 0, False: 0}

@@ -33,7 +33,7 @@ def server(server_binary: Path) -> Iterator[Server]:
 
 
 def begun(stack: ExitStack, server: Server, *names: str) -> list[Pending]:
-    """Calls of these triggers that the worker has started. Then it dies; the next one has no capacity for functions."""
+    """Start calls of these triggers. Then the worker dies, and the next worker has no capacity for user functions."""
     calls = []
     for number, name in enumerate(names, start=1):
         calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", name, "hang-once")))

@@ -147,7 +147,7 @@ def test_order_survives_the_worker(server: Server) -> None:
 
 @pytest.mark.parametrize("everybody", [False, True])
 def test_clients_that_are_killed_free_their_places(server: Server, everybody: bool) -> None:
-    """`everybody` includes the worker's links. Their loss ends the worker, and the module restarts it."""
+    """`everybody` includes the worker's links. The worker ends when they are lost, and the module restarts it."""
     assert register(server, "killed", trigger("killed", "killed", in_order=True)) == "OK"
     execute(server, "CONFIG", "SET", "qa.cancel-grace-ms", 60_000)  # the test releases the cancelled job
     with server.client(client_name="waiter") as waiter, server.client(client_name="waiter") as other:

@@ -47,7 +47,7 @@ def test_job_that_kills_two_workers_is_poison(server: Server) -> None:
 
 
 def begin(stack: ExitStack, server: Server, *words: str, room: bool = True) -> list[Pending]:
-    """Calls whose jobs the worker has started in this order. Then it dies; the next worker may have no capacity."""
+    """Start calls whose jobs the worker starts in this order. Then it dies. The next worker can be without capacity."""
     calls = []
     for number, word in enumerate(words, start=1):
         calls.append(stack.enter_context(Pending(server, "RG.TRIGGER", "do", *word.split())))
@@ -81,7 +81,7 @@ def test_a_long_retried_job_does_not_delay_the_others(server: Server) -> None:
 
 def test_a_client_that_disconnects_while_its_job_waits_for_a_retry(server: Server) -> None:
     with ExitStack() as stack:
-        # with capacity the second would wait for only 0.2 s
+        # with capacity, the second job would wait for only 0.2 s
         first, second = begin(stack, server, "held first", "held second", room=False)
         eventually(lambda: server.fields("in_flight", "queued_clients") == (0, 2))
         server.wait_ready()
@@ -134,7 +134,9 @@ def test_worker_ends_with_the_server(server_binary: Path) -> None:
 
 
 def test_output_is_in_the_log(server: Server) -> None:
-    eventually(lambda: "worker: fake worker is ready" in server.output())  # it prints this after it has told the server
+    eventually(
+        lambda: "worker: fake worker is ready" in server.output()
+    )  # the worker prints this after it has told the server
 
 
 def test_restarts_leak_nothing(server_binary: Path) -> None:

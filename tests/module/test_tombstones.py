@@ -96,7 +96,7 @@ def test_the_later_order_prevails(bare: Server) -> None:
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     paused = orders(bare)["a"]
     assert (paused > resumed, paused % 2) == (True, 1)
-    # from a shard whose clock is far ahead: new orders of this shard must still count as later
+    # from a shard whose clock is far ahead: later orders of this shard must still prevail
     assert run(bare, ["QA.PAUSE", "a", 2**59]) == ["OK"]
     execute(bare, "RG.PAUSEREGISTRATIONS", "a")
     assert (orders(bare)["a"], status(bare, "a")) == (2**59 + 3, "PAUSED")
@@ -188,7 +188,7 @@ def test_a_replica_has_them_when_it_is_promoted(server_binary: Path) -> None:
         replica.wait_ready()
         assert register(primary, "s", trigger("a", "ta"), trigger("b", "tb"), stream_reader("c", "c*")) == "OK"
         assert execute(primary, "RG.UNREGISTER", "a") == "OK"
-        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # it gets the first change in a file
+        execute(replica, "REPLICAOF", "127.0.0.1", primary.port)  # the replica gets the first change in a file
         eventually(lambda: sorted(dump(replica)) == ["b", "c"])
         assert execute(primary, "RG.UNREGISTER", "b") == "OK"
         assert run(primary, ["QA.UNREGISTER", "later"]) == ["OK"]
