@@ -5,10 +5,10 @@ descriptor 3 and runs the service. When the control socket closes, the shard is 
 
 Its threads are:
 
-- the event loop's, which runs qa-cluster's own functions;
-- those of each device, which run models, and one that loads models;
-- those of users' functions, and the event loop of their coroutines;
-- the heartbeat's.
+- the thread of the event loop, which runs qa-cluster's own functions;
+- the threads of each device, which run models, and one thread that loads models;
+- the threads of users' functions, and the event loop of their coroutines;
+- the thread of the heartbeat.
 """
 
 from __future__ import annotations

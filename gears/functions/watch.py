@@ -1,6 +1,6 @@
-"""Watches, several times a second, what events do not report: role, slots, number of partitions, readers.
+"""Polls what events do not report, several times a second: role, slots, number of partitions, readers.
 
-Events report changes of keys, but not those of slots and servers, and a replica gets no events. A replica keeps its
+Events report changes of keys, but no changes of slots and servers, and a replica gets no events. A replica keeps its
 readers loaded and the number of partitions known, so that it can answer as soon as it is promoted.
 """
 

@@ -23,7 +23,7 @@ class TimedOut(Exception):
 
 
 class WaitLimit:
-    """Decides once whether work starts within its waiting time. The limit of a part also asks its `whole`."""
+    """Decides once whether work starts within its waiting time. A part of a request also asks the limit `whole`."""
 
     def __init__(self, whole: WaitLimit | None = None) -> None:
         self._lock = threading.Lock()

@@ -101,7 +101,7 @@ class JobTable:
         self._capacities[kind] = capacity
 
     def on_notification(self, kind: str, handler: Notified) -> None:
-        """Call `handler` for each notification of a kind, after those that were added before."""
+        """Call `handler` for each notification of a kind, after the handlers that were added before."""
         self.notifications.setdefault(kind, []).append(handler)
 
     def handler(self, job: Job) -> Handler:

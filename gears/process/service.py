@@ -1,4 +1,4 @@
-"""Assembles the worker from its two wings, and serves until the shard is gone.
+"""Assembles the worker from its two wings, and serves until the connection to the shard ends.
 
 One wing answers questions: the job loop, own functions and models. The other runs users' scripts. Only this file knows
 both.

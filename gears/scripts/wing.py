@@ -67,7 +67,7 @@ def script_host(
 
 
 class ScriptsWing:
-    """The parts of the wing, each created from those below it."""
+    """The parts of the wing. Each part is created from the parts below it."""
 
     def __init__(
         self, host: ScriptHost, peers: Peers, commands: ShardCommands, models: ModelStore, functions: OwnFunctions

@@ -51,7 +51,7 @@ class ShardCommands:
     def execute_many(self, commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
         """Run several commands in one round trip; the first error is raised after all have run.
 
-        With `keep_errors`, no error is raised: a `GearsError` takes the place of the reply.
+        With `keep_errors`, no error is raised: the list has a `GearsError` instead of the reply.
         """
         replies = self._host.execute_many([_packed(command, args) for command, *args in commands])
         failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
@@ -83,7 +83,7 @@ class ShardCommands:
         return reply
 
     def run_scripts(self, calls: Sequence[ScriptCall]) -> list[Any]:
-        """Run Lua scripts in one round trip; a `GearsError` takes the place of a reply.
+        """Run Lua scripts in one round trip; after an error, the list has a `GearsError` instead of the reply.
 
         The scripts are not one atomic unit: commands of other clients may run between them.
         """
@@ -102,7 +102,7 @@ class ShardCommands:
     def with_references(
         self, commands: Sequence[Sequence[Argument]], keys: Sequence[str]
     ) -> tuple[list[Any], list[int | None]]:
-        """Replies to commands that only read, and the references of the models at keys; None: a key has no model.
+        """Run commands that only read; return the replies, and the reference of the model at each key (None: no model).
 
         Everything takes one round trip, and also works on a replica. An error reply to a command is raised.
         """

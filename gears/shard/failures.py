@@ -1,7 +1,7 @@
 """The error that functions raise and see, and a failure as one line that starts with a code.
 
-Frames of this package are left out of the line, except those of qa-cluster's own functions: authors of functions look
-for their own frames.
+The line has no frames of this package, except frames of qa-cluster's own functions: authors of functions look for their
+own frames.
 """
 
 from __future__ import annotations

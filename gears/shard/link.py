@@ -1,4 +1,4 @@
-"""Links to the shard: blocking ones for functions (one per thread) and asynchronous ones for the job loop.
+"""Links to the shard: blocking links for functions (one per thread), and asynchronous links for the job loop.
 
 A link is a connection that has sent `QA.HELLO`. Replies have hiredis's types: bytes, int, list, None, and
 `hiredis.ReplyError` objects for errors, which `execute` raises as `GearsError`.

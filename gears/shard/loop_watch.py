@@ -13,7 +13,7 @@ TURN_SECONDS = 0.25
 
 
 class LoopWatch:
-    """When the event loop last ran its own callback.
+    """Records when the event loop last ran the callback of this watch.
 
     Attributes:
         jobs: the number of running jobs with a time limit.

@@ -298,7 +298,7 @@ def test_a_document_keeps_a_bounded_number_of_answers(client: redis.Redis, monke
 
 
 def test_a_document_keeps_fewer_answers_to_long_questions(client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their deletion takes as long as that of more short answers."""
+    """Deleting them takes as long as deleting more short answers."""
     monkeypatch.setattr(stored, "MAX_ANSWER_NAMES_BYTES", 10_000)
     version = ingest(client, "d", TEXT)
     for length in (10, 400):

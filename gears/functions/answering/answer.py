@@ -79,7 +79,7 @@ class SentenceAnswers:
         self._readers = readers
         self._passages = passages
         self._portions = portions
-        # running reads by the answer's key, and the keys of those that further clients have joined
+        # running reads by the answer's key, and the keys of reads that further clients have joined
         self._running: dict[str, asyncio.Task[_Read]] = {}
         self._joined: set[str] = set()
         self._ttl_seconds = SENTENCE_ANSWER_TTL_SECONDS

@@ -54,7 +54,7 @@ class PassageReading:
 
 
 def passage_of(record: SentenceRecord, reader: Reader) -> ReadingPassage:
-    """The passage of a sentence, from stored tokens; missing ones and another tokenizer's are computed."""
+    """Build the passage of a sentence. Tokens that are missing, or from another tokenizer, are computed."""
     stored = _StoredTokens(record, reader)
     own = LocatedSentence(record.index, record.text, record.start)
     (tokens,) = reader.sentences([own.text], stored.among([own]))

@@ -1,6 +1,6 @@
 """Reads contexts that come with the question: the trigger `qa.pipeline`, behind `POST /models/{id}`.
 
-Windows go through the same device queue as the sentences of questions, but all such requests together read one portion
+Windows use the same device queue as the sentences of questions, but all pipeline requests together read one portion
 at a time.
 """
 

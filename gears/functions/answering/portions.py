@@ -45,7 +45,7 @@ class Portions:
     """
 
     def __init__(self, shard: ShardCommands) -> None:
-        # the module counts runs in the same way, for the work that the worker has ahead
+        # the module counts runs in the same way, to limit the jobs that it sends ahead
         found = [shard.setting(name) for name in ("qa.threads-per-queue", "qa.inference-workers")]
         threads, workers = (max(1, int(text)) if text.isdigit() else 1 for text in found)
         self._runs = asyncio.Semaphore(threads * workers)

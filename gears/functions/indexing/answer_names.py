@@ -1,4 +1,4 @@
-"""Deletes cached answers whose keys name questions in another way than this worker does (`qa.answer-keys`)."""
+"""Deletes cached answers whose keys name questions in another form than this worker uses (`qa.answer-keys`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ForeignAnswers:
         return deleted
 
     def delete_named(self, tag: str, names: Collection[str]) -> int:
-        """Delete answers of a partition, and every mention of them."""
+        """Delete answers of a partition, and their entries in the lists of answers."""
         return int(self._commands.run_script(drop_answers(tag, tuple(names))))
 
     def _is_foreign(self, key: str) -> bool:

@@ -1,6 +1,6 @@
 """Audits all documents of partitions in the background, for texts that a stock client has written or removed unnoticed.
 
-Where the module notes such changes (`marks`), one audit scan is enough. Elsewhere every sweep is followed by one. The
+If the module notes such changes (`marks`), one audit scan is enough. Otherwise a scan follows every sweep. The
 scan reads texts in portions, and pauses after each portion as long as the portion took. It finds such changes late, but
 no client waits for it.
 
@@ -93,7 +93,7 @@ class DocumentAudit:
             self._task = None
 
     async def _audit(self, tags: Collection[str] | None) -> None:
-        """Scan partitions and mark those that the scan has completed.
+        """Scan partitions, and mark the partitions that the scan has completed.
 
         A refused document does not prevent the mark: it would be refused again.
         """
@@ -184,9 +184,9 @@ class DocumentAudit:
             await asyncio.sleep(0)
 
     async def _forward_untagged(self) -> None:
-        """Forward texts under keys without a tag whose documents are missing; stop at the first failure.
+        """Forward texts without a tag if their documents do not exist; stop at the first failure.
 
-        A text needs another shard, so the next one would probably fail too.
+        Forwarding needs another shard, so the next text would probably fail too.
         """
         for key in scan(self._commands, PARAGRAPHS_PREFIX + "*"):
             if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:

@@ -124,7 +124,7 @@ class Indexer:
                     future.set_result(outcome)
 
     def _next(self) -> list[Name]:
-        """The next pending documents, without those that are being indexed."""
+        """The next pending documents, except documents that are being indexed."""
         found: list[Name] = []
         for name in self._pending:
             if name not in self._running:
@@ -269,7 +269,7 @@ def analysed(title: str, metadata: Mapping[str, Any], text: str) -> IndexedText:
 
 
 def fault_of(document: str, text: Any) -> InvalidInput | InputTooLong | None:
-    """Why no question can be answered from a text that a client has written with SET; None if it is valid."""
+    """Why a text that a client has written with SET cannot be indexed; None if it is valid."""
     what = f"of document {document_name(document).id[:100]!r}"
     if is_wrong_type(text):
         return InvalidInput(f"text {what} is not a string, but of another type: no question is answered from it")
@@ -292,7 +292,7 @@ def _no_collection(name: Name) -> InvalidInput:
 
 
 def _as_stored(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
-    """The document with its stored text, title and metadata: a plain SET has changed only the text."""
+    """The document with its stored title and metadata, because a plain SET has changed only the text."""
     name = document_name(document)
     if record is None:
         return check_document(name.id, text, collection=name.collection)

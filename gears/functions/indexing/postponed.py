@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class PostponedWork:
-    """The tags of partitions with postponed work, and those that have migrated meanwhile.
+    """The tags of partitions with postponed work, and the tags of partitions that have migrated meanwhile.
 
     The module could not note every change of a partition while its slot migrated.
     """
@@ -36,7 +36,7 @@ class PostponedWork:
         return tag in self._tags
 
     def take_due(self, view: View) -> tuple[set[str], set[str]]:
-        """The partitions on this shard whose work is due, and those of them that have migrated.
+        """The partitions on this shard whose work is due, and which of these have migrated.
 
         Partitions that are now stable on another shard are forgotten.
         """
@@ -51,7 +51,7 @@ class PostponedWork:
         """Postpone work that failed because its slot is migrating; return False for any other error."""
         if not is_redirect(error):
             return False
-        # In a cluster that is down, texts expire and are evicted, which the module notes; nothing else changes them.
+        # While the cluster is down, texts only expire or are evicted, and the module notes that.
         self.add(tag, moved="CLUSTERDOWN" not in str(error))
         return True
 

@@ -1,6 +1,6 @@
 """Pre-tokenizes, in bulk, all sentences that are stored on this shard, and shows the progress.
 
-A script starts it on all shards (`gears/scripts/interface/pretokenize.py`). Each shard works on its own sentences and
+A script starts it on all shards (`gears/scripts/own_functions.py`). Each shard works on its own sentences and
 keeps the hash `progress:{h}` up to date: ``shard``, ``state`` (running, done), ``done`` and ``total`` (documents),
 ``sentences``, ``tokenized``, ``failed``, ``started`` and ``updated`` (seconds since 1970).
 """

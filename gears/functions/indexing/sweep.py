@@ -7,7 +7,7 @@ in the background. If another splitter, analyzer or layout made a partition, the
 sweep also deletes cached answers:
 
 - from another reader, or from another version of their document;
-- with keys that name questions in another way than this worker does.
+- with keys that name questions in another form than this worker uses.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Sweeps:
         if known == revisions and not tags:
             return
         if known != revisions:
-            # After this, all answers by the previous readers have been stored, and no more will be.
+            # After this wait, the previous readers store no more answers.
             await self._commands.commands_sent()
         pattern = f"{ANSWER_PREFIX}*" if known is None or known.get("") != revisions.get("") else f"{ANSWER_PREFIX}@*"
         patterns = [pattern] if known != revisions else [f"{ANSWER_PREFIX}*{{{tag}}}_*" for tag in tags or ()]

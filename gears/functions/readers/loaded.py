@@ -68,7 +68,7 @@ class ShardReaders:
         return self._default
 
     def named(self, model: str) -> Reader:
-        """The reader that `model` names: empty for the default one, else an id or ``id@revision``.
+        """The reader that `model` names: an id or ``id@revision``; empty means the default reader.
 
         If several revisions of an id are loaded, the default reader is preferred, then the last exported revision.
         ModelError names the loaded readers.
@@ -148,7 +148,7 @@ class ShardReaders:
         self.changes += 1
 
     def read_keys(self) -> bool:
-        """Load the readers whose keys belong together on this shard; return whether the default reader is whole."""
+        """Load the readers with consistent keys on this shard; return whether the default reader is complete."""
         self._read_at = time.monotonic()
         self._may_be_stale = False
         tag = self._slots.current().tag
@@ -181,7 +181,7 @@ class ShardReaders:
         return is_whole
 
     def _loaded_from(self, tag: str, item: StoredReader, here: Mapping[str, Reader]) -> Reader | None:
-        """The reader in these keys; None if the keys do not belong together, or if `here` already has that name."""
+        """The reader in these keys; None if the keys are inconsistent, or if `here` already has that name."""
         known = next((reader for reader in self._by_name.values() if reader.manifest_text == item.manifest), None)
         manifest = known.manifest if known is not None else Manifest.from_json(item.manifest)
         if item.name not in ("", manifest.name):
@@ -200,7 +200,7 @@ class ShardReaders:
         return known
 
     def _load_new(self, tag: str, item: StoredReader, manifest: Manifest) -> Reader | None:
-        """Load a new reader, or one whose manifest has changed; None if a part is missing or wrong."""
+        """Load a new reader or a reader with a changed manifest; None if a part is missing or wrong."""
         before = self._by_name.get(manifest.name)
         if item.ref is None and (item.name or self._default is not None):
             return None  # only the first default is loaded without its model: documents are tokenized with it

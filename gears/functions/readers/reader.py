@@ -65,7 +65,7 @@ class Reader:
     def sentences(
         self, texts: Sequence[str], stored: Callable[[int], TextTokens | None] = lambda number: None
     ) -> list[TextTokens]:
-        """The tokens of sentences: remembered ones, else those from `stored`, else computed now.
+        """The tokens of sentences, by preference remembered, then from `stored`, then computed now.
 
         `stored` returns the stored tokens of the sentence at a position of `texts`; None if they are missing.
         """

@@ -1,4 +1,4 @@
-"""The model of a reader: it can be run until the reader releases it, even if its key is gone.
+"""The model of a reader. It can run until the reader releases it, even if its key has been deleted.
 
 A model's key may leave the shard with its slot. The worker's compiled model is still valid, so the reader keeps using
 it while a copy of the key is created. A model can also be compiled here before the shard has a slot for its key.

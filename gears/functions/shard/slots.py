@@ -1,6 +1,6 @@
 """Finds what this shard serves: whether it is a primary, which slots it has, and which slots are migrating.
 
-One reply, to `CLUSTER NODES`, has all of these facts. A replica's slots are those of its primary.
+The reply to `CLUSTER NODES` has all of these facts. A replica has the slots of its primary.
 """
 
 from __future__ import annotations

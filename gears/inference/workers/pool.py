@@ -12,7 +12,7 @@ served before, it serves its other models. Batches go to processes that have the
 has it. The process retries after 1 s, then after twice the delay each time.
 
 *Files.* The processes drop a model when nothing refers to its `RemoteModel` any more. Until then, its file stays in
-shared memory, once for all processes, because the key of a model can be gone when a process restarts.
+shared memory, once for all processes, because a model's key may have been deleted when a process restarts.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Owner(Protocol):
 
 
 class Execution:
-    """One run of a pipeline. `user` is the ACL user whose rights its commands have; empty: the worker's own.
+    """One run of a pipeline. Its commands have the rights of the ACL user `user`; empty: the worker's own rights.
 
     Its functions run on threads of the `pool`; the functions of one `owner` take turns.
     """
@@ -192,7 +192,7 @@ class Execution:
             await self._change()
 
     async def over(self) -> None:
-        """Return when no thread works for it any more; after an abort, that may be later than its end."""
+        """Wait until no thread works for it any more; after an abort, that may be later than its end."""
         if self.strand is not None:
             await self.strand.over()
 

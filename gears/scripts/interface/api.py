@@ -35,8 +35,8 @@ def _text(value: object) -> str:
 def execute(command: str, *args: object) -> Any:
     """Run a command on this shard. Replies are str (bytearray if not UTF-8), int, list or None.
 
-    The command has the worker's rights or, if the function is registered that way, those of the client that triggered
-    it. A key of another shard is an error: ``Operation not permitted``.
+    The command has the worker's rights. If the function is registered with its caller's rights, the command has the
+    rights of the client that triggered it. A key of another shard is an error: ``Operation not permitted``.
 
     >>> execute("HGET", "sentence:doc:{06S}", 0)  # doctest: +SKIP
     'The first sentence.'
@@ -50,7 +50,7 @@ def execute(command: str, *args: object) -> Any:
 def execute_many(commands: Sequence[Sequence[object]], *, keep_errors: bool = False) -> list[Any]:
     """Run several commands in one round trip; the first error is raised after all have run.
 
-    With `keep_errors`, no error is raised: an `error` takes the place of its command's reply.
+    With `keep_errors`, no error is raised: the list has an `error` instead of the command's reply.
 
     >>> execute_many([("GET", "a"), ("HGETALL", "b")])  # doctest: +SKIP
     ['1', ['field', 'value']]

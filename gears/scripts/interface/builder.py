@@ -46,7 +46,7 @@ def _add_to_set(records: set[Any], record: Any) -> set[Any]:
 
 
 def _checks_arity(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The method, whose calls with too few or too many arguments fail with the words of RedisGears."""
+    """Wrap a method so that a wrong number of arguments fails with RedisGears' error text."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -235,8 +235,8 @@ class GearsBuilder:
     ) -> str:
         """Run the pipeline whenever the reader's event happens; return the registration's id.
 
-        Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or those
-        of the worker with ``rights="owner"``. All other functions have the worker's rights.
+        Functions of a `CommandReader` have the rights of the client that triggers them (``rights="caller"``), or the
+        worker's rights (``rights="owner"``). All other functions have the worker's rights.
         """
         if mode == "sync":
             raise GearsError(NO_SYNC)

@@ -155,7 +155,7 @@ async def _execute(runtime: Runtime, session: ScriptSession, *, registers_only: 
 
 
 def _start_timers(runtime: Runtime, session: ScriptSession, script: ScriptRun) -> None:
-    """Start the timers that the script asked for with `registerTE`, in place of those of an earlier version."""
+    """Start the timers that the script has requested with `registerTE`, and end the timers of an earlier version."""
     runtime.timers.stop_earlier(session)
     for seconds, function in script.timers:
         runtime.timers.start(session, seconds, function, session.id, "")

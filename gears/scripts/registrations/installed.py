@@ -50,7 +50,7 @@ class Installed:
         self._on_registered = on_registered
         self._names = names
         self._payloads: dict[str, StoredSession] = {}
-        # by session, the version before the one that is being published
+        # by session, the version before the published one
         self._previous: dict[str, tuple[StoredSession, ScriptSession]] = {}
 
     def session(self, session_id: str) -> ScriptSession | None:
@@ -102,7 +102,7 @@ class Installed:
             self._streams.start(session, registration)
 
     def _adopt(self, session: ScriptSession) -> list[str]:
-        """Use a session for jobs; return the ids of the registrations that are gone."""
+        """Use a session for jobs; return the ids of the registrations that it no longer has."""
         for registration in session.registrations.values():
             if registration.own in self._functions.by_name:
                 self._functions.add(registration.id, registration.own)
@@ -127,11 +127,11 @@ class Installed:
         return True
 
     def is_known(self, stored: StoredSession) -> bool:
-        """Whether it is the version of its session that is in use, or the one before that."""
+        """Whether it is the version in use of its session, or the previous version."""
         return self._known_as(stored) is not None
 
     def _known_as(self, stored: StoredSession) -> ScriptSession | None:
-        """The session with its functions' state, if `stored` is the version in use or the one before that."""
+        """The session with its functions' state, if `stored` is the version in use or the previous version."""
         before = self._previous.get(stored.id)
         if before is not None and before[0] == stored:
             return before[1]
@@ -200,7 +200,7 @@ class Installed:
         self._activate(session, registration)
 
     def promoted(self) -> None:
-        """Do what a primary does at its start: this shard has become one."""
+        """Do the start work of a primary, because this shard has become a primary."""
         self._streams.promoted()
         for session in self._sessions.all():
             self.use(session.id)
@@ -221,7 +221,7 @@ class Installed:
             self._streams.start(session, registration)
         if registration.on_registered is None:
             return
-        # when it runs again, the timers that it started before would otherwise run in parallel with the new ones
+        # otherwise its earlier timers would run in parallel with the new ones
         self._timers.stop_owned(registration.id)
         self._on_registered.call(session, registration)
 

@@ -83,7 +83,7 @@ class Reconciliation:
         # by shard, the digest that both shards had when they last compared
         self._agreed: dict[str, bytes] = {}
         self._differences: dict[str, Difference] = {}
-        # shards that have asked this one, including those without slots
+        # shards that have asked this shard, including shards without slots
         self._callers: set[str] = set()
         self._rounds = 0
         self._own_slots: list[list[tuple[int, int]]] | None = None

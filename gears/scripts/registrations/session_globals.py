@@ -24,7 +24,7 @@ from ..runs.sources import KeysOnlySource, PythonSource
 from .on_registered import OnRegisteredCalls
 from .sessions import Registration, ScriptSession, SessionRegistry, module_name
 
-# functions and classes are sent by value: a run may have other ones than the session
+# functions and classes are sent by value: a run can have functions that the session lacks
 _BY_VALUE = (str, bytes, int, float, complex, tuple, frozenset, type, type(None), types.ModuleType, types.FunctionType)
 
 

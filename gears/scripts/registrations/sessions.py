@@ -134,7 +134,7 @@ class SessionRegistry:
         raise GearsError("ERR subcommand not found")
 
     def adopt(self, session: ScriptSession) -> list[str]:
-        """Replace the session of the same id, if any; return the ids of the registrations that are gone."""
+        """Replace the session of the same id, if any; return the ids of the removed registrations."""
         gone = self.remove(session.id)
         session.dead = False
         self._sessions[session.id] = session

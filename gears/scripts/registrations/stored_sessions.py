@@ -106,8 +106,8 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
 class Change:
     """What a shard must do: install `stored`, remove the session `removed`.
 
-    Changes that are sent have increasing numbers: one may be sent again, and must not undo later ones. A change that
-    withdraws a version names the registrations that are `undone`: they are unregistered, and the rest of the change is
+    Changes that are sent have increasing numbers: a change may be sent again, and must not undo later changes. A change
+    that withdraws a version names its registrations in `undone`. They are unregistered, and the rest of the change is
     skipped if another version has replaced them.
     """
 

@@ -73,6 +73,6 @@ def known_statuses(host: ScriptHost) -> dict[str, str]:
 
 
 def check_report(reply: Reply) -> None:
-    """Log it if the module refused the outcome of a batch, unless the registration is gone meanwhile."""
+    """Log a refused report of a batch, unless the registration was removed meanwhile."""
     if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
         logger.error("the module did not take the outcome of a batch: %s", reply)

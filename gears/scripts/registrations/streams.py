@@ -45,7 +45,7 @@ LOST_SECONDS = 1.0
 
 # Errors of a server that does not have the stream, or may not write to it.
 _NOT_SERVED = frozenset({"MOVED", "ASK", "READONLY", "WRONGTYPE"})
-# beyond this many streams of a registration, the state of those without entries is dropped
+# if a registration has more streams than this, the state of streams without entries is dropped
 MAX_KNOWN = 10_000
 _GLOB = str.maketrans({character: f"\\{character}" for character in "*?[]\\"})
 
@@ -133,7 +133,7 @@ class Streams:
             self._spawn(self._scan(consumer))
 
     def rescan(self) -> None:
-        """Find streams that came with slots of another shard, which does not report them."""
+        """Find streams that arrived with slots from another shard, because no event reports them."""
         for consumer in self._consumers.values():
             for stream in consumer.streams.values():
                 if stream.phase is Phase.IDLE and not stream.entries:  # another shard may have had it meanwhile
@@ -342,7 +342,7 @@ class Streams:
         execution: Execution,
         run_us: int,
     ) -> bool:
-        """Settle the processed entries, all or the first ones of the batch; the others stay."""
+        """Settle the processed entries: all, or the first entries of the batch. The other entries stay."""
         registration = consumer.registration
         first = (batch or stream.entries)[0][0]
         lag_ms = max(0, round(time.time() * 1000) - int(first.partition(b"-")[0]))

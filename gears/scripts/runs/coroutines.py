@@ -89,7 +89,7 @@ class _Coroutine:
             return None, error
 
     async def result(self) -> Any:
-        """The value; its error is raised. If the caller is cancelled, the coroutine ends first."""
+        """Return the value or raise the error. If the caller is cancelled, the coroutine ends first."""
         try:
             value, error = await asyncio.shield(self._outcome)
         except asyncio.CancelledError:

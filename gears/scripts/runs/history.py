@@ -14,7 +14,7 @@ MISSING_EXECUTION = "execution does not exist"
 
 
 class ExecutionHistory:
-    """Running executions, the last `MaxExecutions` of scripts, and `MaxExecutionsPerRegistration` per registration."""
+    """All running executions, and the last finished ones, as many as RedisGears' settings allow."""
 
     def __init__(self) -> None:
         self.max_executions = MAX_EXECUTIONS
@@ -34,7 +34,7 @@ class ExecutionHistory:
         _shorten(executions, self.max_per_registration)
 
     def forget_registration(self, registration_id: str) -> None:
-        """Drop the history of a registration that is gone, except for executions that still run."""
+        """Drop the history of a removed registration, except running executions."""
         for execution in self._registered.pop(registration_id, {}).values():
             if not execution.finished:
                 self.add(execution)

@@ -62,7 +62,7 @@ class Invitations:
             await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
             present = ""
             if not first.done():
-                self._workers.pop(node, None)  # it may be gone
+                self._workers.pop(node, None)  # it may have been replaced
                 # a new worker processes waiting messages in order: it answers the first message before this one
                 present = await self._name(node)
             if first.done():

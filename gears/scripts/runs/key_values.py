@@ -77,7 +77,7 @@ class PagedValues:
     """Reads the values of many keys, page by page.
 
     Neighbours in a scan mostly have the same type. So the keys of a page are read, in one round trip, as the type that
-    most keys of the page before had. Only the types of those that turn out to be something else, or gone, are read.
+    most keys of the previous page had. Types are read only for keys that have another type or do not exist any more.
     """
 
     def __init__(self, host: ScriptHost, key_types: tuple[str, ...] | None) -> None:

@@ -37,7 +37,7 @@ class StartRun:
     max_idle_seconds: float
     user: str
     pool: FunctionPool = FunctionPool.RUNS
-    # the registration whose steps run, in place of those of `plan`; empty: none
+    # the registration whose steps run instead of the steps of `plan`; empty: the steps of `plan`
     registration_id: str = ""
 
 

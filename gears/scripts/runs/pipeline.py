@@ -388,7 +388,7 @@ class Chain:
     ) -> None:
         """Push the rest of a list's items, as earlier items finish."""
         try:
-            # not `capacity`: the records that wait for capacity must not be those that use it
+            # not `capacity`: records that use capacity must not wait for it
             await asyncio.wait({task})
             for item in items:
                 rest = self.push(item, position + 1)

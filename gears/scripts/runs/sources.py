@@ -170,7 +170,7 @@ class ShardsIDSource:
 
 @dataclass(frozen=True, slots=True)
 class StreamSource:
-    """The entries of a stream: in a run, those after an id; in a registration, those of all streams that match."""
+    """The entries of a stream after an id in a run; the entries of all matching streams in a registration."""
 
     stream: str
     from_id: str = "0-0"
