@@ -170,7 +170,7 @@ class ReaderCopies:
             self._drop_if_missing(known)
 
     async def _compare(self, view: View, tag: str) -> None:
-        """Copy readers that only other shards have. Ask all shards after a change of slots, otherwise the next shard."""
+        """Copy readers that only other shards have. After a change of slots, ask all shards, otherwise one shard."""
         now = time.monotonic()
         if self._compared and now - self._asked_at < ASK_NEXT_SECONDS:
             return
