@@ -80,6 +80,7 @@
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
+#include "worker/indexing.h"
 #include "worker/qa_commands.h"
 #include "worker/supervisor.h"
 
@@ -103,6 +104,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     index_watch_on_load,
     notes_on_load,
     qa_commands_on_load,
+    indexing_on_load,
     /* the scripts wing */
     atomic_on_load,
     tombstones_on_load,

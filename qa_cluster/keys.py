@@ -30,6 +30,7 @@ WHOLE_ANSWER_PREFIX = "answer:"
 COLLECTIONS_PREFIX = "collections:"
 API_KEYS_PREFIX = "api-keys:"
 PENDING_PREFIX = "pending:"
+FAILURES_PREFIX = "failures:"
 DEFAULT_COLLECTION = "default"
 MAX_COLLECTION_CHARS = 64
 # No name of a sentence is longer: 512 bytes of an id, each encoded as three, with collection, tag and number.
@@ -309,6 +310,15 @@ def pending_key(tag: str) -> str:
     (`native/corpus/notes.h`).
     """
     return f"{PENDING_PREFIX}{{{tag}}}"
+
+
+def failures_key(tag: str) -> str:
+    """The key of a partition's failed documents: a hash. Only the module and the workers write it.
+
+    The value of a document is the number of workers that ended while they indexed it and the last reason, or after the
+    worker has given it up: ``failed``, its version and the reason.
+    """
+    return f"{FAILURES_PREFIX}{{{tag}}}"
 
 
 def sentence_answer_list_key(tag: str) -> str:

@@ -35,6 +35,7 @@ from .calls import TriggerCall
 from .indexing.answer_names import ForeignAnswers
 from .indexing.audit import DocumentAudit
 from .indexing.batches import Indexer
+from .indexing.failures import Failures
 from .indexing.marks import PartitionMarks
 from .indexing.postponed import PostponedWork
 from .indexing.pretokenize import Pretokenization
@@ -91,6 +92,7 @@ class OwnFunctions:
 
     Attributes:
         pretokenization: the part of own functions that a script starts.
+        failures: the documents that are not tried again; the heartbeat reports their number.
     """
 
     def __init__(self, commands: ShardCommands, models: ModelStore) -> None:
@@ -101,14 +103,24 @@ class OwnFunctions:
         answers = SentenceAnswers(shard, readers, passages, portions)
         pipelines = PipelineRequests(readers, passages, portions)
         reports = ReaderReports(readers)
-        postponed, indexer = PostponedWork(), Indexer(shard)
+        postponed, self.failures = PostponedWork(), Failures(commands)
+        indexer = Indexer(shard, self.failures)
         marks = PartitionMarks(shard, postponed)
         texts = TextEvents(shard, indexer, postponed)
         tokens = SentenceTokens(shard, readers, postponed)
         audit = DocumentAudit(shard, indexer, marks=marks, postponed=postponed, texts=texts, tokens=tokens)
         foreign = ForeignAnswers(shard, postponed)
-        sweeps = Sweeps(shard, readers, audit=audit, marks=marks, postponed=postponed, foreign_answers=foreign)
-        watch = ShardWatch(shard, readers, ReaderCopies(shard, stored, readers, models), marks, sweeps)
+        sweeps = Sweeps(
+            shard,
+            readers,
+            audit=audit,
+            marks=marks,
+            postponed=postponed,
+            foreign_answers=foreign,
+            failures=self.failures,
+        )
+        copies = ReaderCopies(shard, stored, readers, models)
+        watch = ShardWatch(shard, readers, copies, marks, sweeps, self.failures)
         self.pretokenization = Pretokenization(shard, readers, indexer, tokens)
         self._check_all = watch.check_all
 

@@ -12,6 +12,7 @@ from qa_cluster.errors import QAError
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import slot
 
+from .indexing.failures import Failures
 from .indexing.marks import PartitionMarks
 from .indexing.sweep import Sweeps
 from .readers.copies import ReaderCopies
@@ -25,8 +26,14 @@ POLL_SECONDS = 0.25
 class ShardWatch:
     """The task, and what it saw last."""
 
-    def __init__(
-        self, shard: ShardContext, readers: ShardReaders, copies: ReaderCopies, marks: PartitionMarks, sweeps: Sweeps
+    def __init__(  # noqa: PLR0917 - each part of the shard once
+        self,
+        shard: ShardContext,
+        readers: ShardReaders,
+        copies: ReaderCopies,
+        marks: PartitionMarks,
+        sweeps: Sweeps,
+        failures: Failures,
     ) -> None:
         self._commands = shard.commands
         self._slots = shard.slots
@@ -35,6 +42,7 @@ class ShardWatch:
         self._copies = copies
         self._marks = marks
         self._sweeps = sweeps
+        self._failures = failures
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._was_primary: bool | None = None
@@ -89,6 +97,7 @@ class ShardWatch:
             # partition may also be new because the number of partitions was unknown before.
             new, before = tags - self._tags, self._view
             self._sweeps.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
+        self._failures.forget((self._tags or frozenset()) - tags if view.is_primary else tags)
         self._marks.remove_marks_of_leaving(view, tags)
         self._was_primary, self._tags, self._view = view.is_primary, tags, view
         self._sweeps.resume(view)

@@ -41,21 +41,31 @@ class FunctionCounts(Protocol):
         """Calls that wait for a thread."""
 
 
+class FailedDocuments(Protocol):
+    """The documents that own functions have given up, of which the heartbeat reports the number."""
+
+    @property
+    def count(self) -> int:
+        """The number of failed documents on this shard."""
+
+
 class Heartbeat:
     """The thread of the heartbeat. It calls `lost` when the shard no longer answers."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - each part of the worker that it reports on
         self,
         start: Start,
         models: ModelStore,
         threads: FunctionCounts,
         watch: LoopWatch,
+        failures: FailedDocuments,
         lost: Callable[[], None],
     ) -> None:
         self._start = start
         self._threads = threads
         self._models = models
         self._watch = watch
+        self._failures = failures
         self._lost = lost
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
@@ -94,6 +104,7 @@ class Heartbeat:
             "functions_running": threads.running,
             "functions_waiting": threads.waiting,
             "functions_stuck": threads.stuck,
+            "failed_documents": self._failures.count,
             "inference_workers": inference.configured,
             "inference_ready": inference.ready,
             "inference_restarts": inference.restarts,

@@ -95,7 +95,7 @@ class WorkerService:
         jobs.on_notification("message", lambda job: peers.receive(job.arguments[0].decode(), job.arguments[1]))
         scripts.add_jobs(jobs)
         host.watch.begin()
-        beat = Heartbeat(self._start, models, host.threads, host.watch, self._end_threadsafe)
+        beat = Heartbeat(self._start, models, host.threads, host.watch, functions.failures, self._end_threadsafe)
         beat.begin()
         fetching = await AsyncLink.open(self._start, self.end)
         host.reporting = await AsyncLink.open(self._start, self.end)

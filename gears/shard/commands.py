@@ -6,7 +6,7 @@ qa-cluster's own functions use this class directly. The API for users' scripts c
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -57,7 +57,19 @@ class ShardCommands:
         failed = next((reply for reply in replies if isinstance(reply, Exception)), None)
         if failed is not None and not keep_errors:
             raise GearsError(str(failed))
-        return [GearsError(str(reply)) if isinstance(reply, Exception) else decode_reply(reply) for reply in replies]
+        return [_decoded(reply) for reply in replies]
+
+    def indexing(
+        self, batch: int, documents: Iterable[tuple[str, str]], commands: Sequence[Sequence[object]] = ()
+    ) -> list[Any]:
+        """Name the documents that are worked on from now on (``QA.INDEXING``), and run commands in the same round trip.
+
+        Each document is its name in keys and its tag. The replies are those of `execute_many` with `keep_errors`.
+        """
+        named = ("QA.INDEXING", str(batch), *(word for document in documents for word in document))
+        replies = self._host.execute_many([named, *(_packed(command, args) for command, *args in commands)])
+        raise_on_error(replies[0])
+        return [_decoded(reply) for reply in replies[1:]]
 
     def execute_later(self, command: str, *args: object) -> None:
         """Run a command without waiting for it; an error reply is only logged.
@@ -165,6 +177,10 @@ class ShardCommands:
     def answer(self, kind: str, handler: Callable[[str, Any], Any]) -> None:
         """Set `handler(sender, body)`, a function or coroutine function, that answers other shards' requests."""
         self._peers.on(kind, handler)
+
+
+def _decoded(reply: Any) -> Any:
+    return GearsError(str(reply)) if isinstance(reply, Exception) else decode_reply(reply)
 
 
 def is_unknown_script(reply: Any) -> bool:

@@ -28,6 +28,7 @@
 #include "server/server.h"
 #include "worker/beat.h"
 #include "worker/environment.h"
+#include "worker/indexing.h"
 
 enum {
     TICK_MS = 100,
@@ -52,6 +53,7 @@ static int greeted; /* it has sent QA.HELLO and a beat; from then on qa.worker-s
 static int shutting_down;
 static int death_scheduled;
 static int innocent_death;
+static char kill_reason[96]; /* empty: the module has not killed the worker */
 static long long backoff_ms;
 static long long started_ms, heard_ms;
 static char line[MAX_LINE + 1];
@@ -179,8 +181,10 @@ static void on_death(RedisModuleCtx *ctx, void *data) {
     int was_ready = info.state == WORKER_READY;
     set_state(WORKER_BACKOFF);
     link_close_all(ctx);
+    indexing_worker_lost(ctx, *kill_reason ? kill_reason : info.last_exit, innocent_death);
     jobs_worker_lost(ctx, innocent_death);
     innocent_death = 0;
+    kill_reason[0] = '\0';
     if (!shutting_down) schedule_start(ctx, was_ready);
 }
 
@@ -200,6 +204,7 @@ void supervisor_kill(const char *reason, int innocent) {
     RedisModule_Log(server_ctx(), "warning", "worker %lld (pid %d) %s: killed", info.number, (int)info.pid, reason);
     info.killed++;
     innocent_death = innocent;
+    snprintf(kill_reason, sizeof kill_reason, "%s", reason);
     kill_group(info.pid);
     supervisor_control_closed();
 }

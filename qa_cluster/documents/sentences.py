@@ -5,22 +5,30 @@ character that is not white space is in a span. Text that is not prose (tables, 
 or cut to a length that the reader can read.
 
 Raise `SPLITTER_VERSION` with every change of the results: documents with another version are then split again.
+
+Splitting has a budget of processor time by the length of the text. Prose takes less than a tenth of it.
 """
 
 from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from itertools import chain, pairwise
 
 import nupunkt
+
+from qa_cluster.errors import InvalidInput
 
 # The first number is the version of this module; the package's version covers its rules and abbreviations.
 SPLITTER_VERSION = f"1-nupunkt-{nupunkt.__version__}"
 MAX_SENTENCE_LENGTH = 1500
 MAX_SENTENCE_TOKENS = 256
 MAX_BLOCK_LENGTH = 10_000
+BUDGET_SECONDS = 2.0
+BUDGET_SECONDS_PER_MILLION = 5.0
+"""The processor time for a text: `BUDGET_SECONDS`, and this for each million code points."""
 
 SentenceSpan = tuple[int, int]
 
@@ -53,8 +61,12 @@ _DENSE = re.compile(
 _lock = threading.Lock()
 
 
+class SplittingTooSlow(InvalidInput):
+    """A text takes more than its budget of processor time to be split."""
+
+
 def split_sentences(text: str) -> list[SentenceSpan]:
-    """Return the start and end of every sentence of a text.
+    """Return the start and end of every sentence of a text; SplittingTooSlow if it takes more than its budget.
 
     >>> text = "Dr. Smith went home. He slept."
     >>> [text[start:end] for start, end in split_sentences(text)]
@@ -65,11 +77,31 @@ def split_sentences(text: str) -> list[SentenceSpan]:
 
 def sentence_spans(text: str) -> Iterator[SentenceSpan]:
     """Yield the spans of `split_sentences` one by one; the caller may stop early and save work."""
+    budget = _Budget(len(text))
     for block_start, block_end in _blocks(text):
-        for start, end in _prose(text, block_start, block_end):
+        budget.check(block_start)
+        for start, end in _prose(text, block_start, block_end, budget):
             trimmed = _trim(text, start, end)
             if trimmed is not None:
                 yield from _cut(text, *trimmed)
+
+
+class _Budget:
+    """The processor time of one run of the splitter; time in which the thread waits does not count."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._seconds = BUDGET_SECONDS + BUDGET_SECONDS_PER_MILLION * length / 1e6
+        self._until = time.thread_time() + self._seconds
+
+    def check(self, position: int) -> None:
+        """Raise SplittingTooSlow if the time is over."""
+        if time.thread_time() > self._until:
+            raise SplittingTooSlow(
+                f"text of {self._length} code points takes more than {self._seconds:.1f} s of processor time to be"
+                f" split into sentences, the limit for its length: only its first {position} code points are split."
+                " Divide it into several documents, or remove parts that are not prose, such as long runs of marks"
+            )
 
 
 def _blocks(text: str) -> Iterator[SentenceSpan]:
@@ -98,13 +130,14 @@ def _is_structured(line: str) -> bool:
     return _STRUCTURED.search(line.rstrip()) is not None
 
 
-def _prose(text: str, start: int, end: int) -> Iterator[SentenceSpan]:
+def _prose(text: str, start: int, end: int, budget: _Budget) -> Iterator[SentenceSpan]:
     # For some texts (such as a run of "!"), the splitter's time grows with the square of the length. It gets long
     # blocks in parts.
     while end - start > MAX_BLOCK_LENGTH:
         edges = (m.end() for m in _LIKELY_END.finditer(text, start, start + MAX_BLOCK_LENGTH))
         edge = max(edges, default=start + MAX_BLOCK_LENGTH)
         yield from _block_sentences(text, start, edge)
+        budget.check(start)
         start = edge
     yield from _block_sentences(text, start, end)
 

@@ -40,6 +40,10 @@ NO_VERSION = ""
 ANY_NOTE = "*"
 
 
+class DocumentFailed(InvalidInput):
+    """A document is stored, but its version is not indexed and not tried again."""
+
+
 @dataclass(frozen=True, slots=True)
 class DocumentInput:
     """A checked document; `metadata` is canonical JSON, `version` a hash of title, metadata and text."""
@@ -66,6 +70,7 @@ class DocumentRecord:
         splitter: the version of the splitter; empty if it is not recorded.
         tokenized: whether this version is indexed.
         analyzer: the version of the analyzer that made the postings; empty if it is not recorded.
+        failure: why this version is not indexed and not tried again; empty if it is indexed or pending.
     """
 
     document_id: str
@@ -77,6 +82,7 @@ class DocumentRecord:
     splitter: str
     tokenized: bool
     analyzer: str
+    failure: str = ""
 
     def is_current(self, splitter: str, analyzer: str) -> bool:
         """Whether this version is indexed with this splitter and this analyzer."""
@@ -372,6 +378,15 @@ def index_document(
     return ScriptCall("index_document", document_keys(document, tag), args)
 
 
+def fail_document(document: str, tag: str, version: str, reason: str, *, note: str = ANY_NOTE) -> ScriptCall:
+    """Mark a version as failed: no worker tries to index it again. The reply is ``[failed | stale]``.
+
+    The document is no longer pending unless it has changed since the change note `note`. Every write removes the mark.
+    """
+    names = (*document_keys(document, tag), keys.failures_key(tag))
+    return ScriptCall("fail_document", names, (version, reason, note))
+
+
 def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: Mapping[int, bytes]) -> ScriptCall:
     """Store blocks of tokens (`pack_tokens`) by their numbers; the reply is ``[stored | stale]``."""
     args = (version, splitter, *(part for block in blocks.items() for part in block))
@@ -528,7 +543,10 @@ def drop_answers(tag: str, names: tuple[str, ...]) -> ScriptCall:
     )
 
 
-RECORD_FIELDS = ("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "analyzer")
+RECORD_FIELDS = (
+    *("id", "title", "metadata", "version", "length", "sentences", "splitter", "tokenized", "analyzer"),
+    *("failed", "failure"),
+)
 
 
 def read_record(document: str, tag: str) -> tuple[str, ...]:
@@ -536,12 +554,21 @@ def read_record(document: str, tag: str) -> tuple[str, ...]:
     return ("HMGET", keys.document_key(document, tag), *RECORD_FIELDS)
 
 
+def failed_error(document: str, reason: str) -> DocumentFailed:
+    """The error that names a failed document and the reason."""
+    name = keys.document_name(document).id[:100]
+    return DocumentFailed(
+        f"document {name!r} is stored, but not indexed: {reason}. No question is answered from it until it is written"
+        " again"
+    )
+
+
 def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
     """Parse the reply to `read_record`; None if the document does not exist."""
     values = [None if value is None else _text(value) for value in reply]
     if len(values) != len(RECORD_FIELDS):
         raise ClusterError(f"unexpected reply for the record of a document: {reply!r}"[:200])
-    document_id, title, metadata, version, length, sentences, splitter, tokenized, analyzer = values
+    document_id, title, metadata, version, length, sentences, splitter, tokenized, analyzer, failed, failure = values
     if version is None:
         return None
     return DocumentRecord(
@@ -554,6 +581,7 @@ def parse_record(reply: Sequence[Any]) -> DocumentRecord | None:
         splitter or "",
         tokenized == version,
         analyzer or "",
+        (failure or "unknown reason") if failed == version else "",
     )
 
 

@@ -16,6 +16,7 @@ _SHARED = {
         "put_document",
         "delete_document",
         "index_document",
+        "fail_document",
         "store_tokens",
         "loose_sentences",
         "settle_note",
@@ -23,7 +24,15 @@ _SHARED = {
         "store_whole_answer",
         "drop_answers",
     ),
-    "keys": ("put_document", "delete_document", "index_document", "store_tokens", "loose_sentences", "settle_note"),
+    "keys": (
+        "put_document",
+        "delete_document",
+        "index_document",
+        "fail_document",
+        "store_tokens",
+        "loose_sentences",
+        "settle_note",
+    ),
     "sentence_offsets": ("read_sentence", "read_hits", "store_answer"),
 }
 

@@ -29,7 +29,7 @@ end
 redis.call('SET', OFFSETS, offsets)
 -- These sentences and fields were written by a client that stores sentences without a document.
 redis.call('UNLINK', SENTENCE)
-redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt')
+redis.call('HDEL', DOCUMENT, 'spans', 'tokenizer', 'attempt', 'failed', 'failure')
 redis.call('HSET', DOCUMENT, 'sentences', ARGV[4], 'splitter', splitter, 'analyzer', ARGV[3], 'tokenized', version)
 no_longer_pending(ARGV[9])
 move_epoch()

@@ -247,6 +247,12 @@ def beat(chance: random.Random) -> Command:
     return ["QA.BEAT", *[word for pair in pairs for word in pair]]
 
 
+def indexing(chance: random.Random) -> Command:
+    """QA.INDEXING of a few documents, some with a wrong batch."""
+    pairs = [(word(chance), chance.choice(["06S", "}", ""])) for _ in range(chance.randint(0, 4))]
+    return ["QA.INDEXING", chance.choice([0, 1, 7, 8, -1]), *[word for pair in pairs for word in pair]]
+
+
 def pause(chance: random.Random) -> Command:
     """QA.PAUSE of streams that may exist, with numbers of orders."""
     pairs = [(f"id-{chance.randint(1, 100)}", chance.choice([0, 1, 2, 2**60, 2**63 - 1, -1])) for _ in range(2)]
@@ -323,8 +329,9 @@ MAKERS: list[tuple[str, Maker]] = [
     ),
     ("QA.UNREGISTERED", lambda chance: ["QA.UNREGISTERED", *[registration_id(chance) for _ in range(3)]]),
     ("QA.PAUSE", pause),
-    ("QA.HELLO", lambda chance: ["QA.HELLO", 7, "0" * 64]),
+    ("QA.HELLO", lambda chance: ["QA.HELLO", 8, "0" * 64]),
     ("QA.BEAT", beat),
+    ("QA.INDEXING", indexing),
     ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),
     ("QA.MODELREF", lambda chance: ["QA.MODELREF", chance.choice(KEYS[:11])]),
     ("QA.SCRIPTREF", lambda chance: ["QA.SCRIPTREF", chance.choice(KEYS[:11])]),

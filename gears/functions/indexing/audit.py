@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+from qa_cluster.documents.stored import DocumentFailed
 from qa_cluster.errors import InputTooLong, InvalidInput, QAError
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.shard.failures import GearsError
@@ -164,7 +165,8 @@ class DocumentAudit:
             counts["refused" if refused else "failed"] += 1
             if not refused:
                 undone.add(tag)
-            self._commands.log(f"sweep: {outcome}", "warning")
+            if not isinstance(outcome, DocumentFailed):  # the sweep has logged it
+                self._commands.log(f"sweep: {outcome}", "warning")
         return counts, undone
 
     async def _forget_loose_answers(self, tags: Collection[str] | None) -> None:

@@ -3,6 +3,8 @@
 One script writes a document and checks that its version is still current, so questions find the whole document or
 nothing. A request for a document that is already pending joins the earlier request. If a document changes while it is
 being indexed, it is indexed again.
+A document that was in hand when a worker ended is indexed alone. The worker gives it up after two such ends
+(`failures`).
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from qa_cluster.documents.sentence_offsets import pack_offsets
-from qa_cluster.documents.sentences import SPLITTER_VERSION, split_sentences
+from qa_cluster.documents.sentences import SPLITTER_VERSION, SplittingTooSlow, split_sentences
 from qa_cluster.documents.source_map import filter_metadata
 from qa_cluster.documents.stored import (
+    MAX_TEXT_LENGTH,
     NO_VERSION,
+    DocumentFailed,
     DocumentInput,
     DocumentRecord,
     IndexedText,
@@ -25,6 +30,8 @@ from qa_cluster.documents.stored import (
     check_document_id,
     check_length,
     document_version,
+    fail_document,
+    failed_error,
     forget_document,
     forget_version,
     index_document,
@@ -45,6 +52,7 @@ from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.scripts.calls import ScriptCall
 
 from . import parts
+from .failures import DocumentsInHand, Failures, Suspicion
 
 # How many batches run at once: while one waits for the server, the other computes. Questions share the processor.
 MAX_CONCURRENT = 2
@@ -52,6 +60,8 @@ MAX_BATCH = 64
 MAX_BATCH_BYTES = 500_000
 MAX_PENDING = 1000
 MAX_ATTEMPTS = 5
+# No text within the limit of code points has more bytes in UTF-8. A longer text is refused without reading it.
+MAX_TEXT_BYTES = 4 * MAX_TEXT_LENGTH
 
 # A document: its id and the tag of its partition.
 Name = tuple[str, str]
@@ -61,8 +71,10 @@ _Outcome = str | Exception
 class Indexer:
     """The pending documents in order of arrival, the documents that are being indexed, and the batches."""
 
-    def __init__(self, shard: ShardContext) -> None:
+    def __init__(self, shard: ShardContext, failures: Failures) -> None:
         self._commands = shard.commands
+        self._failures = failures
+        self._in_hand = DocumentsInHand(shard.commands)
         self._partitions = shard.partitions
         self._pending: dict[Name, asyncio.Future[str]] = {}
         self._running: set[Name] = set()
@@ -138,8 +150,11 @@ class Indexer:
         outcomes: dict[Name, _Outcome] = {}
         left = list(names)
         for _ in range(MAX_ATTEMPTS):
-            for portion in self._portions(left, outcomes):
-                outcomes.update(self._index_portion(portion))
+            with self._in_hand.together() as batch:
+                alone = self._index_together(left, batch, outcomes)
+            for name in alone:
+                with self._in_hand.alone() as batch:
+                    self._index_alone(name, batch, outcomes)
             left = [name for name in left if outcomes[name] == "stale"]
             if not left:
                 break
@@ -147,13 +162,50 @@ class Indexer:
             outcomes[name] = InvalidInput(f"document {name[0][:100]!r} changes faster than it can be indexed: gave up")
         return [outcomes[name] for name in names]
 
-    def _portions(
-        self, names: Sequence[Name], outcomes: dict[Name, _Outcome]
-    ) -> Iterator[dict[Name, DocumentRecord | None]]:
-        """The documents with their records, in portions of bounded size; errors become outcomes."""
+    def _index_together(self, names: Sequence[Name], batch: int, outcomes: dict[Name, _Outcome]) -> list[Name]:
+        """Index documents in portions; return those to be indexed alone.
+
+        These were in hand when a worker ended, or when an unexpected error ended the work on their portion.
+        """
+        alone = []
+        for portion in self._portions(names, outcomes):
+            together = {name: found for name, found in portion.items() if found.suspicion is None}
+            alone += [name for name in portion if name not in together]
+            if not together:
+                continue
+            try:
+                outcomes.update(self._index_portion(together, batch))
+            except (MemoryError, RuntimeError) as error:
+                if len(together) == 1:
+                    raise
+                self._commands.log(f"index: {len(together)} documents are indexed one by one, after {error!r}")
+                alone += together
+        return alone
+
+    def _index_alone(self, name: Name, batch: int, outcomes: dict[Name, _Outcome]) -> None:
+        """Index a document whose work may end the worker, or give it up."""
+        for portion in self._portions([name], outcomes):
+            found = portion[name]
+            if found.suspicion is not None and found.suspicion.is_enough:
+                outcomes[name] = self._give_up(name, found, found.suspicion.explained())
+            else:
+                try:
+                    outcomes.update(self._index_portion(portion, batch))
+                except (MemoryError, RuntimeError) as error:
+                    outcomes[name] = error
+        outcome = outcomes[name]
+        refused = isinstance(outcome, InvalidInput | InputTooLong) and not isinstance(outcome, DocumentFailed)
+        if refused or (isinstance(outcome, str) and outcome != "stale"):
+            self._failures.remove([name])
+
+    def _portions(self, names: Sequence[Name], outcomes: dict[Name, _Outcome]) -> Iterator[dict[Name, _Found]]:
+        """The documents with what is stored of them, in portions of bounded size; errors become outcomes."""
+        tags, entries = self._failures.commands_of(names)
         commands = [command for name in names for command in (("STRLEN", paragraphs_key(*name)), read_record(*name))]
-        replies = self._commands.execute_many(commands, keep_errors=True)
-        portion: dict[Name, DocumentRecord | None] = {}
+        replies = self._commands.execute_many([*entries, *commands], keep_errors=True)
+        suspicions = self._failures.parse(names, tags, replies[: len(tags)])
+        del replies[: len(tags)]
+        portion: dict[Name, _Found] = {}
         left_bytes = MAX_BATCH_BYTES
         for name, length, record in zip(names, replies[::2], replies[1::2], strict=True):
             size = 0 if is_wrong_type(length) else length  # `fault_of` reports a key that is not a string
@@ -164,31 +216,36 @@ class Indexer:
             if portion and size > left_bytes:
                 yield portion
                 portion, left_bytes = {}, MAX_BATCH_BYTES
-            portion[name] = parse_record(record)
+            portion[name] = _Found(parse_record(record), size, suspicions.get(name))
             left_bytes -= size
         if portion:
             yield portion
 
-    def _index_portion(self, records: dict[Name, DocumentRecord | None]) -> dict[Name, _Outcome]:
+    def _index_portion(self, portion: dict[Name, _Found], batch: int) -> dict[Name, _Outcome]:
         # The change note first: a write after this read of the text changes the note, too.
-        commands = [command for name in records for command in (read_note(*name), ("GET", paragraphs_key(*name)))]
-        replies = self._commands.execute_many(commands, keep_errors=True)
+        commands = [command for name, found in portion.items() for command in (read_note(*name), found.read(name))]
+        replies = self._in_hand.begin(batch, portion, commands)
         outcomes: dict[Name, _Outcome] = {}
         calls: list[ScriptCall] = []
         callers: list[Name] = []
         without_collection: list[ScriptCall] = []
-        notes = {name: note if isinstance(note, str) else "" for name, note in zip(records, replies[::2], strict=True)}
-        for (name, record), text in zip(records.items(), replies[1::2], strict=True):
+        notes = {name: note if isinstance(note, str) else "" for name, note in zip(portion, replies[::2], strict=True)}
+        for (name, found), text in zip(portion.items(), replies[1::2], strict=True):
             made: list[ScriptCall] | str = []
+            record, note = found.record, notes[name]
             try:
-                if (fault := fault_of(name[0], text)) is not None:
-                    made = _forgotten(name, record, notes[name])
+                if record is not None and record.failure and not note and _is_version(record, text):
+                    raise failed_error(name[0], record.failure)
+                if (fault := found.fault(name) or fault_of(name[0], text)) is not None:
+                    made = _forgotten(name, record, note)
                     raise fault
-                made = self._calls(name, text, record, notes[name])
+                made = self._calls(name, text, record, note)
+            except SplittingTooSlow as error:
+                outcomes[name] = self._give_up(name, found, str(error))
             except (QAError, GearsError) as error:
                 outcomes[name] = error
                 if not made and isinstance(error, InvalidInput | InputTooLong):
-                    made = _settled(name, record, notes[name])
+                    made = _settled(name, record, note)
             if isinstance(made, str):
                 outcomes[name] = made
                 continue
@@ -201,12 +258,40 @@ class Indexer:
                 outcomes[name] = reply
             elif reply[0] == "no_collection":
                 outcomes[name] = _no_collection(name)
-                without_collection += _settled(name, records[name], notes[name])
+                without_collection += _settled(name, portion[name].record, notes[name])
             elif isinstance(outcomes[name], str):
                 outcomes[name] = str(reply[0])
         if without_collection:
             self._commands.run_scripts(without_collection)
         return outcomes
+
+    def _give_up(self, name: Name, found: _Found, reason: str) -> _Outcome:
+        """Mark a document as failed, without splitting its text; the outcome is the error that says so."""
+        note, text = self._commands.execute_many([read_note(*name), found.read(name)], keep_errors=True)
+        note = note if isinstance(note, str) else ""
+        if isinstance(text, GearsError) and not is_wrong_type(text):
+            return text
+        if not isinstance(text, str):  # removed, or unreadable: that outcome needs no splitting
+            gone = [forget_document(*name)] if text is None else _forgotten(name, found.record, note)
+            self._commands.run_scripts(gone)
+            return "deleted"
+        version = "" if found.record is None else found.record.version
+        document = _unchecked(name[0], text, found.record)
+        if version != document.version:
+            status = self._commands.run_script(adopt_document(document, name[1], version))[0]
+            if status == "no_collection":
+                self._commands.run_scripts(_settled(name, found.record, note))
+                return _no_collection(name)
+            if status == "stale":
+                return "stale"
+            note = str(len(text.encode()))  # the note that `adopt_document` writes
+        call = fail_document(*name, document.version, reason, note=note)
+        if self._commands.run_script(call)[0] == "stale":
+            return "stale"
+        self._failures.failed(name)
+        error = failed_error(name[0], reason)
+        self._commands.log(f"index: {error}", "warning")
+        return error
 
     def _calls(self, name: Name, text: Any, record: DocumentRecord | None, note: str) -> list[ScriptCall] | str:
         """Return the scripts that index a text; for an indexed text, only the script that deletes its change note.
@@ -244,6 +329,32 @@ class Indexer:
         except GearsError:
             parts.drop(self._commands, name, place)
             raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is stored of a document: its record, the bytes of its text, and whether it may end the worker."""
+
+    record: DocumentRecord | None
+    size: int
+    suspicion: Suspicion | None
+
+    def read(self, name: Name) -> tuple[str, ...]:
+        """The command that reads the text, unless it is too long to be read."""
+        return ("GET" if self.size <= MAX_TEXT_BYTES else "STRLEN", paragraphs_key(*name))
+
+    def fault(self, name: Name) -> InputTooLong | None:
+        """Why the text is not read."""
+        if self.size <= MAX_TEXT_BYTES:
+            return None
+        return InputTooLong(
+            f"text of document {document_name(name[0]).id[:100]!r} has {self.size} bytes, and a text has at most"
+            f" {MAX_TEXT_LENGTH} code points: divide it into several documents; no question is answered from it"
+        )
+
+
+def _is_version(record: DocumentRecord, text: Any) -> bool:
+    return isinstance(text, str) and document_version(record.title, record.metadata, text) == record.version
 
 
 def _forgotten(name: Name, record: DocumentRecord | None, note: str) -> list[ScriptCall]:
@@ -296,6 +407,15 @@ def _as_stored(document: str, text: str, record: DocumentRecord | None) -> Docum
     name = document_name(document)
     if record is None:
         return check_document(name.id, text, collection=name.collection)
+    return _unchecked(document, text, record)
+
+
+def _unchecked(document: str, text: str, record: DocumentRecord | None) -> DocumentInput:
+    """The document, without a check of its text."""
+    name = document_name(document)
     check_document_id(name.id)
+    if record is None:
+        title, metadata = "", "{}"
+        return DocumentInput(name.id, title, metadata, text, document_version(title, metadata, text), name.collection)
     version = document_version(record.title, record.metadata, text)
     return DocumentInput(name.id, record.title, record.metadata, text, version, name.collection)

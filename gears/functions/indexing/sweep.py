@@ -25,6 +25,7 @@ from qa_cluster.keys import (
     ANSWER_PREFIX,
     DOCUMENT_PREFIX,
     PENDING_PREFIX,
+    DocumentName,
     document_key,
     index_key,
     layout_key,
@@ -37,6 +38,7 @@ from qa_cluster.reading.readings import is_valid
 
 from .answer_names import ForeignAnswers
 from .audit import DocumentAudit
+from .failures import Failures
 from .marks import LAYOUT, PartitionMarks, has_this_layout
 from .postponed import PostponedWork
 from .scanning import scan
@@ -44,6 +46,7 @@ from .scanning import scan
 SETTLE_SECONDS = 0.05
 PENDING_PER_STEP = 100
 ANSWERS_PER_STEP = 100
+MAX_LOGGED = 5
 
 
 class Sweeps:
@@ -61,6 +64,7 @@ class Sweeps:
         marks: PartitionMarks,
         postponed: PostponedWork,
         foreign_answers: ForeignAnswers,
+        failures: Failures,
     ) -> None:
         self._commands = shard.commands
         self._slots = shard.slots
@@ -71,6 +75,7 @@ class Sweeps:
         self._marks = marks
         self._postponed = postponed
         self._foreign_answers = foreign_answers
+        self._failures = failures
         self._task: asyncio.Task[None] | None = None
         self._tags: set[str] | None = set()
         self._moved: set[str] = set()
@@ -140,6 +145,7 @@ class Sweeps:
             if view.is_migrating(slot(tag)):
                 self._postponed.add(tag, moved=True)
             try:
+                await self._index_failures(tag)
                 await self._index_pending(tag)
             except GearsError as error:
                 if not self._postponed.if_migrating(tag, error):
@@ -163,6 +169,24 @@ class Sweeps:
         """The tags that have pending documents here but are not among the partitions `local`."""
         found = (key[len(PENDING_PREFIX) + 1 : -1] for key in scan(self._commands, PENDING_PREFIX + "{*}"))
         return [tag for tag in found if tag not in local]
+
+    async def _index_failures(self, tag: str) -> None:
+        """Index the documents of a partition that may end the worker, and those that were written or removed since.
+
+        A failed document that is unchanged is only counted. They come first, so that the others need not wait for the
+        next worker.
+        """
+        found = self._failures.names_in(tag)
+        for first in range(0, len(found), PENDING_PER_STEP):
+            await self._audit.index_all(found[first : first + PENDING_PER_STEP])
+        if failed := self._failures.names_of(tag):
+            shown = ", ".join(repr(DocumentName(name).id[:100]) for name in failed[:MAX_LOGGED])
+            more = f" and {len(failed) - MAX_LOGGED} more" if len(failed) > MAX_LOGGED else ""
+            self._commands.log(
+                f"partition {tag}: {len(failed)} documents failed and are not tried again until they are written"
+                f" again: {shown}{more}",
+                "warning",
+            )
 
     async def _index_pending(self, tag: str) -> None:
         """Index the pending documents of a partition. A document that cannot be indexed stays pending."""

@@ -1,0 +1,194 @@
+"""Gives up documents that have ended two workers, and names the documents that this worker is indexing.
+
+A text can end the worker that indexes it: it holds the interpreter until the module kills the worker, or takes all
+memory. The document would stay pending and end the next worker, too. So the worker tells the module which documents it
+works on (`QA.INDEXING`). When it ends, the module counts the end for each of these documents in `failures:{tag}`. The
+next worker indexes a counted document alone, so that its next end can have only one cause among the documents. After
+`MAX_ENDS` ends, the document is marked as failed in its record, with the reason, until it is written again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from qa_cluster.gears.shard.commands import ShardCommands
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.keys import DOCUMENT_PREFIX, document_name, failures_key, parse_tagged
+
+MAX_ENDS = 2
+# The numbers of batches that the module knows.
+BATCHES = 8
+
+Name = tuple[str, str]
+_FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """The entry of a document in `failures:{tag}`: how many workers ended while they indexed it, and the last reason.
+
+    Attributes:
+        given_up: whether a worker has marked the document as failed.
+    """
+
+    ends: int
+    reason: str
+    given_up: bool
+
+    @classmethod
+    def parse(cls, value: str) -> Suspicion:
+        """Read an entry.
+
+        >>> Suspicion.parse("1 signal 9")
+        Suspicion(ends=1, reason='signal 9', given_up=False)
+        """
+        first, _, rest = value.partition(" ")
+        if first == _FAILED:
+            return cls(0, rest.partition(" ")[2], True)
+        return cls(int(first) if first.isdecimal() and first.isascii() else 0, rest, False)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether the document is not tried again."""
+        return self.ends >= MAX_ENDS
+
+    def explained(self) -> str:
+        """Why the document failed."""
+        return f"{self.ends} workers ended while they indexed it (the last one: {_in_words(self.reason)})"
+
+
+def _in_words(reason: str) -> str:
+    """What an exit of the worker means.
+
+    >>> _in_words("signal 9")
+    'it was killed, as when memory runs out'
+    """
+    if reason in ("signal 9", "control socket closed"):  # the module may notice the end before its cause is known
+        return "it was killed, as when memory runs out"
+    return reason
+
+
+class Failures:
+    """The entries of this shard's partitions, and the number of failed documents as this worker knows it."""
+
+    def __init__(self, commands: ShardCommands) -> None:
+        self._commands = commands
+        self._failed: dict[str, set[str]] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of failed documents; another thread may call it."""
+        return sum(map(len, tuple(self._failed.values())))
+
+    def commands_of(self, names: Sequence[Name]) -> tuple[list[str], list[tuple[str, ...]]]:
+        """The commands that read the entries of documents: one for each partition. The first value has their tags."""
+        by_tag: dict[str, list[str]] = {}
+        for name, tag in names:
+            by_tag.setdefault(tag, []).append(str(document_name(name)))
+        return list(by_tag), [("HMGET", failures_key(tag), *found) for tag, found in by_tag.items()]
+
+    def parse(self, names: Sequence[Name], tags: Sequence[str], replies: Sequence[Any]) -> dict[Name, Suspicion]:
+        """The entries of documents that have one, from the replies to `commands_of`. A failed command is ignored."""
+        values = {
+            tag: iter(() if isinstance(reply, GearsError) else reply) for tag, reply in zip(tags, replies, strict=True)
+        }
+        found = {}
+        for name in names:
+            if (value := next(values[name[1]], None)) is not None:
+                found[name] = Suspicion.parse(str(value))
+        return found
+
+    def names_in(self, tag: str) -> list[Name]:
+        """All documents with an entry in a partition; the count of the partition is right afterwards."""
+        reply = self._commands.execute("HGETALL", failures_key(tag))
+        entries = dict(zip(reply[::2], reply[1::2], strict=True))
+        self._set(tag, {name for name, value in entries.items() if Suspicion.parse(str(value)).given_up})
+        keys = (f"{DOCUMENT_PREFIX}{name}:{{{tag}}}" for name in entries)
+        return [name for key in keys if (name := parse_tagged(key, DOCUMENT_PREFIX)) is not None]
+
+    def names_of(self, tag: str) -> list[str]:
+        """The names of the failed documents of a partition, as this worker knows them."""
+        return sorted(self._failed.get(tag, ()))
+
+    def failed(self, name: Name) -> None:
+        """A document was marked as failed."""
+        self._failed.setdefault(name[1], set()).add(str(document_name(name[0])))
+
+    def remove(self, names: Collection[Name]) -> None:
+        """Delete the entries of documents that are indexed or gone."""
+        if not names:
+            return
+        self._commands.execute_many(
+            [("HDEL", failures_key(tag), document_name(name)) for name, tag in names], keep_errors=True
+        )
+        for name, tag in names:
+            self._failed.get(tag, set()).discard(str(document_name(name)))
+
+    def forget(self, tags: Collection[str]) -> None:
+        """Forget partitions that are no longer on this shard."""
+        for tag in tags:
+            self._failed.pop(tag, None)
+
+    def _set(self, tag: str, names: set[str]) -> None:
+        if names:
+            self._failed[tag] = names
+        else:
+            self._failed.pop(tag, None)
+
+
+class DocumentsInHand:
+    """Names the documents of each thread to the module. Several threads work together, or one thread works alone."""
+
+    def __init__(self, commands: ShardCommands) -> None:
+        self._commands = commands
+        self._turn = threading.Condition()
+        self._free = list(range(BATCHES))
+        self._together = 0
+        self._alone = False
+        self._waiting = 0
+
+    @contextmanager
+    def together(self) -> Iterator[int]:
+        """Work on documents at the same time as other threads; the value is the number of the batch."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._alone and not self._waiting and self._free)
+            self._together += 1
+            batch = self._free.pop()
+        try:
+            yield batch
+        finally:
+            self._end(batch, alone=False)
+
+    @contextmanager
+    def alone(self) -> Iterator[int]:
+        """Work on one document while no other thread works on any."""
+        with self._turn:
+            self._waiting += 1
+            self._turn.wait_for(lambda: not self._alone and not self._together)
+            self._waiting -= 1
+            self._alone = True
+            batch = self._free.pop()
+        try:
+            yield batch
+        finally:
+            self._end(batch, alone=True)
+
+    def begin(self, batch: int, names: Iterable[Name], commands: Sequence[Sequence[object]]) -> list[Any]:
+        """Name the documents of a batch before the work on them, and run commands; errors stay in the replies."""
+        return self._commands.indexing(batch, [(document_name(name), tag) for name, tag in names], commands)
+
+    def _end(self, batch: int, *, alone: bool) -> None:
+        try:
+            self._commands.indexing(batch, ())
+        finally:
+            with self._turn:
+                self._free.append(batch)
+                if alone:
+                    self._alone = False
+                else:
+                    self._together -= 1
+                self._turn.notify_all()

@@ -1,0 +1,100 @@
+"""A text that ends the worker that indexes it: two workers end, then its document is given up, and all others go on.
+
+Before, each worker that was started tried the text again: six ended in 80 seconds, and each question
+that was not cached got 504 until somebody deleted the document.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from qa_cluster import keys
+from tests.harness.clusters import Cluster
+from tests.harness.ending_worker import DIES, HOLDS
+from tests.harness.figures import Figures
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+
+from .running_shards import Shards, tag
+
+pytestmark = pytest.mark.hostile
+
+WORKER = f'"{sys.executable}" "{ROOT / "tests/harness/ending_worker.py"}"'
+SECONDS = 60.0
+# A worker that holds its interpreter is killed after this time.
+SILENCE_MS = 1500
+MOST_ENDS = 2
+
+
+@pytest.fixture(scope="module")
+def trapped(shared_binary: Path) -> Iterator[Shards]:
+    """One shard whose worker has the traps, without a reader: documents are found without one."""
+    settings = {"qa.worker-silence-ms": SILENCE_MS, "appendonly": "yes"}
+    with Cluster(shared_binary, settings, worker=WORKER, size=1) as cluster:
+        for node in cluster.nodes:
+            node.wait_ready()
+        shards = Shards(cluster)
+        shards.set_up()
+        yield shards
+
+
+def failure(shards: Shards, name: str) -> str:
+    record = shards.record(name)
+    return "" if record is None else record.failure
+
+
+def restarts(shards: Shards) -> int:
+    (node,) = shards.nodes
+    return node.field("worker_restarts")
+
+
+@pytest.mark.parametrize(("word", "reason"), [(HOLDS, "silent for more than"), (DIES, "it was killed")])
+def test_two_workers_end_and_the_others_are_found(
+    trapped: Shards, record_property: object, word: str, reason: str
+) -> None:
+    before, begun = restarts(trapped), time.monotonic()
+    name = f"guilty {word}"
+    others = [f"innocent {reason[:6]} {i}" for i in range(40)]
+    for other in others[:20]:
+        trapped.put(other, f"The bird {other} sings at dawn.")
+    trapped.put(name, f"A text with {word} in it.")
+    for other in others[20:]:
+        trapped.put(other, f"The bird {other} sings at dawn.")
+    eventually(lambda: failure(trapped, name) != "", SECONDS)
+    took = time.monotonic() - begun
+    trapped.wait_tokenized(*others)
+    assert reason in failure(trapped, name)
+    figures = Figures(record_property)  # type: ignore[arg-type]
+    figures.record(f"workers that a text ends ({word})", restarts(trapped) - before, "workers", MOST_ENDS)
+    figures.record(f"time until it is given up ({word})", took, "s", 30)
+    (node,) = trapped.nodes
+    eventually(lambda: node.field("failed_documents") >= 1, SECONDS)
+    assert f"document '{name}' is stored, but not indexed" in node.output()
+
+
+def test_it_stays_given_up_and_is_freed_by_writing_it_again(trapped: Shards) -> None:
+    name = "twice"
+    text = f"Another text with {DIES} in it."
+    trapped.put(name, text)
+    eventually(lambda: failure(trapped, name) != "", SECONDS)
+    (node,) = trapped.nodes
+    before = restarts(trapped)
+    node.signal_worker(9)
+    eventually(lambda: restarts(trapped) == before + 1, SECONDS)
+    node.wait_ready(SECONDS)
+    trapped.put("after", "A text that is written later.")
+    trapped.wait_tokenized("after")
+    assert restarts(trapped) == before + 1
+    trapped.put(name, text)  # the same text: it is tried again
+    assert failure(trapped, name) == ""
+    eventually(lambda: failure(trapped, name) != "", SECONDS)
+    assert restarts(trapped) == before + 1 + MOST_ENDS
+    trapped.put(name, "A harmless text.")
+    trapped.wait_tokenized(name)
+    assert failure(trapped, name) == ""
+    assert trapped.client.hget(keys.failures_key(tag(name)), keys.document_name(name)) is None
