@@ -1,7 +1,8 @@
 /* QA.INDEXING, and the counts in `failures:{tag}`.
  *
  * The names are in memory only: a server that ends at the same time does not count, because no document is the cause of
- * its end. While a slot migrates, the server may refuse the write of a count. Then the document ends one worker more. */
+ * its end. While a slot migrates, the server may refuse the write of a count. Then the document ends one worker more.
+ */
 #include "worker/indexing.h"
 
 #include <stdio.h>
