@@ -1,7 +1,7 @@
-"""A text that ends the worker that indexes it: two workers end, then its document is given up, and all others go on.
+"""A text that ends the worker that indexes it: two workers end, then the document fails, and all others are indexed.
 
-Before, each worker that was started tried the text again: six ended in 80 seconds, and each question
-that was not cached got 504 until somebody deleted the document.
+Before, each new worker tried the text again: six workers ended in 80 seconds, and each question that was not cached got
+504 until an administrator deleted the document.
 """
 
 from __future__ import annotations
