@@ -179,7 +179,7 @@ class Batcher:
             try:
                 results.append(await item.future)
             except asyncio.CancelledError:
-                await self.over(item)
+                await self.until_ended(item)
                 raise
             items.append(item)
         if len(parts) == 1:
@@ -197,7 +197,7 @@ class Batcher:
         try:
             return await future, call.run_us
         except asyncio.CancelledError:
-            await self.over(call)
+            await self.until_ended(call)
             raise
 
     def call_blocking(self, function: Callable[[], list[Array]]) -> list[Array]:
@@ -209,7 +209,7 @@ class Batcher:
             self._wake.notify()
         return future.result()
 
-    async def over(self, item: Item | DeviceCall) -> None:
+    async def until_ended(self, item: Item | DeviceCall) -> None:
         """Wait until a cancelled item no longer runs, so that a run that never ends does not count as ended."""
         while True:
             with self._wake:

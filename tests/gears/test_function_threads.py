@@ -106,7 +106,7 @@ async def test_a_cancelled_strand_is_interrupted_at_once_and_ends_with_its_threa
     work.cancel()
     with pytest.raises(asyncio.CancelledError):
         await work
-    await strand.over()
+    await strand.until_ended()
     await until(lambda: threads.running == 0)
     assert [type(error) for error in caught] == [Aborted] * (1 + swallowing)
     assert threads.stuck == 0
@@ -127,7 +127,7 @@ async def test_a_strand_that_is_cancelled_before_it_has_a_thread_never_begins() 
     work = asyncio.ensure_future(second.run(never()))
     await until(lambda: threads.waiting == 1)
     work.cancel()
-    await second.over()
+    await second.until_ended()
     gate.set()
     await held
     assert (ran, threads.waiting) == ([], 0)

@@ -75,7 +75,7 @@ def test_the_remaining_registrations_of_a_session_keep_their_ids() -> None:
     stored = StoredSession("s", "", SHARED, dump(registrations_of(SHARED)))
     left = with_ids(stored.restore({}), ["r-1"])
     assert list(left.registrations) == ["r-1"]
-    assert list(stored.only(left).restore({}).registrations) == ["r-1"]
+    assert list(stored.restricted_to(left).restore({}).registrations) == ["r-1"]
     # another Python has run the source again, which gives new ids
     renamed = with_ids(stored.restore({}), ["old-0", "old-1"])
     assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]

@@ -94,7 +94,7 @@ class Indexer:
         - ``missing``: the document does not exist;
         - ``deleted``: the text was removed.
         """
-        self._partitions.saw(tag)
+        self._partitions.note_tag(tag)
         name = (document_id, tag)
         future = self._pending.get(name)
         if future is None:

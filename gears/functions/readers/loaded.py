@@ -170,7 +170,7 @@ class ShardReaders:
             try:
                 reader = self._loaded_from(tag, item, here)
             except ModelError as error:
-                self._problem = f"{item.where(tag)}: {error}"
+                self._problem = f"{item.key_of_model(tag)}: {error}"
                 continue
             if reader is not None and here.setdefault(reader.name, reader) is reader and not item.name:
                 default, is_whole = reader, item.ref is not None
@@ -189,7 +189,9 @@ class ShardReaders:
             return None
         if item.mark not in ("", manifest.name):
             # A client has just replaced one of the keys; the event of the other key's change causes another read.
-            self._problem = f"the model of {item.where(tag)} is {item.mark!r}, but the manifest names {manifest.name!r}"
+            self._problem = (
+                f"the model of {item.key_of_model(tag)} is {item.mark!r}, but the manifest names {manifest.name!r}"
+            )
             return None
         if manifest.name in here:
             return None

@@ -37,7 +37,7 @@ class StoredReader:
     mark: str
     ref: int | None
 
-    def where(self, tag: str) -> str:
+    def key_of_model(self, tag: str) -> str:
         """The key of its model."""
         return model_key(tag, self.name)
 

@@ -44,7 +44,7 @@ class Partitions:
         self._local_of: tuple[View, int | None, int] | None = None
         shard.answer(REQUEST, self._answer)
 
-    def saw(self, tag: str) -> None:
+    def note_tag(self, tag: str) -> None:
         """Remember that a key of this partition is on this shard."""
         self._seen.add(tag)
 

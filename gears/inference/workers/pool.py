@@ -179,7 +179,7 @@ class InferenceWorkers:
                 if deaths == MAX_DEATHS or tries == 2 * MAX_DEATHS:  # a run can kill a process before it has started it
                     raise WorkerLost(f"{max(deaths, MAX_DEATHS)} inference workers died during this run") from None
                 with self._changed:
-                    process.over = True  # its thread also notices the end
+                    process.has_ended = True  # its thread also notices the end
                     self._retries += lost.begun
             else:
                 with self._changed:
@@ -213,7 +213,9 @@ class InferenceWorkers:
     # ---- Choice of a process ----
 
     def _up(self) -> list[InferenceProcess]:
-        return [process for process in self._processes if process is not None and process.ready and not process.over]
+        return [
+            process for process in self._processes if process is not None and process.ready and not process.has_ended
+        ]
 
     def _choose(self, number: int) -> InferenceProcess:
         deadline = time.monotonic() + self._options.wait_seconds
@@ -294,7 +296,7 @@ class InferenceWorkers:
             reason = process.serve(lambda: self._advance(process))
         finally:
             with self._changed:
-                process.over = True
+                process.has_ended = True
                 self._processes[place] = None
                 if process.ready:
                     self._progress = time.monotonic()
@@ -329,7 +331,7 @@ class InferenceWorkers:
             gone = [number for number in process.loaded if number not in self._models]
             process.loaded.difference_update(gone)
             model, shape = None, None
-            if not process.preparing and not process.over:
+            if not process.preparing and not process.has_ended:
                 now = time.monotonic()
                 model = next((model for model in self._models.values() if model.due(process, now)), None)
                 if model is not None:

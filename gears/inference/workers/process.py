@@ -51,7 +51,7 @@ class InferenceProcess:
 
     Attributes:
         ready: whether it accepts batches.
-        over: whether it is known to have ended; its own thread may not have noticed yet.
+        has_ended: whether it is known to have ended; its own thread may not have noticed yet.
         busy: number of runs without a reply.
         loaded: numbers of the models that it can run.
         loading: number of the model that it is loading.
@@ -63,7 +63,7 @@ class InferenceProcess:
 
     def __init__(self, start: Head, start_seconds: float, silence_seconds: float) -> None:
         self.ready = False
-        self.over = False
+        self.has_ended = False
         self.busy = 0
         self.loaded: set[int] = set()
         self.loading: int | None = None
@@ -127,8 +127,8 @@ class InferenceProcess:
             self.kill()
             raise ProcessLost(False) from None
 
-    def serve(self, heard: Callable[[], None]) -> str:
-        """Deliver replies until the process ends, and call `heard` after each frame; return the reason of the end."""
+    def serve(self, on_frame: Callable[[], None]) -> str:
+        """Deliver replies until the process ends; call `on_frame` after each frame. Return the reason of the end."""
         reason = "it closed its connection"
         try:
             while True:
@@ -136,7 +136,7 @@ class InferenceProcess:
                 # before its first frame it has more time, because it imports the runtimes
                 self._receiving.settimeout(self._silence)
                 self._hand_out(head, arrays)
-                heard()
+                on_frame()
         except TimeoutError:
             reason = f"silent for more than {self._receiving.gettimeout():g} s"
         except (ConnectionClosed, OSError):

@@ -72,13 +72,13 @@ class Strand(asyncio.AbstractEventLoop):
         """Whether it has a thread or waits for a thread."""
         return self._scheduled
 
-    async def over(self) -> None:
+    async def until_ended(self) -> None:
         """Wait until the work has also ended on its threads; after an abort, that may be later than `run` returns."""
         if self._outcome is not None:
             await asyncio.shield(self._over)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> None:
-        self._task = self.create_task(_kept(work))
+        self._task = self.create_task(_captured(work))
         self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -252,7 +252,7 @@ class Strand(asyncio.AbstractEventLoop):
         self._home.call_exception_handler(context)
 
 
-async def _kept(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
+async def _captured(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
     """The result and the error: a task would raise SystemExit through its loop."""
     try:
         return await work, None

@@ -191,12 +191,12 @@ class Execution:
         while not self.finished:
             await self._change()
 
-    async def over(self) -> None:
+    async def until_ended(self) -> None:
         """Wait until no thread works for it any more; after an abort, that may be later than its end."""
         if self.strand is not None:
-            await self.strand.over()
+            await self.strand.until_ended()
 
-    async def released(self) -> None:
+    async def until_released(self) -> None:
         """Return when every `hold` has been released."""
         while self._holds > 0:
             await self._change()

@@ -149,7 +149,7 @@ async def _trigger(
     )
     # an `onRegistered` that calls its own trigger must not wait for itself
     if caller is None or caller.id != registration.id:
-        await runtime.on_registered.returned(registration.id)
+        await runtime.on_registered.until_returned(registration.id)
     runtime.history.add_registered(registration.id, execution)
     plan = registration.trigger_plan(arguments)
     await runtime.distributor.run(plan, execution, registration_id=registration.id)

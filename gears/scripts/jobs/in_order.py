@@ -39,7 +39,7 @@ class InOrder:
     ) -> None:
         if before is not None:
             await before
-        await execution.over()
+        await execution.until_ended()
         mine.set_result(None)
         if self._last.get(name) is mine:
             del self._last[name]

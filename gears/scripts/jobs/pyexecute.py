@@ -82,7 +82,7 @@ def check_requirements(requirements: Sequence[str]) -> None:
 
 def check_names(runtime: Runtime, request: ScriptRequest) -> None:
     """Raise if the session's id is taken, or does not match the session that it replaces."""
-    exists = bool(request.id) and _lives(runtime, request.id)
+    exists = bool(request.id) and _session_exists(runtime, request.id)
     if request.replace_with:
         if runtime.sessions.get(request.replace_with) is None:
             raise GearsError(f"ERR Can not replace with {request.replace_with}, session does not exists.")
@@ -92,7 +92,7 @@ def check_names(runtime: Runtime, request: ScriptRequest) -> None:
         raise GearsError(f"ERR Session {request.id} already exists")
 
 
-def _lives(runtime: Runtime, session_id: str) -> bool:
+def _session_exists(runtime: Runtime, session_id: str) -> bool:
     """Whether a session of that id exists, kept by registrations or timers."""
     timed = any(session.id == session_id for session in runtime.timers.sessions())
     return timed or runtime.sessions.get(session_id) is not None

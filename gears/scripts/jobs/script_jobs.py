@@ -74,7 +74,7 @@ class ScriptJobs:
         execution: Execution,
         records: OneRecord | None = None,
     ) -> None:
-        await self._runtime.on_registered.returned(registration.id)
+        await self._runtime.on_registered.until_returned(registration.id)
         self._runtime.history.add_registered(registration.id, execution)
         await self._runtime.distributor.run(plan, execution, records, registration.id)
 
@@ -128,7 +128,7 @@ class ScriptJobs:
             await self._in_order.run((registration.id, key), execution, run)
         if execution.can_override:
             # coroutines of the execution may still answer the client
-            await execution.released()
+            await execution.until_released()
         if execution.overriding is not None:
             return ("OVERRIDE", execution.overriding)
         if execution.failure is not None:

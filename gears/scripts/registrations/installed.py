@@ -89,7 +89,7 @@ class Installed:
             if not left:
                 return  # this version has no registration left; the session under its name here is another version
             session = replace(session, registrations=left)
-            stored = stored.only(session)
+            stored = stored.restricted_to(session)
         if known is None:
             self._keep_previous(stored.id)
         if session.registrations:
@@ -172,7 +172,7 @@ class Installed:
                 self._host.ids.skip_past(taken)  # also the ids of a session that cannot be restored
             try:
                 session = with_ids(stored.restore(self._names), registered)
-                stored = stored.only(session)
+                stored = stored.restricted_to(session)
             except BaseException as error:  # one broken script must not keep the worker from starting
                 logger.error("session %s could not be restored: %s", stored.id, error_line(error))
                 continue
@@ -192,7 +192,7 @@ class Installed:
             self._payloads.pop(session.id, None)
         elif (stored := self._payloads.get(session.id)) is not None:
             # other shards get this form; the functions in use here keep the globals that they have changed
-            self._payloads[session.id] = stored.only(session)
+            self._payloads[session.id] = stored.restricted_to(session)
 
     def repair(self, registration_id: str) -> None:
         """Read streams and run `onRegistered` again, because events of the registration were dropped."""
@@ -225,7 +225,7 @@ class Installed:
         self._timers.stop_owned(registration.id)
         self._on_registered.call(session, registration)
 
-    async def begun(self, session: ScriptSession) -> None:
+    async def until_started(self, session: ScriptSession) -> None:
         """Return when each plain `onRegistered` of a session has returned on this shard."""
         for registration_id in list(session.registrations):
-            await self._on_registered.returned(registration_id)
+            await self._on_registered.until_returned(registration_id)

@@ -61,7 +61,7 @@ class OnRegisteredCalls:
         if self._returned.get(registration_id) is returned:
             del self._returned[registration_id]
 
-    async def returned(self, registration_id: str) -> None:
+    async def until_returned(self, registration_id: str) -> None:
         """Return when the registration's functions may start."""
         while (returned := self._returned.get(registration_id)) is not None:
             await asyncio.shield(returned)

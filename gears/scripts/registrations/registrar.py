@@ -66,7 +66,7 @@ class Registrar:
             await self._publish(session, replaced)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_SECONDS):
-                await self.installed.begun(session)
+                await self.installed.until_started(session)
 
     async def _publish(self, session: ScriptSession, replaced: str | None = None) -> None:
         if self._undoing is not None:  # its repeated messages would otherwise arrive after the new version

@@ -20,7 +20,7 @@ class ScriptRun:
     session: ScriptSession
     plan: ExecutionPlan | None = None
     restoring: bool = False
-    over: bool = False
+    has_ended: bool = False
     timers: list[tuple[float, Callable[[], Any]]] = field(default_factory=list)
 
     def request_run(self, plan: ExecutionPlan) -> None:
@@ -36,7 +36,7 @@ script_run: ContextVar[ScriptRun | None] = ContextVar("script_run", default=None
 def running_script() -> ScriptRun | None:
     """The running script that the caller is part of; None for code that a script has scheduled for later."""
     script = script_run.get()
-    return script if script is not None and not script.over else None
+    return script if script is not None and not script.has_ended else None
 
 
 def remember_source(session_id: str, source: str) -> str:
@@ -62,7 +62,7 @@ def execute_source(session: ScriptSession, names: Mapping[str, Any], *, restorin
         exec(compile(session.script_source, file_name, "exec"), namespace)
     finally:
         script_run.reset(token)
-        script.over = True
+        script.has_ended = True
     return script
 
 

@@ -104,7 +104,7 @@ def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> Ex
     home = globals_of(session) if session is not None else None
     if home is None or session is None:
         return plan
-    move = functools.partial(_moved, name=module_name(session.id), home=home, seen={})
+    move = functools.partial(_rebound, name=module_name(session.id), home=home, seen={})
     steps = tuple(replace(step, function=move(step.function), key=move(step.key)) for step in plan.steps)
     source = plan.source
     if isinstance(source, PythonSource):
@@ -114,11 +114,11 @@ def with_local_globals(plan: ExecutionPlan, session: ScriptSession | None) -> Ex
     return replace(plan, source=source, steps=steps)
 
 
-def _moved(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
+def _rebound(value: Any, *, name: str, home: dict[str, Any], seen: dict[int, Any]) -> Any:
     """A function with the globals `home` if it is from the module `name`; the same for functions that it encloses."""
     if id(value) in seen:
         return seen[id(value)]
-    move: Callable[[Any], Any] = functools.partial(_moved, name=name, home=home, seen=seen)
+    move: Callable[[Any], Any] = functools.partial(_rebound, name=name, home=home, seen=seen)
     if isinstance(value, functools.partial):
         moved = seen[id(value)] = functools.partial(
             move(value.func), *map(move, value.args), **{key: move(part) for key, part in value.keywords.items()}
@@ -177,9 +177,9 @@ class SharedSessions:
         """The plan with functions that use the session's globals on this shard."""
         return with_local_globals(plan, self._of(session_id))
 
-    async def begun(self, registration_id: str) -> None:
+    async def until_started(self, registration_id: str) -> None:
         """Return when the functions of a registration may start on this shard."""
-        await self._on_registered.returned(registration_id)
+        await self._on_registered.until_returned(registration_id)
 
     def _of(self, session_id: str | None) -> ScriptSession | None:
         return self._sessions.get(session_id) if session_id else None

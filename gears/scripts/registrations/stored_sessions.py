@@ -74,7 +74,7 @@ class StoredSession:
         registrations = {registration.id: registration for registration in stored.registrations}
         return ScriptSession(self.id, self.description, self.script_source, registrations, stored.requirements)
 
-    def only(self, session: ScriptSession) -> StoredSession:
+    def restricted_to(self, session: ScriptSession) -> StoredSession:
         """A copy with only the registrations in `session`; it is pickled again if another Python pickled it before."""
         stored = load(self.payload)
         if stored is None:

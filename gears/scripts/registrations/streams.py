@@ -325,11 +325,11 @@ class Streams:
             execution.add_error(TWO_WORKERS_LOST)
             execution.finish()
             return self._settle(consumer, stream, batch, execution, 0)
-        await self._on_registered.returned(registration.id)
+        await self._on_registered.until_returned(registration.id)
         records = Records(stream.key, batch)
         await self._distributor.run(registration.plan(), execution, records.read(), registration.id)
         # an aborted run may still work on an entry, which must not count as ended
-        await execution.over()
+        await execution.until_ended()
         begun = batch[: records.taken] if execution.aborted else batch
         stream.cut_short = len(begun) < len(batch)
         return self._settle(consumer, stream, begun, execution, round((time.perf_counter() - began) * 1e6))

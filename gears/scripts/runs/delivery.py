@@ -79,7 +79,7 @@ class Recent:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Unacknowledged:
     kind: str
     message: Any
     sent_at: float
@@ -92,7 +92,7 @@ class _Outgoing:
     last: int = 0
     problem: str = ""
     bytes: int = 0
-    kept: OrderedDict[int, _Kept] = field(default_factory=OrderedDict)
+    kept: OrderedDict[int, _Unacknowledged] = field(default_factory=OrderedDict)
 
 
 class Sending:
@@ -120,7 +120,7 @@ class Sending:
                     " confirmed"
                 )
             outgoing.last += 1
-            kept = _Kept(kind, replace(message, number=outgoing.last), self._clock())
+            kept = _Unacknowledged(kind, replace(message, number=outgoing.last), self._clock())
             outgoing.kept[outgoing.last] = kept
             outgoing.bytes += message.size
         self._try(message.id, node, kept)
@@ -136,7 +136,7 @@ class Sending:
     def resend(self, run_id: str) -> bool:
         """Resend the messages whose receipt is late; return whether any message of the run has no receipt."""
         now = self._clock()
-        due: list[tuple[str, _Kept]] = []
+        due: list[tuple[str, _Unacknowledged]] = []
         waits = False
         with self._lock:
             for node, outgoing in self._runs.get(run_id, {}).items():
@@ -149,7 +149,7 @@ class Sending:
             self._try(run_id, node, kept)
         return waits
 
-    def _try(self, run_id: str, node: str, kept: _Kept) -> None:
+    def _try(self, run_id: str, node: str, kept: _Unacknowledged) -> None:
         problem = ""
         try:
             self._send(node, kept.kind, kept.message)

@@ -71,7 +71,7 @@ class Sessions(Protocol):
     def with_local_globals(self, plan: ExecutionPlan, session_id: str | None) -> ExecutionPlan:
         """The plan with functions that use the session's globals on this shard."""
 
-    async def begun(self, registration_id: str) -> None:
+    async def until_started(self, registration_id: str) -> None:
         """Return when the functions of a registration may start on this shard."""
 
 
@@ -316,8 +316,8 @@ class Distributor:
                 rest = chain.push(record)
                 if rest is not None:
                     await chain.suspend(rest)
-                if part.turns.over(chain.clocked):
-                    await part.turns.give()
+                if part.turns.is_over(chain.clocked):
+                    await part.turns.yield_now()
 
     def join(self, sender: str, request: RunRequest) -> str | Awaitable[str]:
         """Take part in a run of another shard (message ``run``) if it names this worker; return this worker's name.
@@ -397,7 +397,7 @@ class Distributor:
     async def _follow_part(self, part: RunPart, source: AsyncIterable[Any] | None) -> None:
         if part.start.registration_id:
             part.beginning = True
-            await self._sessions.begun(part.start.registration_id)
+            await self._sessions.until_started(part.start.registration_id)
             part.beginning = False
         await _on(part.strand, self._run_part(part, source))
 

@@ -66,7 +66,7 @@ class Invitations:
                 # a new worker processes waiting messages in order: it answers the first message before this one
                 present = await self._name(node)
             if first.done():
-                return _taker(first.result())
+                return _answering_worker(first.result())
         if present == request.worker:  # a message was lost, or the worker still restores its sessions
             taker = await self._peers.ask(node, "run", request, math.inf, AGAIN_SECONDS)
             if taker == request.worker:
@@ -89,7 +89,7 @@ class Invitations:
         return True
 
 
-def _taker(answer: PeerAnswer) -> str:
+def _answering_worker(answer: PeerAnswer) -> str:
     if answer.refusal is not None:
         raise GearsError(answer.refusal)
     return str(answer.value)

@@ -58,12 +58,12 @@ class Turns:
         self._since = _now()
         self.pushed = 0
 
-    def over(self, now: float) -> bool:
-        """Count a pushed record; return whether the run must yield now (`give`)."""
+    def is_over(self, now: float) -> bool:
+        """Count a pushed record; return whether the run must yield now (`yield_now`)."""
         self.pushed += 1
         return now - self._since > TURN_SECONDS
 
-    async def give(self) -> None:
+    async def yield_now(self) -> None:
         """Yield to the event loop."""
         await asyncio.sleep(0)
         self._since = _now()
@@ -440,7 +440,7 @@ async def run_local(records: AsyncIterable[Any], steps: Sequence[Step], executio
 async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, turns: Turns) -> None:
     """Push the records of a source into a chain; if the source fails, the execution keeps the error."""
     if isinstance(records, OneRecord):
-        turns.over(_now())
+        turns.is_over(_now())
         rest = chain.push(records.record)
         if rest is not None:
             await rest
@@ -455,8 +455,8 @@ async def feed(records: AsyncIterable[Any], chain: Chain, execution: Execution, 
             if rest is not None:
                 await chain.suspend(rest)
                 waiting_since = _now()
-            if turns.over(waiting_since):
-                await turns.give()
+            if turns.is_over(waiting_since):
+                await turns.yield_now()
                 waiting_since = _now()
     except (asyncio.CancelledError, GeneratorExit):
         raise
