@@ -1,4 +1,4 @@
-"""Every route with the scopes that it takes, and keys for tests."""
+"""Every route with the scopes that it accepts, and keys for tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qa_cluster.api.app import Application
 
 BOOKS, OTHER = {"collection": "books"}, {"collection": "other"}
 QUESTION = "Who wrote programs?"
-# Method, path, arguments for a collection, scopes of which one is needed. The collection `{}` is put in where it goes.
+# Method, path, arguments for a collection, and the scopes; a key needs one of them. `{}` stands for the collection.
 ROUTES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("GET", f"/qa?question={QUESTION}&collection={{}}", "", ("ask",)),
     ("HEAD", f"/qa?question={QUESTION}&collection={{}}", "", ("ask",)),
@@ -29,7 +29,7 @@ ROUTES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("POST", "/collections", '{"name": "{}"}', ("admin",)),
     ("DELETE", "/collections/{}", "", ("admin",)),
 ]
-# Routes that are about no collection.
+# Routes without a collection.
 WHOLE: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("GET", "/collections", "", ("ask", "search", "write", "admin")),
     ("GET", "/models", "", ("ask",)),
@@ -57,7 +57,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 async def made(app: Application, *scopes: str, **options: Any) -> tuple[ApiKey, str]:
-    """A key that the cluster has, and its text."""
+    """A key that is stored in the cluster, and its text."""
     key, text = new_key("the shop", scopes, now=options.pop("now", 1_795_000_000), **options)
     await app.state.engine.api_keys.add(key)
     return key, text

@@ -57,7 +57,7 @@ def assert_problem(response: httpx.Response, status: int, kind: str, *said: str)
 
 
 async def assert_leaving_cancels(cluster: ScriptedCluster, path: str, query: bytes) -> None:
-    """A client leaves while the shards rank for it: the service cancels their work and counts the client as gone."""
+    """A client disconnects while the shards rank for it: the service cancels the work and counts the disconnection."""
     async with service(cluster.target()) as (app, client):
         cluster.triggers["rank"] = never
         gone = asyncio.Event()

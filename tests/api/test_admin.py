@@ -99,7 +99,7 @@ async def test_its_heads_and_connections_are_bounded(cluster: ScriptedCluster, m
             try:
                 refused = await running.admin.get("/livez", headers={"x-large": "x" * 70_000})
             except httpx.TransportError:
-                return None  # what was not read has cut the answer off
+                return None  # unread bytes of the request can cut off the answer
             return None if refused.status_code == 408 else refused  # on a busy machine the head may take too long
 
         large = await eventually_async(too_large)

@@ -1,4 +1,4 @@
-"""The audit log: every change with who, what and from where, also the refused ones; no text, no secret."""
+"""The audit log has every change, also the refused ones, with author, kind and origin, but no text and no secret."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_file_that_is_turned_over_is_left(tmp_path: Path) -> None:
     log.note("two", {}, "here")
     log.note("three", {}, "here")
     (tmp_path / "copy").write_bytes(path.read_bytes())
-    os.truncate(path, 0)  # as logrotate's copytruncate
+    os.truncate(path, 0)  # as copytruncate of logrotate does
     log.note("four", {}, "here")
     log.close()
     assert [line["event"] for line in lines_of(tmp_path / "audit.jsonl.1")] == ["one"]

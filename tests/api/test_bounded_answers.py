@@ -52,7 +52,7 @@ class Service:
         return int(text.partition("VmHWM:")[2].split()[0]) / 1024
 
     async def lag_above(self, bound: float) -> int:
-        """How many times the event loop was later than `bound` seconds, a bound of the metric."""
+        """How many times the event loop was late by more than `bound` seconds, which is a bound of the metric."""
         text = (await self.client.get("/metrics")).text
         found = {
             name: int(float(count))
@@ -100,7 +100,7 @@ async def service(cluster: ScriptedCluster) -> AsyncIterator[Service]:
         yield Service(child.pid, client)
 
 
-# Of each request: its parameters, how many at once, the status, and how many hits.
+# For each case: the parameters, the number of concurrent requests, the status, and the number of hits.
 ATTACKS: list[tuple[dict[str, Any], int, int, int]] = [
     ({"q": "Ada wrote programs", "top_k": 1000}, 8, 413, 0),
     ({"q": "Ada wrote programs", "top_k": 1000, "context": 16}, 4, 413, 0),

@@ -1,4 +1,4 @@
-"""The service over TLS: what it refuses, and certificates that are replaced while it answers."""
+"""The service over TLS: what it refuses, and certificates that are replaced while the service answers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Serving:
         return f"https://127.0.0.1:{self.port}"
 
     async def logged(self, text: str, times: int = 1) -> None:
-        """Wait until the service has written this so often."""
+        """Wait until the service has logged this text `times` times."""
 
         async def found() -> bool:
             return self.log.read_text().count(text) == times
@@ -141,7 +141,7 @@ async def test_old_versions_of_tls_are_refused(cluster: ScriptedCluster, tmp_pat
     def version(highest: ssl.TLSVersion) -> str | None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(authority.cert)
-        context.set_ciphers("ALL:@SECLEVEL=0")  # or this side would not take TLS 1.1
+        context.set_ciphers("ALL:@SECLEVEL=0")  # otherwise the client would not accept TLS 1.1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             context.minimum_version, context.maximum_version = ssl.TLSVersion.TLSv1, highest
@@ -170,14 +170,14 @@ async def test_two_services_take_new_certificates_and_lose_no_connection(
             )
             assert await _live(opened, written)
             service.replace(second)
-            assert await service.shown() == before  # nothing happens before the signal
+            assert await service.shown() == before  # the service changes nothing before the signal
             service.child.send_signal(signal.SIGHUP)
 
             async def renewed(service: Serving = service) -> bool:
                 return await service.shown() == der(second)
 
             await eventually_async(renewed)
-            assert await _live(opened, written)  # on the connection of before
+            assert await _live(opened, written)  # on the earlier connection
             written.close()
             await written.wait_closed()
 

@@ -29,7 +29,7 @@ ASK = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 @asynccontextmanager
 async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator[tuple[int, httpx.AsyncClient]]:
-    """The port of a service of its own and a client of it, which opens a connection for each request."""
+    """The port of a separate service, and its client, which opens a connection for each request."""
     port = free_port()
     environment = {f"QA_{name.upper()}": str(value) for name, value in settings.items()}
     alone = httpx.Limits(max_keepalive_connections=0)
@@ -42,12 +42,12 @@ async def running(cluster: ScriptedCluster, **settings: object) -> AsyncIterator
 
 
 async def said(port: int, *parts: bytes) -> bytes:
-    """What the service answers until it ends the connection, while `parts` are sent."""
+    """The bytes that the service sends until it closes the connection, while `parts` are sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     found: list[bytes] = []
 
     async def read() -> None:
-        with suppress(ConnectionError):  # bytes before the error count
+        with suppress(ConnectionError):  # bytes that arrived before the error count
             while piece := await reader.read(65536):
                 found.append(piece)
 
@@ -67,8 +67,8 @@ async def said(port: int, *parts: bytes) -> bytes:
 
 
 async def said_to_an_endless_head(port: int) -> bytes:
-    """What the service answers a head that never ends."""
-    for _ in range(5):  # a line that comes when the service closes makes TCP throw the answer away
+    """The answer of the service to a head that never ends."""
+    for _ in range(5):  # if a line arrives when the service closes, TCP discards the answer
         if answer := await said(port, b"GET /livez HTTP/1.1\r\n", *[b"x: y\r\n"] * 400):
             return answer
     return b""
@@ -80,7 +80,7 @@ async def test_a_connection_that_has_no_whole_request_is_ended(cluster: Scripted
         assert (nothing, blank) == (b"", b"")
         endless = await said_to_an_endless_head(port)
         assert endless.startswith(b"HTTP/1.1 408 ") and b"(http_head_timeout_ms)" in endless
-        # again, because on a busy machine a whole request, too, may need more than 300 ms
+        # repeated, because on a busy machine even a complete request may take more than 300 ms
         await eventually_async(lambda: succeeds(client, "/livez"), SECONDS)
 
 
@@ -117,7 +117,7 @@ async def test_a_connection_stays_after_an_answer_for_a_while(cluster: ScriptedC
 
 
 async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(cluster: ScriptedCluster) -> None:
-    # the silent one stays, however long the others take on a busy machine
+    # the silent connection stays, even if the others take long on a busy machine
     async with running(cluster, http_max_connections=3, http_head_timeout_ms=60_000) as (port, _):
 
         async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
@@ -128,7 +128,9 @@ async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(clust
             silent, longest, idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
             for each in (longest, idle):
                 assert (await answered(*each)).startswith(b"HTTP/1.1 200 ")
-                await asyncio.sleep(0.05)  # uvloop's clock has milliseconds: in one of them, none is the longer idle
+                # uvloop's clock counts milliseconds: within one millisecond, all connections are idle
+                # equally long
+                await asyncio.sleep(0.05)
             another = await asyncio.open_connection("127.0.0.1", port)
             assert (await answered(*another)).startswith(b"HTTP/1.1 200 ")
             assert await longest[0].read() == b""
@@ -139,7 +141,7 @@ async def test_one_connection_too_many_takes_the_place_of_the_longest_idle(clust
 
 
 async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: ScriptedCluster) -> None:
-    """Whatever time they ask for."""
+    """The time limits that these requests ask for do not matter."""
     async with running(cluster, http_max_requests=3, body_timeout_ms=8000) as (port, client):
         model = POST.replace(b"/qa", b"/models/default?timeout_ms=120000")
         write = POST.replace(b"POST /qa", b"PUT /documents/d?timeout_ms=120000")
@@ -155,9 +157,9 @@ async def test_bodies_that_never_arrive_do_not_keep_others_out(cluster: Scripted
 
 
 async def test_a_client_that_reads_nothing_is_given_up(cluster: ScriptedCluster) -> None:
-    # of few sentences: the cluster, which is in this process, must not be silent while it reads them
+    # few sentences, because the scripted cluster is in this process and must not be silent while it reads them
     text = ("x" * 42_000 + ". ") * 20
-    async with opened(cluster) as engine:  # on a busy machine, the service may not get it all within its limit
+    async with opened(cluster) as engine:  # on a busy machine, the service may not receive all bytes within its limit
         await engine.documents.put("long", text)
     async with running(cluster, body_timeout_ms=500, http_max_connections=1) as (port, client):
         lazy: list[socket.socket] = []

@@ -73,7 +73,7 @@ async def test_every_route_that_does_work_refuses_the_pages_of_others(cluster: S
 
 
 def asked(metrics: str) -> list[str]:
-    """The counts of the work of the shards."""
+    """How much the shards have worked."""
     return [line for line in metrics.splitlines() if line.startswith(("qa_questions_total", "qa_searches_total"))]
 
 
@@ -98,7 +98,7 @@ async def test_own_page_and_programs_are_served(cluster: ScriptedCluster) -> Non
             {},
             {"sec-fetch-site": "none"},
             {"sec-fetch-site": "same-origin", "origin": own},
-            # a proxy may change the name of the host, but not what the browser knows
+            # a proxy may change the name of the host, but not the browser's headers
             {"sec-fetch-site": "same-origin", "origin": "https://qa.example"},
             {"origin": own},
             {"origin": own.replace("127.0.0.1", "LOCALHOST"), "host": own.replace("http://127.0.0.1", "localhost")},
@@ -132,7 +132,7 @@ async def test_a_page_of_an_allowed_origin_gets_answers(
         assert int(preflight.headers["access-control-max-age"]) >= 60
         assert "origin" in preflight.headers["vary"].lower()
         refused = await client.get("/qa?question=Who%3F", headers=page)
-        assert_problem(refused, 401, "unauthorized")  # the page can read why
+        assert_problem(refused, 401, "unauthorized")  # the page can read the reason
         assert refused.headers["access-control-allow-origin"] == WIDGET
         for method, content in (("GET", None), ("POST", b'{"question": "Who?"}')):
             path = "/qa" if content else "/qa?question=Who%3F"

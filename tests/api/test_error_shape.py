@@ -16,7 +16,7 @@ JSON = {"content-type": "application/json"}
 
 
 def nested(depth: int) -> dict[str, Any]:
-    """An object of so many levels."""
+    """An object with this number of levels."""
     return {"a": nested(depth - 1)} if depth else {}
 
 
@@ -166,7 +166,7 @@ async def test_what_is_found_after_the_fields_is_reported_like_them(
 
 
 async def test_a_title_has_one_limit_at_all_doors(cluster: ScriptedCluster) -> None:
-    """It is in bytes; so many characters may be fewer than the REST service would count."""
+    """The limit is in bytes. A title with fewer characters than the limit can have more bytes."""
     async with serving(cluster) as client:
         for title, status in (("t" * MAX_TITLE_BYTES, 201), ("\u20ac" * 1365, 200), ("\u20ac" * 1366, 413)):
             response = await client.put("/documents/d", json={"text": "a", "title": title})

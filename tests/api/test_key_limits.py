@@ -24,7 +24,7 @@ ALL = ("ask", "search", "write", "admin")
 
 
 async def day_is(app: Application, key_id: str) -> int:
-    """The sentences that are counted for a key."""
+    """The number of sentences that is counted for a key."""
     name = api_use_key(key_id)
     return int(await app.state.engine.shards.execute(name, "HGET", name, "sentences"))
 
@@ -53,7 +53,7 @@ async def test_two_services_count_requests_together_and_say_what_is_left(cluster
                     assert each.headers["retry-after"] == "1" and each.headers["ratelimit"] == '"requests";r=0;t=1'
             return len(let_in) == 2
 
-        # on a busy machine half a second may pass between them, which lets a third one in
+        # on a busy machine half a second may pass between the requests, and a third one is admitted
         await eventually_async(two_of_eight)
 
         async def again() -> bool:
@@ -79,7 +79,8 @@ async def test_a_key_with_many_requests_does_not_keep_another_out(cluster: Scrip
         assert_problem(await ask(flooding, 4), 503, "overloaded", "limit of 4 concurrent requests")
         held += [ask(other, number) for number in range(5, 7)]
         await eventually_async(lambda: app.state.metrics.active == 6)
-        assert_problem(await ask(other, 7), 503, "overloaded", "limit of 4 concurrent requests")  # it has its half
+        # this key has its half of the limit
+        assert_problem(await ask(other, 7), 503, "overloaded", "limit of 4 concurrent requests")
         assert not any(task.done() for task in held)
         for task in held:
             task.cancel()
@@ -149,7 +150,7 @@ async def test_requests_at_a_time_are_counted_over_services_and_given_back(clust
             return await under_way() == 0
 
         await eventually_async(none)
-        for _ in range(20):  # each is given back before its answer is there
+        for _ in range(20):  # the count of each request ends before its answer arrives
             assert (await client.get("/models", headers=bearer(text))).status_code == 200
             assert_problem(await client.get("/qa", headers=bearer(text)), 422, "validation")
 

@@ -73,7 +73,7 @@ class Service:
             await task
 
     def said(self) -> str:
-        """The waits in words."""
+        """The waits as text."""
         found = sorted(self.waits)
         median, longest = found[len(found) // 2] * 1e3, found[-1] * 1e3
         return f"{len(found)} requests of another: median {median:.1f} ms, longest {longest:.0f} ms"
@@ -104,7 +104,7 @@ async def service(cluster: ScriptedCluster) -> AsyncIterator[Service]:
 
 @pytest.fixture(autouse=True)
 def files() -> None:
-    """Every connection takes one of this process."""
+    """Every connection needs a descriptor of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + 500:
         pytest.skip(f"a process may open {hard} files here, which is too few for {CONNECTIONS} connections")
@@ -129,7 +129,7 @@ async def answer_of(reader: asyncio.StreamReader) -> bytes:
 
 
 async def flood(port: int, paths: Iterator[str], at_once: int = AT_ONCE) -> None:
-    """Asks for all paths on so many connections; each answer must be 200. httpx would take most of the time."""
+    """Requests all paths on many connections; each answer must be 200. It avoids httpx, which is too slow here."""
 
     async def ask_on_one() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -223,7 +223,7 @@ async def test_metrics_again_and_again(service: Service, monkeypatch: pytest.Mon
 
 @pytest.mark.timeout(1800)
 async def test_ever_new_questions(service: Service, cluster: ScriptedCluster) -> None:
-    """Caches fill, one MB of whole answers in each partition, and then memory grows no more; in the shards neither."""
+    """The caches fill, 1 MB of whole answers in each partition. Then the memory of service and shards stays."""
     seen: list[tuple[float, float]] = []
 
     async def look() -> None:

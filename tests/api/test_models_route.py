@@ -70,7 +70,7 @@ async def test_a_models_name_may_hold_slashes(reading: ScriptedCluster, path: st
         assert response.headers["x-model"] == "org/name@1"
 
 
-DEEP = "[" * 1010 + "]" * 1010  # the parser takes it, `repr` does not
+DEEP = "[" * 1010 + "]" * 1010  # the parser accepts it, `repr` does not
 BAD: list[tuple[str, str, dict[str, Any], int, str, tuple[str, ...]]] = [
     ("GET", "/models/default", {}, 405, "method-not-allowed", ("POST",)),
     ("POST", "/models/", {"json": {}}, 404, "route-not-found", ("default",)),
@@ -141,7 +141,7 @@ async def test_what_is_wrong_is_named_and_nothing_is_sent(reading: ScriptedClust
 
 
 class _Many(Mapping[str, object]):
-    """A million members, of which the service may look at the first only."""
+    """A million members; the service may read only the first one."""
 
     def __getitem__(self, name: str) -> object:
         if not name.isdigit():
@@ -228,14 +228,15 @@ async def test_what_all_shards_refuse_is_told(reading: ScriptedCluster, text: st
     async with serving(reading) as client:
         response = await client.post("/models/default", json={"inputs": PAIR})
         assert_problem(response, status, kind, text.partition(" ")[2])
-    # a request that has killed a worker does not go to the next
+    # a request that has killed a worker is not sent to the next shard
     assert reading.count("qa.pipeline") == (3 if text.startswith(("NOWORKER", "OVERL", "MODEL")) else 1)
 
 
 async def test_a_deadline_ends_the_reading_on_the_shard(reading: ScriptedCluster) -> None:
     reading.triggers["qa.pipeline"] = never
     async with serving(reading) as client:
-        for timeout_ms in (1000, 5000, 60_000):  # by one of them a shard has been asked, on a busy machine, too
+        # after the longest of these delays a shard has been asked, even on a busy machine
+        for timeout_ms in (1000, 5000, 60_000):
             response = await client.post(f"/models/default?timeout_ms={timeout_ms}", json={"inputs": PAIR})
             assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
             if reading.count("qa.pipeline"):

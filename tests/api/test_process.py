@@ -22,7 +22,7 @@ from tests.harness.ports import free_port
 async def process(
     *arguments: str, **environment: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]]:
-    """The process and all it writes to stderr."""
+    """The process, and everything that it writes to stderr."""
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -43,7 +43,7 @@ async def process(
 
 
 async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
-    """Whether the service answers a path, and with success; it may not listen yet."""
+    """Whether the service answers a path with success; it may not listen yet."""
     try:
         return (await client.get(path)).is_success
     except httpx.TransportError:
@@ -51,7 +51,7 @@ async def succeeds(client: httpx.AsyncClient, path: str) -> bool:
 
 
 async def wait_ready(child: asyncio.subprocess.Process, client: httpx.AsyncClient, output: asyncio.Task[bytes]) -> None:
-    """Wait until the service is ready; if it has ended or does not get ready, the failure has what it wrote."""
+    """Wait until the service is ready; if it ends or does not become ready, the failure shows its output."""
 
     async def is_over() -> bool:
         return child.returncode is not None or await succeeds(client, "/readyz")

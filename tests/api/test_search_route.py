@@ -122,13 +122,14 @@ async def test_capacity_and_deadline(cluster: ScriptedCluster) -> None:
         assert_problem(await client.get("/search", params=QUERY), 503, "overloaded", "1024")
         cluster.triggers["rank"] = never
         refused = cluster.count("rank")
-        for timeout_ms in (1000, 5000, 60_000):  # by one of them all shards have been asked, on a busy machine, too
+        # after the longest of these delays all shards have been asked, even on a busy machine
+        for timeout_ms in (1000, 5000, 60_000):
             before = cluster.count("rank")
             response = await client.get("/search", params={**QUERY, "timeout_ms": timeout_ms})
             assert_problem(response, 504, "deadline-exceeded", f" {timeout_ms} ms")
             if cluster.count("rank") == before + 3:
                 break
-        # no late call of it counts as one of the next
+        # no late call of this request counts for the next one
         await eventually_async(lambda: cluster.cancelled + refused == cluster.count("rank") == before + 3)
         release = asyncio.Event()
 
@@ -178,7 +179,7 @@ async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> N
 
 
 def described_type(parameter: dict[str, Any]) -> dict[str, Any]:
-    """That of a parameter, which is JSON where it is an object."""
+    """The type of a parameter; an object is JSON."""
     return dict(parameter.get("schema") or parameter["content"]["application/json"]["schema"])
 
 
@@ -186,7 +187,7 @@ _KINDS = {"string": str, "integer": int, "number": (int, float), "boolean": bool
 
 
 def assert_fits(value: Any, schema: dict[str, Any], where: str) -> None:
-    """The value has every field of the schema, no other, each of its type."""
+    """The value has exactly the fields of the schema, each with its type."""
     if "const" in schema:
         assert value == schema["const"], where
         return
@@ -218,6 +219,6 @@ async def test_missing_rights_of_the_services_user_are_no_fault_of_the_key(
                 assert_problem(response, 503, "shard-unavailable", "the cause is in the service's log")
                 assert "NOPERM" not in response.text
     logged = [record.getMessage() for record in caplog.records if refused in record.getMessage()]
-    # once for each shard that refuses first, not once for each request
+    # logged once for each shard that refuses first, not once for each request
     assert 1 <= len(logged) <= 3
     assert all("Grant it" in text and "+qa.index.rank" in text for text in logged)

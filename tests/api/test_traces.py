@@ -1,4 +1,4 @@
-"""Traces of requests at a real OTLP receiver; the shards are scripted, and say what a traced call took."""
+"""Traces of requests at a real OTLP receiver. The shards are scripted, and report the times of traced calls."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
 async def tracing(
     cluster: ScriptedCluster, url: str, *, question_text: bool = False, **options: Any
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service with traces for the receiver at `url`; the document of `QUESTION` is there."""
+    """A client of the service with traces for the receiver at `url`; the document for `QUESTION` is stored."""
     app = traced(Application(ServiceOptions(cluster.target(), **options)), url, question_text=question_text)
     await app.state.start()
     transport = httpx.ASGITransport(app=app)  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ async def test_what_is_not_sampled_yields_nothing(cluster: ScriptedCluster, coll
 async def test_what_is_not_sampled_is_no_part_of_the_request_before_it(
     cluster: ScriptedCluster, collector: Receiver
 ) -> None:
-    """The server begins to answer a pipelined request in the context of the one before it."""
+    """The server starts to answer a pipelined request in the context of the previous request."""
     before = Mock()
     async with tracing(cluster, collector.url) as client:
         with recording(before):
@@ -147,7 +147,7 @@ async def test_what_is_not_sampled_is_no_part_of_the_request_before_it(
 
 
 def _own(collector: Receiver) -> set[str]:
-    """The traces that the service has begun itself: those of the documents."""
+    """The traces that the service itself has started: the writes of documents."""
     return {span.trace_id.hex() for span in collector.spans if span.name.startswith("PUT ")}
 
 
@@ -286,7 +286,7 @@ async def _lost_more_than(client: httpx.AsyncClient, before: int) -> bool:
 async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
     cluster: ScriptedCluster, collector: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first batch hangs at the receiver while the questions are answered; the queue is full, and is sent later."""
+    """The first batch hangs at the receiver while the questions are answered. The full queue is sent later."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "120")
     monkeypatch.setattr(span_queue, "MAX_QUEUE", 20)
     monkeypatch.setattr(span_queue.SpanQueue.__init__, "__kwdefaults__", {"most": 20})
@@ -301,7 +301,7 @@ async def test_a_receiver_that_is_slow_costs_spans_and_no_time(
         assert collector.spans == [], "all were answered while it held the first request"
         collector.held = False
         collector.release.set()
-        await eventually_async(lambda: collector.requests >= 2)  # what waited has left the queue
+        await eventually_async(lambda: collector.requests >= 2)  # the queued spans have been sent
         await ask(client, HEADERS, cache="off")
         await spans_of(collector)
     assert len([record for record in caplog.records if "are lost" in record.getMessage()]) == 1

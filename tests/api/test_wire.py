@@ -64,7 +64,7 @@ def answers(raw: bytes) -> list[tuple[int, dict[str, str], Any]]:
 
 
 def assert_refused(raw: bytes, status: int, kind: str) -> None:
-    """One answer, of the shape that all errors have."""
+    """There is one answer, and it has the form of all errors."""
     ((found, headers, document),) = answers(raw)
     assert found == document["status"] == status
     assert headers["content-type"] == "application/problem+json" and headers["connection"] == "close"
@@ -74,7 +74,7 @@ def assert_refused(raw: bytes, status: int, kind: str) -> None:
 
 
 async def test_a_body_is_no_request_whatever_protocol_is_asked_for(cluster: ScriptedCluster) -> None:
-    """Java's client asks for h2c with its first request; a proxy that hands that on would get answers for others."""
+    """Java's client asks for h2c in its first request; a proxy that passes this on would get wrong answers."""
     asked, smuggled = b'{"query": "Who?"}', b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     async with running(cluster) as (port, _):
         for protocol, chunked, content in product((b"h2c", b"websocket"), (True, False), (asked, smuggled)):
@@ -102,13 +102,13 @@ async def test_fields_behind_a_body_do_not_pile_up(cluster: ScriptedCluster, pat
             raw = await said(port, head + b"x: ", *[endless] * 60)
             if path == b"/nowhere" and [each[0] for each in answers(raw)] == [404]:
                 continue
-            if raw:  # the rest of what was sent may have cut off the answer, or arrived before it
+            if raw:  # unread bytes can cut off the answer, or arrive before it
                 assert_refused(raw, 431, "head-too-large")
         assert (await client.get("/livez")).is_success
 
 
 async def test_fields_behind_a_body_count_for_nothing(cluster: ScriptedCluster) -> None:
-    """A proxy that checks the fields of the head does not look at them."""
+    """A proxy that checks the fields of the head does not check trailers."""
     async with running(cluster) as (port, client):
         engine = await cluster.target().open()
         try:
@@ -138,7 +138,7 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
         ):
             raw = await said(port, wrong)
             if len(wrong) > 60_000 and not raw:
-                continue  # what was not read has cut the answer off
+                continue  # unread bytes of the request can cut off the answer
             status = answers(raw)[0][0]
             assert status in (400, 431), raw
             assert_refused(raw, status, {400: "malformed-request", 431: "head-too-large"}[status])
@@ -156,7 +156,7 @@ async def test_what_is_no_request_gets_a_document_too(cluster: ScriptedCluster) 
 async def test_a_connection_that_the_loop_is_about_to_lose_keeps_no_other_out(
     closed: bool, unsent: int, tls: object, refused: bool
 ) -> None:
-    """Its client has disconnected and another has connected, in one turn of the event loop."""
+    """One client disconnects and another one connects in the same turn of the event loop."""
 
     async def never(scope: object, receive: object, send: object) -> None: ...
 

@@ -1,9 +1,9 @@
-"""New questions by `GET` on a shard while user functions block: how much longer they take than alone.
+"""New questions by `GET` on a shard, alone and while user functions block: how much longer they take.
 
-Each round asks alone and then with the functions, so that other load on the machine affects both.
-It does so on a shard whose worker runs the models, and on one with an inference worker. Functions that sleep or wait
-need no processor time. Functions that compute share the interpreter lock with the worker's code and the processors
-with its models.
+Each round asks alone and then with the functions, so that other load on the machine affects both. Two shards are
+measured: one whose worker runs the models, and one with an inference worker. Functions that sleep or wait need no
+processor time. Functions that compute share the interpreter lock with the worker's code and the processors with its
+models.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GB('StreamReader').foreach(lambda r: time.sleep(1)).register(prefix='slow:*', ba
 
 @contextmanager
 def runs(node: Any, count: int, body: str) -> Iterator[None]:
-    """So many runs of a function that never ends, until the block's end."""
+    """Runs `count` copies of a function that never ends, until the end of the block."""
     script = SCRIPT.format(body=body)
     names = [node.execute_command("RG.PYEXECUTE", script, "UNBLOCKING") for _ in range(count)]
     eventually(lambda: running(node) >= count)
@@ -53,7 +53,7 @@ def runs(node: Any, count: int, body: str) -> Iterator[None]:
 
 @contextmanager
 def slow_streams(node: Any) -> Iterator[None]:
-    """Streams whose function sleeps for a second at each entry, with more entries than the block has seconds."""
+    """Streams whose function sleeps for a second at each entry. They have more entries than the block has seconds."""
     node.execute_command("RG.PYEXECUTE", SLOW_STREAM, "ID", "slow")
     tag = node.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda _: hashtag()).run()")[0][0]
     names = [f"slow:{number}{{{tag}}}" for number in range(STREAMS)]
@@ -143,7 +143,7 @@ def run(
 def _compared(
     node: Any, asking: Asking, beside: Callable[[Any], AbstractContextManager[None]], rounds: int
 ) -> list[str]:
-    """The cells of one row: alone and with the functions, in turn."""
+    """The cells of one row: alone and with the functions, measured in turn."""
     alone, with_them = [], []
     for _ in range(rounds):
         alone.append(asking.round())

@@ -56,7 +56,7 @@ def _some_words(sentence: str, pick: random.Random) -> str:
 
 
 def variations(questions: Iterable[str], count: int) -> list[str]:
-    """`count` different questions: repeats get a harmless lead-in, so that no cache knows them."""
+    """`count` different questions: a repeated question gets a harmless lead-in, so that no cache has its answer."""
     base = list(questions)
     leads = ["", "Tell me: ", "Please answer: ", "I would like to know: ", "In short, ", "Exactly, ", "Now, ", "So, "]
     made = [lead + question for lead in leads for question in base]

@@ -4,7 +4,8 @@
 
 It downloads the packages of PACKAGES, unpacks them without installing them, and writes what `qa-cluster ingest` would
 store of each document to FOLDER/PACKAGE/PATH.txt, two documents at a time, until there are N MB of text (default: all).
-About 132 characters are a sentence. Files that are no documents or that hold the same text as another are left out.
+About 132 characters are a sentence. Files that are not documents, or that have the same text as another file, are left
+out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MIN_CHARS, MAX_BYTES = 500, 4_000_000
 
 
 def unpacked(package: str, folder: Path) -> Path:
-    """The tree of a package; CalledProcessError if it cannot be had."""
+    """The tree of a package; CalledProcessError if it cannot be downloaded or unpacked."""
     folder.mkdir()
     folder.chmod(0o755)
     subprocess.run(["apt-get", "-q", "download", package], cwd=folder, check=True, capture_output=True)

@@ -1,8 +1,8 @@
 """Round trips of `AI.TENSORSET`, `AI.TENSORGET` and `AI.MODELEXECUTE`, compared with `SET` and `GET` of the same bytes.
 
-The model adds its input to itself, so the figures are of a tensor's way to the worker and back. The plain alternative
-is a client that gets the bytes, computes and sets them: a `GET`, then a `SET`. Everything runs on one server in one
-run, all operations in turn in each round.
+The model adds its input to itself, so the figures show the way of a tensor to the worker and back. The plain
+alternative is a client that gets the bytes, computes and sets them: a `GET`, then a `SET`. Everything runs on one
+server in one run, all operations in turn in each round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Events per second: writes that each start a function, compared with the same writes that start no function.
 
-A writer sends pipelines of a hundred commands over one connection. The clock stops when every function has run; an
-idle function shows what the way to it costs, the others what reading the value and writing a key add.
+A writer sends pipelines of a hundred commands over one connection. The clock stops when every function has run; an idle
+function shows the cost of starting a function; the others show the additional cost of reading the value and writing a
+key.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long one user's questions take alone, next to a thousand connections and next to bulk work.
 
 A question is one `RG.TRIGGER qa.read` of new text about three stored sentences, as a wave of a question reads them, or
-about one. Each round measures with each of the other loads, and alone just before, so that other load on the machine
-concerns both. The others run in a process of their own.
+about one. Each round measures with each of the other loads, and alone just before, so that other work on the machine
+affects both. The other loads run in a separate process.
 """
 
 from __future__ import annotations
@@ -70,16 +70,16 @@ def _calls(sentences: Sequence[str], each: int, questions: Iterator[int], prefix
 
 
 def flood(port: int, first: int, others: Others, sentences: Sequence[str]) -> None:
-    """Ask without end, as a process of its own: its questions have numbers from `first` on."""
+    """Ask without end, in a separate process: its questions have numbers from `first` on."""
     calls = _calls(sentences, others.sentences, itertools.count(first), "Which other thing is number")
-    # with each call, because a connection takes the next one
+    # set with each call, because each call uses the next connection
     greeting = [encode("AUTH", others.user, PASSWORD), encode("CLIENT", "SETNAME", others.name)]
     requests: Iterator[Request] = ((pipeline([*greeting, call]),) for call in calls)
     run_resp_load(port, requests, clients=others.connections, max_seconds=FOREVER_SECONDS, strict=False)
 
 
 class Bench:
-    """One shard with documents, and users that may do all."""
+    """One shard with documents, and users that have all rights."""
 
     def __init__(self, cluster: System, *, questions: int) -> None:
         self._cluster = cluster
@@ -120,9 +120,10 @@ class Bench:
 
     @contextmanager
     def beside(self, others: Others) -> Iterator[Callable[[int], float]]:
-        """The others at work until the block's end; yields what tells how many sentences a second are read for them.
+        """Run the other load within the block; yield a function that returns how many sentences a second are read for
+        it.
 
-        It has to be told how many there are in each of the questions that were asked meanwhile.
+        Its argument is the number of sentences in each question that the measured user has asked meanwhile.
         """
         given = {"port": self._cluster.addresses[0][1], "first": next(self._starts), "others": asdict(others)}
         process = subprocess.Popen(
@@ -161,12 +162,12 @@ def run(
 ) -> None:
     """Ask as one user about some sentences each, alone and with each of the other loads.
 
-    `settings` are set on the shard before.
+    `settings` are set on the shard first.
     """
     with tempfile.TemporaryDirectory() as folder, System(binary, shards=1) as cluster:
         cluster.cli("ingest", str(corpus.write_jsonl(Path(folder) / "corpus.jsonl")))
         (node,) = cluster.nodes
-        node.config_set("qa.job-timeout-ms", 600_000)  # the last of the others waits for all of them
+        node.config_set("qa.job-timeout-ms", 600_000)  # the last of the other calls waits for all of them
         for name, value in settings:
             node.config_set(name, value)
         bench = Bench(cluster, questions=questions)

@@ -1,7 +1,7 @@
 """Records per second of functions over many keys, compared with a client that does the same in Python.
 
-There are three runs: map, filter and count (each shard sends one number); the same counted by a key (each shard sends
-its counts to the owners of their keys); and grouped by a key without counting first (every record moves).
+There are three runs: map, filter and count (each shard sends one number); the same, counted by a key (each shard sends
+its counts to the owners of the keys); and grouped by a key without counting first (every record moves).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def run(report: Report, binary: Path, rounds: int, keys: int = KEYS, shards: tup
 
 
 def _measured(clients: list[Any], end: str, keys: int, rounds: int) -> list[str]:
-    """The cells of one function: it and the client, in turn."""
+    """The cells of one function: the function and the client, measured in turn."""
     expected, groups = _expected(keys, by_group=end != "count()"), _expected(keys, by_group=True)
     ours, plain = [], []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""A corpus is ingested: how fast, what it costs each kind of process, what it takes in memory, and how long pauses are.
+"""Ingests a corpus and measures speed, processor time of each kind of process, memory, and pauses.
 
 The documents are a folder's text files, as for the scenario living (`make bench ARGS='corpus --documents FOLDER'`);
 `--sentences` is about how many sentences are taken of them, in a random order that is the same in every run.
@@ -27,7 +27,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def some_of(folder: Path, sentences: int) -> list[tuple[str, str]]:
-    """Documents of a folder with about so many sentences."""
+    """Documents of a folder with about `sentences` sentences."""
     documents = list(texts_of(folder))
     random.Random(1).shuffle(documents)
     taken: list[tuple[str, str]] = []

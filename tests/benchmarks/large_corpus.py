@@ -33,7 +33,7 @@ _numbers = itertools.count()
 
 
 def rank_on_shard(node: Any, tags: list[str], question: str) -> float:
-    """The time in ms of the commands by which the indexes of a shard rank a question, pipelined as the worker does."""
+    """The time in ms of the commands that rank a question in the indexes of a shard, in a pipeline."""
     terms = question_terms(question)
     begun = time.perf_counter()
     replies = _pipelined(node, statistics_commands(tags, terms))
@@ -42,7 +42,7 @@ def rank_on_shard(node: Any, tags: list[str], question: str) -> float:
 
 
 def spent_on_shard(node: Any, tags: list[str], question: str) -> float:
-    """The time in ms that a shard itself spends on these commands, as it counts it."""
+    """The time in ms that a shard itself spends on these commands, from its own counters."""
     before = _spent(node)
     rank_on_shard(node, tags, question)
     return (_spent(node) - before) / 1000
@@ -86,7 +86,7 @@ def pinged(cluster: System) -> Iterator[list[float]]:
 
 
 def run(report: Report, cluster: System, questions: list[str]) -> None:
-    """Measure on a cluster that holds the corpus."""
+    """Measure on a cluster with the corpus."""
     cluster.start_service()
     nodes = cluster.clients(decode_responses=False)
     tags = {index: _local_tags(cluster, index) for index in range(len(nodes))}

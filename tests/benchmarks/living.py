@@ -1,8 +1,8 @@
 """Repeated questions while documents are written: how many come from the near cache, and how many a second.
 
-The documents are a folder's text files (`make bench ARGS='living --documents FOLDER'`;
-`tests/yardstick/fetch.py FOLDER` fills one with the documentation of 64 Debian and PyPI packages). Every tenth
-file is kept back: its paragraphs are what is written, a new document each, while the others are asked about.
+The documents are a folder's text files (`make bench ARGS='living --documents FOLDER'`; `tests/yardstick/fetch.py
+FOLDER` fills one with the documentation of 64 Debian and PyPI packages). Every tenth file is held back. Its paragraphs
+are written as new documents while questions about the other files are asked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def divided(folder: Path) -> tuple[list[tuple[str, str]], list[str]]:
-    """The documents that are there from the beginning, and the texts that are written later."""
+    """The documents that are stored at the start, and the texts that are written later."""
     documents, later = [], []
     for number, (name, text) in enumerate(texts_of(folder)):
         if number % 10 == 9:
@@ -61,9 +61,9 @@ def questions_of(path: Path, count: int) -> list[str]:
 
 @contextmanager
 def writing(cluster: System, texts: Iterator[str], per_second: int) -> Iterator[list[float]]:
-    """A thread that writes so many new documents a second; the list gets the moment of each write.
+    """A thread that writes this number of new documents a second; the list gets the time of each write.
 
-    The block begins when the first is written, however long the thread takes to connect.
+    The block starts after the first write, so the time for connecting does not count.
     """
     written: list[float] = []
     stop, begun_to_write = threading.Event(), threading.Event()
@@ -107,7 +107,7 @@ def answered_from(port: int) -> dict[str, int]:
 
 
 def memory_of(cluster: System) -> int:
-    """Bytes of all keys and what the servers keep for them, on all shards."""
+    """The bytes of all keys, with the servers' overhead for them, on all shards."""
     return sum(int(cluster.info(node)["used_memory_dataset"]) for node in cluster.nodes)
 
 

@@ -22,7 +22,7 @@ CLOSE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """What one run of the generator saw. Latencies in milliseconds, measured by the clients."""
+    """The result of one run of the generator. Latencies are in milliseconds, measured by the clients."""
 
     clients: int
     seconds: float
@@ -107,8 +107,8 @@ def run_load(
 ) -> Load:
     """Send each request once, from `clients` connections, and stop after `max_seconds` even if some are left.
 
-    Each connection sends one even if it took longer than that to make, so there are figures in any case.
-    With a `context` the connections speak TLS; to make them is no part of the figures of latency.
+    Each connection sends at least one request, even if connecting took longer than that, so there are always figures.
+    With a `context` the connections use TLS; the latencies do not include the handshakes.
     """
 
     async def main() -> Load:
@@ -124,7 +124,7 @@ def run_load(
             await loop.create_connection(lambda client=client: client, host, port, ssl=context)  # type: ignore[misc]
         await asyncio.gather(*waits)
         seconds = time.perf_counter() - started
-        await asyncio.wait(ends, timeout=CLOSE_SECONDS)  # TLS says goodbye
+        await asyncio.wait(ends, timeout=CLOSE_SECONDS)  # TLS sends a closing message
         return Load(clients, seconds, np.array(run.latencies) * 1000, run.statuses)
 
     return uvloop.run(main())

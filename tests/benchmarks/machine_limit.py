@@ -1,4 +1,4 @@
-"""The arithmetic limit: multiply-adds a second that large matrix products reach, and those that a model needs.
+"""The arithmetic limit: how many multiply-adds a second large matrix products reach, and how many a model needs.
 
 The products run in the runtime that serves (OpenVINO, which is oneDNN), in float32, bfloat16 and int8. The best of
 several shapes and rounds is the peak: the rate of a model that consists of ideal matrix products only.
@@ -18,7 +18,7 @@ from openvino import opset13 as ops
 
 from .report import Report
 
-# rows, inner dimension, columns: a few MB of weights each, so that one of them fits any core's caches
+# rows, inner dimension, columns: a few MB of weights each, so that at least one shape fits into the caches of a core
 PRODUCTS = ((512, 1536, 1536), (256, 768, 768), (1024, 2048, 2048))
 REPEATS = 5
 ARITHMETICS = ("float32", "bfloat16", "int8")
@@ -27,7 +27,7 @@ _STEP = np.float32(0.01)
 
 def arithmetic_of(runtime: str, precision: str) -> str:
     """The best arithmetic in which a runtime could compute a file of this precision."""
-    if precision in ("int8", "int8-dynamic"):  # ONNX Runtime makes MatMulNBits of the latter, which is int8 too
+    if precision in ("int8", "int8-dynamic"):  # ONNX Runtime computes int8-dynamic with MatMulNBits, which is int8 too
         return "int8"
     return "bfloat16" if (runtime, precision) == ("OpenVINO", "bfloat16") else "float32"
 
@@ -58,7 +58,7 @@ class Peak:
                     self.per_second[name] = max(self.per_second[name], rate)
 
     def limit_ms(self, arithmetic: str, multiply_adds: int) -> float:
-        """The least time that these multiply-adds take."""
+        """The shortest time that these multiply-adds can take."""
         return multiply_adds / self.per_second[arithmetic] * 1000
 
 
@@ -99,7 +99,7 @@ class MultiplyAdds:
         self._model = ov.Core().read_model(model)
 
     def of(self, batch: int, length: int) -> int:
-        """Those of one run on `batch` rows of `length` tokens."""
+        """The multiply-adds of one run on `batch` rows of `length` tokens."""
         self._model.reshape({port: [batch, length] for port in self._model.inputs})
         total = 0
         for op in self._model.get_ordered_ops():

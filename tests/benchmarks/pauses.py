@@ -67,7 +67,7 @@ def run(
     documents: int | None = None,
     words: int = WORDS,
 ) -> None:
-    """Run rounds of everything in turn; what needs the functions comes last, on shards of its own."""
+    """Run rounds of all rows in turn; the rows that need the functions come last, on separate shards."""
     rows = _Rows()
     slowest: list[float] = []
     with ready_shards(binary, 1) as (server,):
@@ -185,7 +185,7 @@ def _pretokenization(rows: _Rows, binary: Path, rounds: int, limit: int | None) 
 
 
 def _long_document(rows: _Rows, binary: Path, rounds: int, count: int) -> None:
-    """One whose words are all different, and then another version of it."""
+    """A document whose words are all different, and then another version of the document."""
     words = [f"{number:05x}" for number in range(0x10000, 0x10000 + count)]
     text = "".join(f"{word}{'. ' if number % 12 == 11 else ' '}" for number, word in enumerate(words))
     with System(binary, shards=1) as cluster, ClusterClient(cluster.url) as client:
@@ -199,7 +199,7 @@ def _long_document(rows: _Rows, binary: Path, rounds: int, count: int) -> None:
 
 
 def _clean(client: ClusterClient, node: Any) -> None:
-    """Removes the document; its terms are gone when this returns."""
+    """Removes the document, and waits until its terms are removed."""
     client.put_document("short", "So that its index stays.")
     client.delete_document("long")
     keys = list(node.scan_iter("index:*"))

@@ -1,7 +1,7 @@
 """Measures a server's pauses from outside: `python -m tests.benchmarks.pinger PORT` pings it every millisecond.
 
-It is a process of its own on a connection of its own, and ends when its standard input closes. Its figures include
-times at which the scheduler let neither it nor the server run: compare with the idle row of the same table.
+It is a separate process with its own connection, and ends when its standard input closes. Its figures include times at
+which the scheduler ran neither the pinger nor the server: compare with the idle row of the same table.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Pauses:
 
 
 class Pinger:
-    """Pings a server while its block runs; `pauses` is there afterwards."""
+    """Pings a server while its block runs; afterwards `pauses` has the result."""
 
     def __init__(self, port: int) -> None:
         self._port = port

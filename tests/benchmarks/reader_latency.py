@@ -1,8 +1,8 @@
 """The times of a reader by length and batch, for every precision and runtime, PyTorch and the arithmetic limit.
 
-In each round all contenders run a shape one after the other, so that drift of the machine hits all alike; the largest
-shapes leave rounds out when time is short. Lengths and batches are among those of a worker's padded batches; windows
-are full, so that padding has no influence. The worker's own classes open a contender.
+In each round all contenders run a shape one after the other, so that drift of the machine affects all equally. The
+largest shapes get fewer rounds when time is short. Lengths and batches are among those of a worker's padded batches;
+windows are full, so that padding has no influence. The worker's own classes open a contender.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ QUESTION_TOKENS = 8
 BLOCK_SECONDS = 0.04
 MOST_REPEATS = 15
 LONG_SECONDS = 0.3
-# for all numbers of threads together, without exports; a shape that does not fit twice is measured once
+# for all numbers of threads together, without exports; a shape without time for two rounds is measured once
 SECONDS = 380.0
 TORCH = "PyTorch float32"
 # exported for the run; the bundled reader is the int8 one
@@ -73,7 +73,7 @@ class Contender:
 
     @property
     def name(self) -> str:
-        """Its precision, which is the name of its rows."""
+        """The precision of the contender, which is the name of its rows."""
         return self.candidate.manifest.precision
 
     @property
@@ -82,7 +82,7 @@ class Contender:
         return arithmetic_of(self.runtime, self.name)
 
     def times(self, shape: Shape) -> list[float]:
-        """Milliseconds of each round; without time for a round, those of the run that warms."""
+        """The milliseconds of each round; if there was no time for a round, those of the warming run."""
         return self.took.get(shape) or [self.first[shape]]
 
     def cell(self, shape: Shape) -> str:
@@ -210,7 +210,7 @@ def _measure(
 ) -> None:
     """Warm all shapes, then measure `rounds` rounds of each, the shortest first, or as many as time allows.
 
-    All contenders have the same number of rounds of a shape; those of the largest shapes may have none.
+    All contenders have the same number of rounds for a shape. The largest shapes may have no rounds.
     """
     guesses = {shape: [_warmed(contender, shape) for contender in contenders] for shape in shapes}
     for _ in range(rounds):
@@ -223,14 +223,14 @@ def _measure(
 
 
 def _warmed(contender: Contender, shape: Shape) -> float:
-    """About how many seconds a run of a shape takes; its first run compiles kernels."""
+    """The approximate seconds of a run of a shape; the first run compiles kernels."""
     took = _timed(contender, shape)
     contender.first[shape] = took * 1000
     return took if took > LONG_SECONDS else _timed(contender, shape)
 
 
 def _block(contender: Contender, shape: Shape, guess: float) -> float:
-    """The median of a few runs, without the first if runs are short: other runtimes' threads still spin."""
+    """The median of a few runs; a short first run does not count: threads of other runtimes still spin."""
     repeats = max(1, min(MOST_REPEATS, int(BLOCK_SECONDS / guess)))
     if repeats > 1:
         contender.run(contender.candidate.inputs[shape])

@@ -1,10 +1,11 @@
-"""The cost of reading one question: stored tokens or tokens made when asked, batches by length or in order of arrival.
+"""The cost of reading for one question: with stored tokens or new tokens, with batches by length or in order of
+arrival.
 
-It measures `qa.read` on one shard with the best-ranked sentences of real questions, the whole cost of a client's
-question there after ranking: it fetches records, tokenizes the question, forms and runs batches, decodes spans and
-stores answers. Two shards hold the same documents; one has our worker, the other one that batches sentences in order of
-arrival. The worker tokenizes sentences without stored tensors when it reads them; their neighbours keep their tensors.
-Each question goes all four ways in turn.
+It measures `qa.read` on one shard with the best-ranked sentences of real questions. This is the whole cost of a
+question on the shard after ranking: the shard fetches records, tokenizes the question, forms and runs batches, decodes
+spans and stores answers. Two shards have the same documents. One has our worker; the worker of the other batches
+sentences in order of arrival. The worker tokenizes sentences without stored tensors when it reads them; their
+neighbours keep their tensors. Each question goes all four ways in turn.
 """
 
 from __future__ import annotations
@@ -84,13 +85,13 @@ class Side:
         """The processor time of the worker's threads."""
         spent = 0
         for task in Path(f"/proc/{self.worker}/task").iterdir():
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the thread has just ended
                 spent += int((task / "schedstat").read_text().split()[0])
         return spent / 1e6
 
     @contextmanager
     def without_tokens(self, sentences: Sequence[str]) -> Iterator[None]:
-        """Take away the tokens of the sentences' documents meanwhile; those in the worker's memory stay."""
+        """Within the block, the documents have no stored tokens; tokens in the worker's memory stay."""
         found = {keys.parse_sentence(sentence) for sentence in sentences}
         names = sorted({keys.tokens_key(each.document_id, each.tag) for each in found})
         kept = [(name, dump) for name in names if (dump := self.client.dump(name))]
@@ -149,7 +150,7 @@ def run(
         sides = {"by length": ours, "as they come": other}
         for side in sides.values():
             side.fill(chosen)
-        # spaces at the end make another question of the same tokens, which has no cached answer
+        # spaces at the end make another question with the same tokens, which has no cached answer
         ends = (" " * number for number in itertools.count())
         found = {count: _measure(sides, _asked(ours, corpus, count, questions), rounds, ends) for count in candidates}
     _print(report, found, rounds, questions)

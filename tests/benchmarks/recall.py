@@ -60,7 +60,7 @@ def questions_of(path: Path) -> tuple[list[tuple[str, str]], list[Asked]]:
 
 
 class Exhaustive:
-    """All sentences of a corpus, scored one and all."""
+    """All sentences of a corpus; every sentence is scored."""
 
     def __init__(self, documents: Sequence[tuple[str, str]], questions: Sequence[str]) -> None:
         wanted = {term for question in questions for term in question_terms(question)}
@@ -122,5 +122,5 @@ def run(report: Report, cluster: System, folder: Path, data: Path, sentences: in
 
 
 def _rank(asked: Asked, found: Sequence[tuple[str, int, int]]) -> int:
-    """The place, from 1, of the first sentence that answers; beyond all cuts if no sentence answers."""
+    """The rank, from 1, of the first sentence that answers; a rank beyond all cuts if no sentence answers."""
     return next((at for at, place in enumerate(found, start=1) if asked.is_answered_by(*place)), CUTS[-1] + 1)

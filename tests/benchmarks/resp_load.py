@@ -119,7 +119,7 @@ def run_resp_load(
 ) -> RespLoad:
     """Send each request once, from `clients` connections, until none is left or time is up.
 
-    Each connection sends one even if it took longer than that to make, so there are figures in any case.
+    Each connection sends at least one request, even if connecting took longer than that, so there are always figures.
     RuntimeError when a reply was an error, unless `strict` is off.
     """
 

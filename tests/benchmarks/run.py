@@ -41,14 +41,14 @@ from .report import ROOT, Report, server_version
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", "fairness", *ENGINE)
-# those that need files of their own
+# scenarios that need files of their own
 OTHERS = ("living", "corpus", "recall")
-# those that run only when they are named: not every server can
+# scenarios that run only when they are named, because not every server supports them
 NAMED = ("tls",)
 
 
 def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
-    """The options of the command line, and what refuses them."""
+    """The options of the command line, and the parser that reports wrong options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = [*SCENARIOS, *OTHERS, *NAMED]
     parser.add_argument(
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def server_program(options: argparse.Namespace, scenarios: set[str], parser: argparse.ArgumentParser) -> Path:
-    """The server that is measured; for TLS another one where the chosen one was built without."""
+    """The server program to measure; for TLS another one, if the chosen program was built without TLS."""
     found = find_binary(options.server)
     if "tls" in scenarios and (found is None or without_tls(found)):
         found = find_binary("redis") or found

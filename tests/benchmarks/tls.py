@@ -1,8 +1,8 @@
 """What TLS costs: new and repeated questions through services with and without it, to clients and to the cluster.
 
 There are two clusters with the same documents, one of which speaks TLS only, and at each of them two services, one of
-which speaks HTTPS. All run all the time; one service is asked at a time, and each round asks them all, beginning with
-another one each time. The load generator's part of the work is in the figures, its share of the TLS, too.
+which speaks HTTPS. All services run all the time. One service is asked at a time. Each round asks all services and
+starts with another one. The figures include the work of the load generator, also its part of TLS.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def run(
     repeated: dict[int, int] = REPEATED,
     **settings: str,
 ) -> None:
-    """Ask all services in turn. `new` and `repeated` have, by the number of clients, how many questions a round has."""
+    """Ask all services in turn; `new` and `repeated`: the questions of a round, by the number of clients."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lines = str(corpus.write_jsonl(Path(folder) / "corpus.jsonl"))
         plain = stack.enter_context(System(binary, shards=shards, **settings))

@@ -1,6 +1,7 @@
-"""A shard's worker that forms batches as sentences come, up to the token budget, whatever their lengths.
+"""A shard's worker that batches sentences in order of arrival, up to the token budget, without regard to their lengths.
 
-All but the choice of a batch is the real worker. Servers start it by its path, because their folder is its directory.
+Except for the choice of a batch, it is the real worker. Servers start it by its path, because their folder is its
+directory.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from qa_cluster.gears.inference.token_batches import BATCH_SIZES, padded_length,
 
 
 def choose_batch(items: Sequence[Item], max_tokens: int) -> list[Item]:
-    """As many first items of one model as fit the padded-token budget and a batch size of the worker."""
+    """The first items of one model, as many as fit into the padded-token budget and a batch size of the worker."""
     head = items[0]
     if not head.model.is_token_model or head.rows != 1:
         return [head]
