@@ -23,6 +23,6 @@ async def engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
 
 @pytest.fixture
 async def second_engine(cluster: ScriptedCluster) -> AsyncIterator[Engine]:
-    """The engine of another process."""
+    """An engine as another process would have it."""
     async with opened(cluster) as made:
         yield made

@@ -40,7 +40,7 @@ async def search(engine: Engine, query: str, **options: Any) -> SearchResult:
 
 
 async def kept(engine: Engine, question: str, **options: Any) -> AskResult | None:
-    """The cached result of a question, if any."""
+    """The cached result of a question; None if it is not cached."""
     try:
         return await ask(engine, question, cache="only", **options)
     except CacheMiss:
@@ -49,9 +49,9 @@ async def kept(engine: Engine, question: str, **options: Any) -> AskResult | Non
 
 @asynccontextmanager
 async def noticed(engine: Engine) -> AsyncIterator[None]:
-    """Wait at the end until the engine has learned of the changes of models or partitions in the block."""
+    """At the end of the block, wait until the engine knows of the block's changes of models or partitions."""
     before = engine.freshness.manifest_changes
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)
     for link in list(engine.freshness._links.values()):
-        await link.connection.execute("PING")  # after what the other shards have reported
+        await link.connection.execute("PING")  # reported after the changes on the other shards

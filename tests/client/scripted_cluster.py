@@ -122,7 +122,7 @@ class ScriptedCluster:
         return f"redis://127.0.0.1:{self.nodes[0].port}"
 
     def target(self, **options: Any) -> Target:
-        """Where the engines of tests connect, with time for a busy machine."""
+        """The cluster to which the engines of tests connect, with timeouts for a busy machine."""
         options.setdefault("limits", AskLimits(timeout_ms=60_000))
         options.setdefault("shard_patience_seconds", 10.0)
         login = Login(connect_timeout_seconds=10)
@@ -145,7 +145,7 @@ class ScriptedCluster:
         self.tokenizing = True
 
     async def reset(self) -> None:
-        """End the clients of an earlier test: their late calls would count as calls of the next test."""
+        """Close the clients of an earlier test: their late calls would count as calls of the next test."""
         async with asyncio.timeout(30):
             while any(node.clients for node in self.nodes):
                 for node in self.nodes:
@@ -224,6 +224,6 @@ async def scripted_cluster() -> AsyncIterator[ScriptedCluster]:
 
 
 async def _announced(node: Node) -> bool:
-    """Whether a server sends clients to the proxies of all servers."""
+    """Whether a server announces the proxies of all servers to clients."""
     slots = await node.commands.execute("CLUSTER", "SLOTS")
     return {entry[2][1] for entry in slots} == {each.port for each in node.cluster.nodes}

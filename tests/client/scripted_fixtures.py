@@ -20,9 +20,9 @@ async def shared_cluster() -> AsyncIterator[ScriptedCluster]:
 async def cluster(shared_cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
     """The cluster without documents or clients, its functions as written.
 
-    Engines rely on their subscriptions for longer, and wait longer for what they store, count and read: without
-    processor time for a second or two, caches would be left out, answers not be kept, requests be counted on their own,
-    and the keys of a slow shard be left out.
+    Engines rely on their subscriptions for longer, and have longer timeouts. Otherwise a second or two without
+    processor time would change results: caches would be bypassed, answers not cached, requests counted locally, and the
+    keys of a slow shard left out.
     """
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     monkeypatch.setattr("qa_cluster.access.limits.COUNT_SECONDS", 10.0)

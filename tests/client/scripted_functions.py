@@ -1,4 +1,4 @@
-"""The functions of a scripted shard, on real keys.
+"""The functions of a scripted shard, which work on real keys.
 
 They split documents at full stops, and "read" by taking the first word that is not in the question. The score grows
 with the number of words that sentence and question share. A sentence with the word "together" is read with the next.
@@ -32,7 +32,7 @@ _STOP = {"the", "a", "of", "is", "was", "who", "what", "where", "in", "did", "do
 
 @cache
 def manifest(revision: str = "a", model_id: str = "scripted") -> Manifest:
-    """A manifest whose threshold is a score of 0 and under which a score of 6 is sure."""
+    """A manifest with the no-answer threshold 0 and the wave threshold 6."""
     return replace(
         Manifest.load(default_reader() / MANIFEST_FILE),
         model_id=model_id,
@@ -65,7 +65,7 @@ async def split(shard: Connection) -> None:
         about = json.loads(metadata)
         sentences = [text[start:end] for start, end in spans]
         fields = fields_of(title.decode(), about, [start for start, _ in spans])
-        # in a thread, because the proxies of all shards serve meanwhile
+        # in a thread, because the proxies of all shards must serve meanwhile
         packed = await asyncio.to_thread(pack_sentences, sentences, fields)
         made = stored.IndexedText("", "", len(spans), pack_offsets(text, spans), packed)
         call = stored.index_document(*parsed, version.decode(), made, pack_fields(filter_metadata(about)))

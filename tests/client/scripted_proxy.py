@@ -26,21 +26,21 @@ class Proxy:
         raise NotImplementedError
 
     def afterwards(self, command: list[bytes]) -> Callable[[], Awaitable[None]] | None:
-        """Runs between the server's reply to a command and this client's next command, if it is not None."""
+        """If set, it runs between the server's reply to a command and this client's next command."""
         raise NotImplementedError
 
     async def listen(self) -> None:
         self._listening = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
     def cut(self) -> None:
-        """Lose every connection and refuse new ones."""
+        """Close every connection and refuse new ones."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None
         self.drop_clients()
 
     def drop_clients(self) -> None:
-        """Lose every connection."""
+        """Close every connection."""
         for writer in list(self.clients):
             writer.transport.abort()
 
@@ -111,7 +111,7 @@ async def _receive(reader: asyncio.StreamReader, commands: asyncio.Queue[list[by
 
 
 class _Replies:
-    """Passes on the server's replies, each as a whole, and counts the replies that are due."""
+    """Passes on the server's replies, each as a whole, and counts the missing replies."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

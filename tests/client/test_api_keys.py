@@ -35,7 +35,7 @@ async def test_another_process_knows_a_key_and_its_end_at_once(engine: Engine, s
     known = await second_engine.api_keys.current()
     assert known.closed and find(known.keys, text.encode()) == key
     assert second_engine.api_keys.at_hand() is known
-    assert await second_engine.api_keys.current() is known  # nothing is read twice
+    assert await second_engine.api_keys.current() is known  # the list is not read a second time
     revoked = await engine.api_keys.revoke(key.id)
     known = await second_engine.api_keys.current()
     assert known.keys[key.id] == revoked and revoked.state(time()) == "revoked"

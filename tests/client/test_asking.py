@@ -1,4 +1,4 @@
-"""Results of questions: where answers are, how much the shards read for them, and what the result reports."""
+"""Results of questions: the places of answers, the work of the shards, and the other fields."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ async def test_one_sentence_may_give_several_answers(cluster: ScriptedCluster, e
     changed(cluster, add_spans)
     result = await ask(engine, "Who wrote good programs?", top_k=5, waves=False)
     found = [(answer.document_id, answer.answer, answer.logit) for answer in result.answers]
-    # the third span of each overlaps its first
+    # the third span of each reading overlaps the first one
     assert found == [("doc 0", "Ada", 9), ("doc 0", "programs", 7), ("doc 1", "Bob", 5)]
     assert [[mention.document_id for mention in answer.also_in] for answer in result.answers] == [[], ["doc 1"], []]
     assert [answer.rank for answer in result.answers] == [1, 2, 3]

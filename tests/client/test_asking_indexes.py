@@ -1,4 +1,4 @@
-"""Rankings: what the indexes are asked, what happens between the two pipelines, and what a refusal says."""
+"""Rankings: the commands for the indexes, events between the two pipelines, and the errors of refusals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def frozen(node: Node) -> Iterator[None]:
 
 
 async def test_the_best_of_the_whole_corpus_are_found_whatever_a_shard_holds(engine: Engine) -> None:
-    """One shard has nearly all sentences with a term, so another term is the rare one by the numbers of this shard."""
+    """One shard has nearly all sentences with a term, so by the numbers of this shard another term is the rare one."""
     tags = partition_tags(PARTITIONS)
     chance = random.Random(5)
     names = iter(range(10**6))
@@ -147,7 +147,7 @@ async def test_terms_of_another_analyzer_are_ranked_and_their_answers_are_not_ca
     await write(engine, "Ada wrote programs.")
     here = partition_of("doc 0", PARTITIONS)
     empty = next(tag for tag in partition_tags(PARTITIONS) if tag != here)
-    for tag, cached in ((empty, True), (here, False)):  # the terms of an empty partition do not matter
+    for tag, cached in ((empty, True), (here, False)):  # the terms of an empty partition are irrelevant
         await cluster.at(layout_key(tag), "DEL", layout_key(tag))
         if analyzer is not None:
             await cluster.at(layout_key(tag), "HSET", layout_key(tag), "analyzer", analyzer)

@@ -1,4 +1,4 @@
-"""Answers from readings: as many as wanted, cited with all their places, above the thresholds, or none."""
+"""Answers from readings: their number, their places, the thresholds, and "no answer"."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ async def test_no_document_outlives_its_collection_whoever_races(cluster: Script
 
 
 async def _nothing(name: str) -> None:
-    """A check that ran a moment too early."""
+    """A check that does nothing, as if it had run too early."""
 
 
 async def test_removal_while_another_makes_it_ends_in_one_of_both(engine: Engine, second_engine: Engine) -> None:

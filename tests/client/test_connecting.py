@@ -1,4 +1,4 @@
-"""Each setting reaches the engine under its own name, and answers live as long as their setting says."""
+"""Each setting reaches its option of the engine, and answers are cached as long as their setting says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards that are down: what is answered without them, what is refused, and what becomes of cached answers."""
+"""Shards that are down: what is answered without them, what is refused, and which cached answers stay valid."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def frozen(node: Node) -> None:
 
 @asynccontextmanager
 async def without(engine: Engine, node: Node, how: Callable[[Node], Any] = killed) -> AsyncIterator[None]:
-    """The node is down, and the engine knows it."""
+    """Within the block the node is down, and the engine has detected that."""
     await how(node)
     try:
         await eventually_async(lambda: [shard.address.port for shard in engine.shards.down] == [node.port], 60)
@@ -139,10 +139,10 @@ async def test_cached_answers_of_other_shards_stand_while_one_is_down(cluster: S
         with pytest.raises(CacheMiss):
             await ask(engine, "What hunts mice?", coverage="partial", cache="only", timeout_ms=LONG_MS)
         assert not (await ask(engine, "What hunts mice?", coverage="partial", timeout_ms=LONG_MS)).answers
-        # a question of the whole corpus cannot know what has changed there
+        # a question with full coverage cannot know what has changed on that shard
         with pytest.raises(ShardDown):
             await ask(engine, QUESTION, timeout_ms=LONG_MS)
-        # a write to the others still drops what it changes
+        # a write to the other shards still drops the answers that it changes
         async with opened(cluster) as other:
             await write_on(other, here, "Bob wrote programs.")
         result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
@@ -162,7 +162,7 @@ async def test_a_shard_that_comes_back_with_other_documents_has_its_part_in_answ
     name = name_on(engine, lost)
     async with without(engine, lost):
         assert (await ask(engine, QUESTION, coverage="partial", cache="only")).cache.tier == "near"
-        # another process can still write there
+        # another process can still write to that shard
         tag = engine.documents.tag_of(name)
         assert tag
         await lost.commands.execute("INCR", f"epoch:{{{tag}}}")

@@ -21,7 +21,7 @@ STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "500"))
 
 
 async def test_random_interleavings_never_give_a_stale_answer(cluster: ScriptedCluster) -> None:
-    """Three processes write and ask; each answer comes from what was written before the question.
+    """Three processes write and ask. Each answer comes from the documents as they were before the question.
 
     `QA_TEST_INTERLEAVINGS` says how many writes, removals and questions.
     """
@@ -75,7 +75,7 @@ async def test_writes_under_concurrent_questions_never_give_an_older_answer(clus
             while written >= 60 and answered == seen and not any(task.done() for task in tasks):
                 await asyncio.sleep(0.002)
             if any(task.done() for task in tasks):
-                break  # a failure, which gather raises
+                break  # gather raises a failure
         finished = True
         await asyncio.gather(*tasks)
         assert answered > 100

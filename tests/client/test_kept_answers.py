@@ -1,4 +1,4 @@
-"""The reuse of answers: from which cache, for which question, and until which change."""
+"""Cached answers: from which cache they come, for which question, and until which change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_another_process_has_it_from_the_shard_and_then_near(engine: Engin
         found = await kept(second_engine, QUESTION)
         return found is not None and found.cache.tier == "shard"
 
-    await eventually_async(stored)  # the engine stores it in the background
+    await eventually_async(stored)  # the engine stores answers in the background
     assert (await ask(second_engine, QUESTION)).cache.tier == "near"
     assert (engine.rankings, second_engine.rankings) == (1, 0)
 

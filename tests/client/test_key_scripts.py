@@ -68,5 +68,5 @@ def test_sentences_of_one_day(server_binary: Path) -> None:
         assert count(0, -12, day)[:3] == [1, day, 4]
         assert count(0, -100, day)[2] == 0
         count(10, 3)
-        count(0, -3, day - 1)  # the day is over
+        count(0, -3, day - 1)  # the day has ended
         assert client.hget(KEYS[0], "sentences") in (b"3", "3")

@@ -75,7 +75,7 @@ async def test_what_stays_is_listed_once_while_others_come_and_go(engine: Engine
         page = await engine.listing.page(cursor, limit=5)
         seen += [entry.id for entry in page.documents]
         cursor = page.next_cursor
-        if turn < 30:  # one is removed, one is added, and one gets another version
+        if turn < 30:  # one document is removed, one is added, and one gets another version
             await engine.documents.delete(going[turn])
             await engine.documents.put(f"come {turn}", "New. Text.", wait=False)
             await engine.documents.put(going[59 - turn], f"Another {turn}.", wait=False)
@@ -240,7 +240,7 @@ async def test_both_cluster_clients_list_and_count(cluster: ScriptedCluster, eng
 
 @pytest.mark.hostile
 async def test_counting_what_is_pending_reads_no_other_document(cluster: ScriptedCluster, engine: Engine) -> None:
-    """Nor the documents of other collections, of which the holder of a key may know nothing."""
+    """It also reads no document of other collections, which the holder of a key may not see."""
     await engine.collections.create("books")
     await fill(engine, [f"ready {number}" for number in range(50)])
     await ready(engine, 50)

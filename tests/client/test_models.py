@@ -1,5 +1,4 @@
-"""Several models on the shards: which model reads, which answers are reusable, and what happens if a model is
-removed."""
+"""Several models on the shards: which model reads, which cached answers are valid, and what a removal changes."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ async def test_answers_of_one_model_are_not_given_for_another(
         result = await ask(engine, QUESTION, model=model)
         assert (result.cache.status, result.model.id) == (status, "other" if model else "scripted")
 
-    # and from the cache that all processes share
+    # the same from the answer cache, which all processes share
     async def shared() -> bool:
         found = await kept(second_engine, QUESTION, model="other")
         return found is not None and named_by(found) == ("other", "c" * 12)
@@ -112,7 +111,7 @@ def server() -> Iterator[Server]:
 async def test_an_answer_of_the_former_default_is_not_given_after_the_change(
     server: Server, after: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change is complete and reported, but this process has not read it: its loop has not run since."""
+    """The change is complete and reported, but this process has not read the report: its loop has not run since."""
     monkeypatch.setattr("qa_cluster.asking.freshness.LEASE_SECONDS", 60.0)
     with redis.Redis(port=server.port) as other:
         other.set(keys.PARTITIONS_KEY, 4)

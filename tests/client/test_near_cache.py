@@ -1,4 +1,4 @@
-"""The near cache's bounds: entries, bytes, time, generation."""
+"""The limits of the near cache: entries, bytes, time, generation."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ WRITERS = ("Ada", "Bob", "Cyd")
 
 @pytest.fixture
 async def engine(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Engine]:
-    """An engine on a cluster with an answer on each shard; a shard is never detected as down."""
+    """An engine on a cluster with an answer on each shard. The engine never detects a shard as down."""
     for name in ("GRACE_SECONDS", "SILENCE_SECONDS"):
         monkeypatch.setattr(f"qa_cluster.asking.freshness.{name}", 600.0)
     async with opened(cluster, shard_patience_seconds=PATIENCE_SECONDS) as made:
@@ -48,7 +48,7 @@ def nodes_of(node: Node) -> list[Node]:
 
 @contextmanager
 def worker(node: Node, state: list[str]) -> Iterator[None]:
-    """The module of a node reports this state of the worker."""
+    """Make the module of a node report this state of its worker."""
     usual = node.own_reply
 
     def reply(command: list[bytes]) -> Any:
@@ -159,7 +159,7 @@ async def test_a_shard_whose_worker_starts_is_left_out_only_by_questions_that_it
         assert ([answer.answer for answer in result.answers], result.index.partial) == (["Owls"], False)
         # a search needs no worker
         assert not (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
-        # and a question of the whole corpus waits for it
+        # a question with full coverage waits for the worker
         whole = asyncio.create_task(ask(engine, QUESTION, cache="off", timeout_ms=LONG_MS))
         await asyncio.sleep(3 * PATIENCE_SECONDS)
         assert not whole.done()
@@ -183,7 +183,7 @@ async def test_the_errors_of_a_shard_without_a_worker_do_not_reach_the_client(
 
 
 async def test_a_slow_worker_is_waited_for(cluster: ScriptedCluster, engine: Engine) -> None:
-    """Its server says that the worker is ready: a long job is in front."""
+    """The server says that its worker is ready: a long job is before the question."""
 
     async def read(node: Node, arguments: list[str]) -> Any:
         await asyncio.sleep(4 * PATIENCE_SECONDS)

@@ -30,7 +30,7 @@ TEXTS = ("Ada wrote programs.", "Bob and another wrote programs.", "Cyd and the 
 
 @pytest.fixture
 def readers(cluster: ScriptedCluster) -> list[tuple[str, list[str]]]:
-    """Both readers, and what each has been asked to read: its name and the sentences."""
+    """Both readers, and the calls of each: its name and the sentences."""
     asked: list[tuple[str, list[str]]] = []
 
     async def read(node: Node, arguments: list[str]) -> list[bytes]:
@@ -78,7 +78,7 @@ async def test_the_second_reader_reads_the_best_of_the_first_and_decides(
     seconds = [name.partition(":")[0] for reader, names in readers if reader == LARGE.name for name in names]
     assert sorted(seconds) == ["doc 0", "doc 1"]
     assert result.best is not None and result.best.logit == 5.0
-    assert result.best.score > 0.99  # by its own calibration; by that of the small reader it would be .92
+    assert result.best.score > 0.99  # by its own calibration; by the small reader's calibration it would be .92
     assert (await ask(cascade, QUESTION)).cache.status == "hit"
 
 
@@ -90,7 +90,7 @@ async def test_the_second_stage_is_left_out_when_the_first_is_sure(
         result = await ask(engine, QUESTION)  # the best score of the small reader is 5
         assert told(result) == (reader, "Ada" if reader == "scripted" else "Bob")
         assert (result.usage.sentences_read, result.usage.waves) == ((4, 2) if reader == "scripted" else (6, 3))
-        assert told(await ask(engine, QUESTION, waves=False)) == ("large", "Bob")  # every stage reads all
+        assert told(await ask(engine, QUESTION, waves=False)) == ("large", "Bob")  # every stage reads all candidates
 
 
 async def test_a_stage_of_its_own_waves_stops_when_it_is_sure(cluster: ScriptedCluster, cascade: Engine) -> None:
@@ -154,7 +154,8 @@ async def test_a_plan_without_its_first_reader_is_an_error_that_names_it(cluster
 async def test_an_answer_of_another_second_reader_than_planned_is_not_kept(
     cluster: ScriptedCluster, cascade: Engine
 ) -> None:
-    cluster.named[LARGE.name] = replace(LARGE, context_tokens=96)  # this is loaded, the stored manifest says otherwise
+    # this reader is loaded, but the stored manifest names another one
+    cluster.named[LARGE.name] = replace(LARGE, context_tokens=96)
     result = await ask(cascade, QUESTION)
     assert (told(result), result.cache.ttl_s) == (("large", "Bob"), 0)
     assert await kept(cascade, QUESTION) is None

@@ -1,4 +1,4 @@
-"""The hits of a search, their places, and documents that change meanwhile."""
+"""The hits of a search, their places, and documents that change during the search."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_what_is_wrong_is_named(
 
 
 def after_ranking(cluster: ScriptedCluster, change: Callable[[], Awaitable[object]], times: int) -> None:
-    """Do something after all shards have ranked, `times` times."""
+    """Call a function after all shards have ranked, `times` times."""
     ranked = 0
 
     async def rank(node: Node, arguments: list[str]) -> Any:
@@ -158,7 +158,8 @@ async def test_a_document_that_changes_every_time_is_left_out(cluster: ScriptedC
 
 async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
     cluster.triggers["rank"] = never
-    for timeout_ms in (1000, 5000, 60_000):  # by one of them all shards have been asked, on a busy machine, too
+    # after the longest of these delays all shards have been asked, even on a busy machine
+    for timeout_ms in (1000, 5000, 60_000):
         before = cluster.count("rank")
         with pytest.raises(DeadlineExceeded, match=f" {timeout_ms} ms"):
             await search(engine, "Ada", timeout_ms=timeout_ms)

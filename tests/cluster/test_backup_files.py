@@ -139,7 +139,7 @@ def test_what_a_killed_backup_has_left_is_no_backup_and_goes_with_the_next(tmp_p
         BackupManifest.load(killed)
     with new_backup(tmp_path / "backup") as (folder, _):
         assert not killed.exists()
-        with new_backup(tmp_path / "backup") as (other, finish):  # another one at the same time takes nothing away
+        with new_backup(tmp_path / "backup") as (other, finish):  # another backup at the same time removes nothing
             assert folder.path.exists()
             finish(manifest(other, 0))
         assert folder.path.exists()
@@ -154,14 +154,14 @@ def test_a_folder_that_is_not_empty_is_taken_by_force_only_and_only_if_it_is_a_b
     assert BackupManifest.load(backup).counts["documents"] == 2
     own = tmp_path / "own"
     own.mkdir()
-    made(own)  # an empty folder may be taken
+    made(own)  # an empty folder may be used
     shutil.rmtree(own)
     own.mkdir()
     (own / "letter.txt").write_text("dear")
     with pytest.raises(ConfigError, match="--force replaces only a backup"):
         made(own, force=True)
     assert (own / "letter.txt").read_text() == "dear"
-    (own / "manifest.json").write_text('{"format": 2, "name": "a reader"}')  # a common name
+    (own / "manifest.json").write_text('{"format": 2, "name": "a reader"}')  # a name that other files also have
     with pytest.raises(ConfigError, match="does not belong to a backup; --force replaces only a backup"):
         made(own, force=True)
     assert (own / "letter.txt").exists()
@@ -275,7 +275,7 @@ def test_wrong_words_and_folders_are_wrong_usage(backup: Path, tmp_path: Path) -
 
 
 def test_a_text_that_no_cluster_takes_is_left_out_and_named_rather_than_saved() -> None:
-    """A plain SET stores what it likes; a backup that has it could never be restored."""
+    """A plain SET can store any bytes; a backup with such a text could never be restored."""
     record = [None, None, None, None]
     assert DocumentSaving._decode("plain", record, b"A stock client wrote this.") is not None
     assert DocumentSaving._decode("plain", record, b"x" * (MAX_TEXT_LENGTH + 1)) is None

@@ -89,7 +89,7 @@ def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) 
     assert done.returncode == 0
     assert f"Example: qa-cluster {group} {name}" in done.stdout or "Examples:" in done.stdout
     assert "Examples:" not in done.stdout or re.search(r"Examples:\s*\n {5}qa-cluster", done.stdout)
-    assert "[[" not in done.stdout  # click puts brackets around what may be left out
+    assert "[[" not in done.stdout  # click puts brackets around optional arguments
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
 def test_what_is_simple_to_make_needs_no_pydantic(
     tmp_path: Path, arguments: list[str], code: int, checked: bool
 ) -> None:
-    """Its import would take a quarter of a short command's time; names and what does not fit are checked with it."""
+    """The import of pydantic would take a quarter of a short command's time; only names and invalid values need it."""
     (tmp_path / "a file").write_text("A sentence.")
     script = (
         "import sys\n"

@@ -59,7 +59,7 @@ class Qa:
 
     @property
     def password(self) -> str:
-        """That of the folder's cluster, for stock clients."""
+        """The password of the folder's cluster, for stock clients."""
         return (self.folder / ".qa-cluster" / PASSWORD_FILE).read_text().strip()
 
     def status(self, code: int = 0) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Qa:
 
 @pytest.fixture
 def qa(tmp_path: Path) -> Iterator[Qa]:
-    """The command in the test's own folder; all that it has started there ends with the test."""
+    """The command in the test's own folder; everything that it has started ends with the test."""
     made = Qa(tmp_path)
     yield made
     made("down")
@@ -149,7 +149,7 @@ def test_pre_tokenization_now_and_in_the_background(up: Qa) -> None:
 
     def finished() -> bool:
         jobs = up.status()["jobs"]
-        if not jobs:  # between the queue and the worker, a job is in no list
+        if not jobs:  # a job between the queue and the worker is in no list
             return False
         [job] = jobs
         assert job["state"] in ("queued", "started", "finished"), job
@@ -182,7 +182,7 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
         rows = listed()
         return rows if [(row["default"], row["warm"]) for row in rows] == [(True, 3)] else None
 
-    # the usual shapes are compiled before the first question, the others after it
+    # the worker compiles the usual shapes before the first question, and the others after it
     before = eventually(ready, SECONDS)
     assert before is not None
     assert [row["shards"] for row in before] == [3]
@@ -192,11 +192,11 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
     with redis.Redis(host=host, port=int(port), password=up.password) as client:
         assert client.config_get("qa.max-batch-tokens") == {"qa.max-batch-tokens": str(FEW_TOKENS)}
         assert client.delete(key) == 1
-        # the shard gets the reader from another one, and answers meanwhile
+        # the shard gets the reader from another shard, and answers meanwhile
         answer = json.loads(up("ask", "What lies on a lake?", "--json").stdout)["answers"][0]
         assert answer["answer"] == "Zürich"
         eventually(lambda: client.exists(key), SECONDS)
-    eventually(lambda: listed() == before, SECONDS)  # the key exists before its worker has looked at it
+    eventually(lambda: listed() == before, SECONDS)  # the key exists before the worker has read it
     assert "loaded" in up("model", "load", str(READER)).stdout
     up("model", "load", str(tmp_path), code=1)
     card = up("model", "card", str(READER)).stdout
@@ -241,7 +241,8 @@ def test_an_interrupted_ingest_says_what_is_stored(qa: Qa) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
-    [line] = [line for line in errors.splitlines() if not line.startswith("·")]  # progress, when the command is slow
+    # lines of progress, if the command is slow
+    [line] = [line for line in errors.splitlines() if not line.startswith("·")]
     assert re.fullmatch(r"note: interrupted: \d+ documents stored, .*", line)
 
 
@@ -272,14 +273,14 @@ def test_the_demo_answers_and_leaves_nothing(tmp_path: Path) -> None:
     done = Qa(tmp_path)("demo", "--once", "--data-dir", "demo")
     for words in ("ZeroDivisionError", "empty pair of parentheses", "immutable arithmetic sequences"):
         assert words in done.stdout
-    assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600  # its servers asked for a password
+    assert (tmp_path / "demo" / PASSWORD_FILE).stat().st_mode & 0o777 == 0o600  # its servers require a password
     assert processes_with(str(tmp_path)) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signals) -> None:
     with socket.socket() as taken, (tmp_path / "err").open("w") as err:
-        # the service takes the port after it, which no outgoing connection can get meanwhile
+        # the service uses the next port, which no outgoing connection can get meanwhile
         busy = free_port()
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", busy))
@@ -290,7 +291,7 @@ def test_the_demo_takes_everything_with_it(tmp_path: Path, number: signal.Signal
             for line in process.stdout:
                 if "Ctrl-C" in line:
                     break
-            # the shard; worker and service bear no trace of the folder, once they are not its copies any more
+            # the shard; the command lines of worker and service do not contain the folder
             eventually(lambda: len(processes_with(str(tmp_path))) == 1, SECONDS)
             process.send_signal(number)
             assert process.wait(SECONDS) == (0 if number != signal.SIGKILL else -signal.SIGKILL)

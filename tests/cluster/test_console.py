@@ -113,7 +113,7 @@ def test_examples_stay_indented_when_nothing_else_follows_the_first_paragraph() 
             qa-cluster count --json
         """
 
-    # as typer makes it of what follows the first paragraph
+    # as typer shows the paragraphs after the first one
     rest = cleandoc(help_of(count).partition("\n\n")[2])
     assert Text.from_markup(rest).plain == "Examples:\n\n    qa-cluster count\n\n    qa-cluster count --json"
 

@@ -80,7 +80,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     folder: Path, *arguments: str, code: int = 0, server: str = "", **settings: str
 ) -> subprocess.CompletedProcess[str]:
-    """The command: `eval` as a process of its own, which takes part in what is measured, the others in this one."""
+    """The command: `eval` runs as a separate process, because this affects its figures; other commands run here."""
     given = {
         "QA_SERVER": server,
         "QA_WORKER_THREADS": "1",
@@ -108,7 +108,7 @@ def run(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """The folder of the command and of its temporary files, none of which it leaves."""
+    """The folder of the command and of its temporary files; the command must remove all of them."""
     yield tmp_path
     assert [entry.name for entry in tmp_path.glob("qa-eval-*")] == []
 
@@ -157,7 +157,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout
         )
         assert set(report) & {"context_given", "ranking", "system"} == {"system"}
-        assert report["context_tokens"] == 64  # the cluster's, not that of the present settings
+        assert report["context_tokens"] == 64  # the budget of the cluster, not of the present settings
         [shard, *_] = json.loads(run(folder, "status", "--json").stdout)["shards"]
         reading_all_gives_what_single_readings_give(f"redis://{shard['address']}")
         changed = tmp_path_factory.mktemp("changed") / file.name
@@ -181,7 +181,7 @@ def test_plain_questions_are_asked_of_a_folder_and_of_a_running_cluster(folder: 
     rows.append({"question": "Which colour has the moon of Jupiter?", "answers": []})
     lines = [json.dumps(row) + "\n" for row in rows]
     (folder / "nine.jsonl").write_text("".join(lines), encoding="utf-8")
-    (folder / "plain.jsonl").write_text("".join(lines * 7), encoding="utf-8")  # enough for a fit
+    (folder / "plain.jsonl").write_text("".join(lines * 7), encoding="utf-8")  # enough questions for a fit
     shutil.copytree(READER, folder / "fitted")
     done = run(
         folder,
@@ -229,7 +229,7 @@ def _sentence_key(hit: Hit, partitions: int) -> str:
 
 
 def reading_all_gives_what_single_readings_give(url: str) -> None:
-    """Without waves the answer is the same as from reading each candidate by itself, from the last ranked on."""
+    """Without waves the answer is the same as from reading each candidate alone, starting with the last one."""
     settings = replace(PATIENT, cluster_url=url)
     manifest = Manifest.load(READER / MANIFEST_FILE)
     with ExitStack() as stack:
@@ -245,7 +245,8 @@ def reading_all_gives_what_single_readings_give(url: str) -> None:
             readings = []
             for name in reversed(names):
                 replies = [command(shard, "RG.TRIGGER", "qa.read", "", question, name) for shard in shards]
-                [here] = [reply for [reply] in replies if isinstance(reply, bytes)]  # others reply with MovedError
+                # other shards reply with MovedError
+                [here] = [reply for [reply] in replies if isinstance(reply, bytes)]
                 readings += [found for found in parse_readings([name], [here], "") if found is not None]
             ranked = {name: hit.score for name, hit in zip(names, ranking.hits, strict=True)}
             chosen = choose(orders(readings, ranked, manifest.rank_weight), manifest.calibration)
@@ -283,7 +284,8 @@ def test_a_signal_ends_servers_programs_and_files(
         assert program.poll() is None
         time.sleep(0.02)
     program.send_signal(number)
-    output, errors = program.communicate(timeout=120)  # returns when the last of its processes has closed the pipes
+    # returns when the last process of the command has closed the pipes
+    output, errors = program.communicate(timeout=120)
     assert program.returncode == 130, output + errors
     assert "Traceback" not in errors
 
@@ -395,7 +397,7 @@ def test_a_model_program_that_fails_is_an_error(capfd: pytest.CaptureFixture[str
 
 
 def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: Path) -> None:
-    """The terminal shows bars, and output meanwhile would become a part of them."""
+    """The terminal shows progress bars, which would mix with other output."""
     terminal, end = pty.openpty()
     program = subprocess.Popen(
         [sys.executable, "-m", "qa_cluster.models", "evaluate", str(READER), str(file), "--limit", "1"],
@@ -414,7 +416,7 @@ def test_on_a_terminal_the_result_of_a_model_program_is_still_its_output(file: P
 
 
 def drain(terminal: int, until: bytes = b"nothing of the kind") -> bytes:
-    """The output to a terminal up to `until`, or until no process has it open any more."""
+    """The output to a terminal up to `until`, or until no process has the terminal open."""
     found = b""
     with contextlib.suppress(OSError):  # it ends with EIO
         while until not in found:

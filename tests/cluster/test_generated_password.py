@@ -34,7 +34,7 @@ WHO = "Who wrote the first program?"
 
 @pytest.fixture
 def guarded(server_binary: Path) -> Iterator[System]:
-    """The cluster that `qa-cluster up` makes of itself."""
+    """The cluster that `qa-cluster up` creates by default."""
     with System(server_binary, shards=1, up=(), **UNHURRIED) as made:
         yield made
 
@@ -91,7 +91,7 @@ def assert_refused(client: redis.Redis) -> None:
 
 
 def in_view(system: System, password: str) -> list[str]:
-    """The arguments of processes, and the logs, that have the password."""
+    """The arguments of processes, and the logs, that contain the password."""
     texts = [read(entry.name, "cmdline").decode(errors="replace") for entry in Path("/proc").glob("[0-9]*")]
     assert any(str(system.folder) in text for text in texts)
     texts += [file.read_text(errors="replace") for file in system.folder.rglob("*.log")]
@@ -114,7 +114,7 @@ def test_an_empty_password_that_is_given_is_none(server_binary: Path, tmp_path: 
 def test_the_temporary_cluster_of_an_evaluation_has_a_password(
     server_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)  # bare servers will do
+    monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)  # servers without a reader are enough
     settings = replace(Settings(), shards=1, server=str(server_binary), module_path=MODULE)
     reader: ReaderFiles = read_reader(bundled_reader(), budget_of(settings))
     with temporary_cluster.temporary_cluster(settings, reader) as made:

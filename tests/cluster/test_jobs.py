@@ -27,7 +27,7 @@ def loaded(tmp_path: Path) -> Iterator[LoadedSettings]:
 
 
 def with_settings(loaded: LoadedSettings, **changes: Any) -> LoadedSettings:
-    """The same settings with others, which child processes get too."""
+    """The settings with some changes, which child processes also get."""
     sources = {**loaded.sources, **dict.fromkeys(changes, "flag")}
     return LoadedSettings(replace(loaded.settings, **changes), sources)
 

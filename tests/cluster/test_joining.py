@@ -28,9 +28,10 @@ NO_WORKER = "/bin/true"
 
 
 class Nodes:
-    """Servers that `qa-cluster node` runs, each in a folder of its own. Those that read nothing need no worker.
+    """Servers that `qa-cluster node` runs, each in its own folder. Tests that read nothing need no worker.
 
-    This process makes what the command makes, and starts the server; the first one is run by the command itself.
+    This process writes the same configuration as the command, and starts the server. The command itself runs the first
+    server.
     """
 
     def __init__(self, folder: Path, server: str, count: int) -> None:
@@ -67,7 +68,7 @@ class Nodes:
         return [spec.program, str(spec.config_path)]
 
     def launch(self, index: int) -> None:
-        """Start a new server and wait until it answers, on another port if its own is taken meanwhile."""
+        """Start a new server and wait until it answers, on another port if another process has taken its port."""
         self._start_anywhere(index)
 
         def answers() -> bool:
@@ -170,11 +171,11 @@ def test_a_server_that_has_forgotten_its_cluster_is_introduced_again(nodes: Node
     for index in range(3):
         with nodes.client(index) as client:
             for port, node_id in ids.items():
-                # Valkey tells the others of what it forgets, so that they may have forgotten it already
+                # Valkey tells the other servers which node it forgets, so they may have forgotten it already
                 if port != nodes.ports[index]:
                     with suppress(redis.ResponseError):
                         client.execute_command("CLUSTER FORGET", node_id)
-    for index in range(3):  # a server does not take back one that it has just been told to forget
+    for index in range(3):  # a server does not accept a node again that it was just told to forget
         nodes.kill(index)
         nodes.start(index)
     join_servers(nodes.settings(3))

@@ -1,4 +1,4 @@
-"""`qa-cluster keys`: makes, lists, revokes and clears API keys, on a server without reader or worker."""
+"""`qa-cluster keys`: creates, lists, revokes and clears API keys, on a server without reader and worker."""
 
 from __future__ import annotations
 

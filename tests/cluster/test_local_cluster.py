@@ -109,7 +109,7 @@ def test_replicas_follow_their_primaries(make_cluster: MakeCluster, server: str)
             following = sorted(node.primary_id for node in nodes if node.primary_id)
             return following == sorted(node.id for node in primaries(nodes))
 
-        eventually(followed)  # a server learns over the bus that another one's replica follows it
+        eventually(followed)  # a server learns over the bus that a replica follows its primary
 
 
 def test_one_shard_is_a_cluster_too(make_cluster: MakeCluster) -> None:

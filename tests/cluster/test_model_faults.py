@@ -43,7 +43,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
-    """`first` is the only reader, before and after, and answers."""
+    """Shards where `first` is the only reader, before and after each test, and answers."""
     before = reader_keys(cluster)
     yield cluster
     assert reader_keys(cluster) == before
@@ -100,7 +100,7 @@ def test_outputs_that_are_no_logits_are_refused_before_any_shard_is_told(shards:
 def test_what_no_worker_can_get_ready_is_told_once_and_long_before_the_time_is_up(
     shards: TinyShards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 30.0)  # one worker may take the key up later than the other
+    monkeypatch.setattr(all_shards, "_GIVE_UP_SECONDS", 30.0)  # one worker may notice the key later than the other
     addresses = ", ".join(f"127.0.0.1:{node.port}" for node in shards.nodes)
     with pytest.raises(ModelError, match=rf"shards {addresses}: the model cannot read batches of any size") as caught:
         reader_loading.load(shards.operation(3600.0), files_of(shards, span_model(last=True, shape=[1, 384])))

@@ -39,7 +39,7 @@ def cluster(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def shards(cluster: TinyShards) -> Iterator[TinyShards]:
-    """`first` is the default reader and the only one, before and after."""
+    """Shards where `first` is the only reader and the default, before and after each test."""
     yield cluster
     for name in names(cluster) - {cluster.first.name}:
         cluster.load("first", keep_old=True)
@@ -207,7 +207,7 @@ def test_a_default_that_another_changes_meanwhile_is_reported(
     unchanged = threading.Lock()
 
     def overtaken(*of: object) -> str:
-        if unchanged.acquire(blocking=False):  # on the first shard that the command looks at
+        if unchanged.acquire(blocking=False):  # on the first shard that the command checks
             shards.use("first")
         return answers(*of)  # type: ignore[arg-type]
 

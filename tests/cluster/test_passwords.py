@@ -37,7 +37,7 @@ def read(pid: str, file: str) -> bytes:
 
 
 class ProcessWatch:
-    """Looks at the arguments of all processes again and again; a context manager. `seen` are those it has seen."""
+    """Polls the arguments of all processes; a context manager. `seen` has all arguments that it has found."""
 
     def __init__(self) -> None:
         self.seen: dict[bytes, str] = {}
@@ -53,7 +53,7 @@ class ProcessWatch:
             self.seen[read(entry.name, "cmdline")] = entry.name
 
     def pid(self, word: str) -> str:
-        """The process with this in its arguments."""
+        """The process with this text in its arguments."""
         return next(pid for line, pid in self.seen.items() if word.encode() in line)
 
     def __enter__(self) -> Self:
@@ -89,7 +89,7 @@ def test_no_process_of_a_cluster_has_its_password_among_its_arguments(server_bin
         pids[worker] = str(system.client(0, password=secret).info("everything")["qa_worker_pid"])
         assert all(word.encode() in read(pid, "cmdline") for word, pid in pids.items())
         assert [line for line in watch.seen if secret.encode() in line] == []
-        # Only the same user can read the environment; but functions run in the worker.
+        # Only the same user can read the environment. But functions run in the worker, with access to its environment.
         holders = {word for word, pid in pids.items() if secret.encode() in read(pid, "environ")}
         assert holders == {service, jobs_worker}
 
@@ -125,7 +125,7 @@ def test_a_typed_password_is_written_over(listener: socket.socket, tmp_path: Pat
             with connection:
                 connection.settimeout(SECONDS)
                 received = b""
-                while word.encode() not in received:  # it logs in with what was typed
+                while word.encode() not in received:  # it logs in with the typed password
                     part = connection.recv(4096)
                     assert part, received
                     received += part

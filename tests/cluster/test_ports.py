@@ -78,7 +78,7 @@ def near(
 
 def test_new_nodes_get_the_ports_after_those_of_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     assert near([22000, 22001, 22002], 2, monkeypatch) == [22003, 22004]
-    # a taken port and a port whose bus port is taken are left out
+    # a port in use, and a port whose bus port is in use, are left out
     assert near([22000, 22001], 2, monkeypatch, busy=frozenset({22002, 32003})) == [22004, 22005]
 
 

@@ -1,4 +1,4 @@
-"""Only our own processes receive signals; they end in time, and at the latest with their tethering process."""
+"""Only our own processes receive signals. They end in time, at the latest with the process that started them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder of a reader: the check names every damage before it involves any shard."""
+"""The folder of a reader: the check names every damage before the command contacts a shard."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_id_that_cannot_be_part_of_a_key_is_refused(folder: Path, name: str) 
     with pytest.raises(ConfigError, match=problem):
         read_reader(folder, model_id=name)
     changed(folder, model_id=name)
-    with pytest.raises((ConfigError, ModelError)):  # an empty file already damages the manifest
+    with pytest.raises((ConfigError, ModelError)):  # an empty file is enough to damage the manifest
         read_reader(folder)
 
 

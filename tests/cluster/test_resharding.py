@@ -1,4 +1,4 @@
-"""Moves spread slots evenly and keep their keys, even when a run ends half-way; on plain servers."""
+"""Moves spread slots evenly and keep their keys, even if a run is interrupted; on plain servers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shards_of(cluster: LocalCluster) -> Iterator[list[tuple[Node, redis.Redis]]]
 
 
 def test_slots_that_move_to_and_fro_at_once_keep_an_owner(make_cluster: MakeCluster, server: str) -> None:
-    """A source with a newer epoch than its target knows would get its slot back behind the move."""
+    """If the target did not know the newer epoch of its source, the source would get its slot back after the move."""
     cluster = make_cluster(server=server)
     cluster.up()
     with shards_of(cluster) as shards:
@@ -118,7 +118,7 @@ def test_a_target_that_has_lost_sight_of_the_cluster_for_a_moment_is_waited_for(
             command(target, "CLUSTER", "DELSLOTS", other.slots[0][0])
             return formation.incomplete(target) == "cluster state is fail"
 
-        eventually(lost, ignore=redis.ResponseError)  # no ping has named the slot again since
+        eventually(lost, ignore=redis.ResponseError)  # since then, no ping has named the slot
         move_slots([Move(slot("key"), owner.id, receiver.id)], shards)
         assert command(target, "CLUSTER", "COUNTKEYSINSLOT", slot("key")) == 1
         client.nodes_manager.initialize()

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.one_server("test_local_cluster starts both again and ag
 
 @pytest.fixture
 def own(server_binary: Path) -> Iterator[System]:
-    """A cluster of the test's own, because the test stops it."""
+    """A separate cluster, because the test stops it."""
     with System(server_binary, shards=2, **UNHURRIED) as made:
         yield made
 

@@ -51,7 +51,7 @@ def on_first(qa: Site, *words: str) -> Any:
 
 
 def incomplete(qa: Site) -> set[str]:
-    """The API keys of which some list lacks the record."""
+    """The API keys whose record is missing on some list."""
 
     async def ask() -> set[str]:
         async with AsyncClusterClient(qa.settings) as client:
@@ -111,12 +111,12 @@ def test_what_is_stored_in_part_is_completed(source: Site, backup: Path, target:
 
 def test_a_cluster_takes_one_restore_at_a_time(backup: Path, target: Site) -> None:
     def caught() -> tuple[Any, ...]:
-        """A restore that is stopped in the act, and its key; one may be over before this process has looked again."""
+        """A restore that is stopped while it runs, and its key; it may end before this process checks again."""
         running = target.start("restore", str(backup), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with stock(target) as client:
             eventually(lambda: client.get(keys.RESTORING_KEY) or running.poll() is not None, pause=0.001)
             running.send_signal(signal.SIGSTOP)
-            if client.pexpire(keys.RESTORING_KEY, 600_000):  # not renewed while it is stopped
+            if client.pexpire(keys.RESTORING_KEY, 600_000):  # the key is not renewed while the restore is stopped
                 return running, json.loads(client.get(keys.RESTORING_KEY))
         running.send_signal(signal.SIGCONT)
         assert running.wait(300) == 0
@@ -144,7 +144,7 @@ def test_one_of_another_machine_is_waited_for_if_it_may_be_gone(
     with stock(target) as client:
 
         def acquire_late(lock: restore_lock.RestoreLock) -> None:
-            """Sets the key when the command is about to look: its life must not end while the command starts."""
+            """Sets the key just before the command checks it, so that it does not expire while the command starts."""
             client.set(keys.RESTORING_KEY, other, px=5000)
             acquire(lock)
 
@@ -175,7 +175,7 @@ def test_a_restore_that_was_stopped_for_long_gives_way(target: Site, monkeypatch
     with stock(target) as client:
         with restore_lock.RestoreLock(target.settings) as lock:
             lock.check()
-            client.delete(keys.RESTORING_KEY)  # as a failover may lose it
+            client.delete(keys.RESTORING_KEY)  # a failover may lose the key
             eventually(lambda: client.get(keys.RESTORING_KEY))
             lock.check()
             client.set(keys.RESTORING_KEY, "another one")
@@ -215,7 +215,7 @@ def test_pages_and_steps_of_any_size_save_all_documents(
 
 
 class _Ends:
-    """A restore that writes some keys and documents, and then ends like this."""
+    """Interrupts a restore after it has written some keys and documents."""
 
     def __init__(self, error: BaseException | None, failed: dict[str, str], *, begins: bool = True) -> None:
         self.outcome = RestoreOutcome(failed=failed, api_keys=2)

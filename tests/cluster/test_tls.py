@@ -51,7 +51,7 @@ def test_commands_service_and_workers_of_a_cluster_with_tls(secured: System) -> 
     secured.cli("scale", "2")
     assert "Ada Lovelace" in secured.cli("ask", "Who wrote the first program?").stdout
     secured.cli("down")
-    secured.cli("up", "--shards", "2")  # --tls is needed once only
+    secured.cli("up", "--shards", "2")  # --tls is needed only once
     assert secured.status()["ready"]
     assert_no_way_in_without(secured.addresses[0])
 
@@ -62,7 +62,7 @@ def assert_no_way_in_without(address: tuple[str, int]) -> None:
         plain.ping()
     blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-    for number in (port, port + 10_000):  # the bus, too, wants a certificate of each side
+    for number in (port, port + 10_000):  # the bus also requires a certificate of each side
         with (
             pytest.raises((ssl.SSLError, ConnectionError)),
             socket.create_connection((host, number), 60) as raw,
@@ -121,7 +121,7 @@ def settings_of(cluster: LocalCluster, **changes: object) -> Settings:
 
 
 def refusals(settings: Settings) -> tuple[str, str]:
-    """What the command line and the library say."""
+    """The errors of the command line and of the library."""
     with pytest.raises(ClusterError) as here:
         seed_client(settings, settings.cluster_url)
     with pytest.raises(ClusterError) as there, ClusterClient(settings):
@@ -202,7 +202,7 @@ def test_data_stay_from_no_tls_to_tls_and_back(
     assert cluster.up().url.startswith("rediss://")
     with cluster_client(settings, cluster.url()) as client:
         assert client.get("key") == b"value"
-    with seed_client(settings, cluster.url()) as client:  # the bus and replication have it, too
+    with seed_client(settings, cluster.url()) as client:  # the bus and replication use TLS, too
         eventually(lambda: client.info("replication")["connected_slaves"] == 1)
         assert client.config_get("tls-*").items() >= {("tls-cluster", "yes"), ("tls-replication", "yes")}
     cluster.down()

@@ -1,4 +1,4 @@
-"""One question through the real service, a real cluster and its reader, as a real OTLP receiver gets it."""
+"""The trace of one question at a real OTLP receiver, from a real service, cluster and reader."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_tree_from_http_to_the_model_of_each_shard(system: System, collector
 def test_cached_answers_show_why_they_are_fast(system: System, collector: Receiver) -> None:
     ask(system)
     trace = secrets.token_hex(16)
-    ask(system, trace, top_k="2")  # another whole answer from the same sentences, whose answers the shards have
+    ask(system, trace, top_k="2")  # a new whole answer from sentences whose answers are cached on the shards
     spans = collector.trace(trace, root="GET /qa")
     (top,) = [span for span in spans.values() if span.name == "GET /qa"]
     read = [call for wave in named(spans, top, "wave") for call in named(spans, wave, "qa.read")]
@@ -97,12 +97,12 @@ def test_cached_answers_show_why_they_are_fast(system: System, collector: Receiv
 
 
 def test_a_busy_shard_shows_in_the_trace_of_a_slow_question(system: System, collector: Receiver) -> None:
-    """Workers that cannot take a job for a while: the question has waited in their queues, and its trace says so."""
+    """For a while the workers cannot take a job. The question waits in their queues, and its trace shows that."""
     workers = [system.worker_pid(node) for node in system.nodes]
     trace = secrets.token_hex(16)
     fields = {"cache": "off", "question": "Who built engines, and of what?", "waves": "false"}
     asked = threading.Thread(target=ask, args=(system, trace), kwargs=fields)
-    # another job in flight would look like the question's
+    # another job in flight would look like the job of the question
     eventually(lambda: not any(system.info(node)["qa_in_flight"] for node in system.nodes))
     for pid in workers:
         os.kill(pid, signal.SIGSTOP)

@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Clock:
-    """A clock that a test moves."""
+    """A clock that a test controls."""
 
     seconds = 1000.0
 

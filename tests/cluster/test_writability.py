@@ -35,7 +35,7 @@ def client(tmp_path: Path, server: str) -> Iterator[redis.Redis]:
 
 def test_a_full_disk_is_named_and_the_server_can_still_be_asked(client: redis.Redis) -> None:
     assert not write_refusal(client)
-    client.set("a", "b")  # the disk refuses it, and the next write is refused by the server
+    client.set("a", "b")  # the disk refuses this write, and then the server refuses the next one
     refused = write_refusal(client)
     assert refused == (
         "cannot write: disk is full (MISCONF): free space on the disk of its `dir`; writes then resume automatically"

@@ -1,6 +1,7 @@
 """Runs the clients' tests against every deployment and, on request, writes docs/compatibility.md from the results.
 
-It needs the environment of `make conformance` (redisai pins redis<5 and pytest<8); others leave these tests out.
+It needs the environment of `make conformance` (redisai pins redis<5 and pytest<8). In other environments these tests
+are left out.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ WORKER_PACKAGES = Path(sys.prefix) / "worker-packages"
 
 
 def worker_python() -> Path:
-    """The Python of the worker's environment; that of the export environment has torch."""
+    """The Python for the worker: of the environment with torch if it exists."""
     chosen = os.environ.get("QA_TEST_WORKER_PYTHON")
     if chosen:
         return Path(chosen)
@@ -66,7 +66,7 @@ class Deployment:
         self.tags = [self._tag(shard) for shard in range(shards)]
 
     def _tag(self, shard: int) -> str:
-        """A hash tag of that shard, without help of the module."""
+        """A hash tag of that shard, found without the module."""
         if self.shards == 1:
             return "06S"
         slots: Any = self.nodes[shard].execute_command("CLUSTER SLOTS")
@@ -121,7 +121,8 @@ class Deployment:
                 try:
                     self.raw("RG.UNREGISTER", entry["id"], shard=shard)
                 except redis.ResponseError as error:
-                    if "not registered" not in str(error):  # the loop has removed it on another shard
+                    # an earlier round of the loop has removed it on another shard
+                    if "not registered" not in str(error):
                         raise
         for node in self.nodes:
             eventually(lambda node=node: not node.execute_command("RG.DUMPREGISTRATIONS"))  # type: ignore[misc]

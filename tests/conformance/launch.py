@@ -1,7 +1,8 @@
 """Starts servers for the conformance tests; it runs with the worker's Python, not with that of the clients.
 
 It prints one line of JSON, `{"ports": [..], "version": "..", "python": [3, 11], "torch": true}`, when every worker is
-ready. It ends, with the servers, when its standard input closes: so nothing outlives the tests, however they end.
+ready. When its standard input closes, it ends the servers and itself. So no server outlives the tests, even if they are
+killed.
 """
 
 from __future__ import annotations

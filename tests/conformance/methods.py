@@ -1,4 +1,4 @@
-"""The public methods of the two clients that tests have called: a full run fails when one is missing."""
+"""The public methods of the two clients that tests have called: a full run fails if a method was not called."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Row:
 
 
 class Proofs:
-    """Collects which tests passed, and where."""
+    """Collects which tests passed, and on which deployments."""
 
     def __init__(self) -> None:
         self.deployments: set[str] = set()

@@ -167,7 +167,7 @@ def test_error_persists_nothing(deployment: Deployment, model: str) -> None:
             "LOAD 1 {a} |> AI.MODELEXECUTE {m} INPUTS 2 {a} {a} OUTPUTS 1 z TIMEOUT 5",
             "TIMEOUT not allowed within a DAG command",
         ),
-        # this crashed RedisAI
+        # this graph crashed RedisAI
         ("LOAD 1 {a} |> AI.MODELEXECUTE {m}", "wrong number of arguments for 'AI.MODELEXECUTE' command"),
         ("LOAD 1 {a} |> AI.TENSORSET", "wrong number of arguments for 'AI.TENSORSET' command"),
         ("LOAD 1 {a} |> |> AI.TENSORGET {a}", ""),
@@ -211,7 +211,7 @@ def test_timeout(deployment: Deployment, model: str) -> None:
         *("AI.DAGEXECUTE", "LOAD", 1, a, "TIMEOUT", 100, "|>"),
         *("AI.MODELEXECUTE", waiting, "INPUTS", 2, a, a, "OUTPUTS", 1, "x", "|>", "AI.TENSORGET", "x", "VALUES"),
     )
-    assert reply == "TIMEDOUT"  # once the batch may run, after 3 s, there would be values
+    assert reply == "TIMEDOUT"  # if the batch ran, after 3 s, there would be values
 
 
 @pytest.mark.shards(3)

@@ -53,7 +53,7 @@ def test_script(deployment: Deployment, tmp_path: Path) -> None:
     file = tmp_path / "count.py"
     file.write_text(COUNT.format(prefix="n:1"))
     assert gears.pyexecute(str(file)).value == b"11"
-    # the run collects errors of records and keeps the others
+    # the run collects the errors of records and keeps the other records
     failing = "GB('KeysReader').map(lambda r: 1 / (int(r['value']) - 3)).filter(lambda r: False).run('n:*')"
     result = gears.pyexecute(failing)
     assert len(result.errors) == 1
@@ -138,7 +138,7 @@ def test_execution_plan(deployment: Deployment) -> None:
     assert plan.status == redgrease.data.ExecutionStatus.done
     assert plan.steps[0].type == "map"
     assert "collect" in [step.type for step in plan.steps]
-    # the shard that started it counts the others
+    # the shard that started the run counts the other shards
     assert (plan.shards_received, plan.shards_completed) == (deployment.shards - 1, deployment.shards - 1)
     assert plan.results == 1
     assert plan.total_duration >= 0
@@ -273,7 +273,7 @@ def test_settings_of_the_client(deployment: Deployment) -> None:
         assert getattr(gears.config, name) in (True, False), name
     for name in ("ExecutionThreads", "SendMsgRetries", "PythonInstallReqMaxIdleTime"):
         assert getattr(gears.config, name) > 0, name
-    # settings of downloads, which do not exist here
+    # settings for downloads, which qa-cluster does not have
     for name in ("PythonInstallationDir", "DependenciesUrl", "DependenciesSha256"):
         assert isinstance(getattr(gears.config, name), (str, bytes)), name
 

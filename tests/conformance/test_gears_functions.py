@@ -18,7 +18,7 @@ from redgrease.runtime import GB, GearsBuilder
 from tests.conformance.deployment import Deployment
 
 covers = pytest.mark.covers
-# a module that the worker cannot import goes with its functions
+# a module that the worker cannot import is sent with its functions
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -52,7 +52,7 @@ def test_keys_reader(deployment: Deployment, run: Callable[..., Any]) -> None:
     assert len(keys) == 30
     records = run(KeysReader().records(type="string").map(lambda r: (r.key, r.value, r.type, r.event)).run("n:7:*"))
     assert records == (deployment.key("n:7:", 7 % deployment.shards), "7", "string", "")
-    # on request, one shard's part only
+    # on request, only the part of one shard
     local = run(KeysReader("n:*").keys().run(mode="async_local"))
     assert len(local) == 30 // deployment.shards
 

@@ -231,7 +231,7 @@ GB('CommandReader').register(trigger='t', mode='async_local', onRegistered=ready
     deployment.raw("RG.UNREGISTER", entry["id"])
 
     def stands_still() -> bool:
-        deployment.raw("DEL", key)  # it may come a last time while the worker gets the notice of its end
+        deployment.raw("DEL", key)  # the timer may run once more while the worker gets the notice of its end
         time.sleep(0.2)
         return deployment.raw("GET", key) is None
 

@@ -195,7 +195,7 @@ def test_refused_models(deployment: Deployment) -> None:
         with pytest.raises(redis.ResponseError) as caught:
             deployment.raw("AI.MODELSTORE", key, *words)
         assert str(caught.value) == text, words
-    # the former model is still there, and works
+    # the former model still exists and works
     assert ai.modelget(key)["blob"] == ADD
     a, b, total = set_inputs(deployment)
     assert ai.modelexecute(key, [a, b], [total]) == "OK"

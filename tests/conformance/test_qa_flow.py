@@ -150,7 +150,7 @@ def system(deployment: Deployment, torch_models: dict[str, bytes]) -> tuple[list
         info = cluster.execute_command("AI.INFO", f"bert-qa{{{tag}}}")
         assert info[:6] == ["key", f"bert-qa{{{tag}}}", "type", "MODEL", "backend", "TORCH"]
         cluster.hset(f"sentence:{document(tag, 1)}", mapping=SENTENCES)
-    # a script with both: the reply does not show the run's results, as in RedisGears
+    # a script with run() and register(): as in RedisGears, the reply does not show the results of the run
     assert deployment.raw("RG.PYEXECUTE", TOKENIZER, "REQUIREMENTS", "numpy") == "OK"
     assert deployment.raw("RG.PYEXECUTE", ANSWER, "REQUIREMENTS", "numpy", shard=1) == "OK"
     for shard in range(3):
@@ -182,7 +182,7 @@ def test_question_answering(deployment: Deployment, system: tuple[list[str], Any
                 assert cluster.get(key) == expected
                 assert cluster.type(key) == "string"
     for shard in range(3):
-        # the second read was a plain one
+        # the second read was a plain read
         counters = registrations(deployment, shard)
         assert (counters["numTriggered"], counters["numSuccess"], counters["numFailures"]) == (6, 6, 0)
     # the older form
@@ -226,7 +226,8 @@ def test_without_cache(deployment: Deployment, system: tuple[list[str], Any]) ->
     for entry in deployment.registrations():
         if entry["reader"] != "KeysReader" or "keymiss" in str(entry["RegistrationData"]["args"]):
             deployment.raw("RG.UNREGISTER", entry["id"])
-            # a worker that does not know yet would bring the session's other registration back for a moment
+            # a worker that does not know of the removal yet would restore the other registration of the session for a
+            # moment
             assert deployment.raw("RG.PYEXECUTE", "GB('ShardsIDReader').count().run()")[0] == ["3"]
     for shard in range(3):
         eventually(lambda shard=shard: len(deployment.registrations(shard)) == 1)  # type: ignore[misc]

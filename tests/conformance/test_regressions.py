@@ -198,7 +198,7 @@ def forever(tensors: List[Tensor], keys: List[str], args: List[str]):
     better="the first read always gets its answer; MOVED and CROSSSLOT reach the client; no crash",
 )
 def test_first_read_is_never_empty(deployment: Deployment) -> None:
-    # keyspace notifications are off: the event was dead in some images of RedisGears
+    # keyspace notifications are off: in some images of RedisGears, the event did not work then
     assert deployment.nodes[0].config_get("notify-keyspace-events")["notify-keyspace-events"] == ""
     assert deployment.raw("RG.PYEXECUTE", HOOK) == "OK"
     answers: list[Any] = []

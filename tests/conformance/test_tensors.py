@@ -1,4 +1,4 @@
-"""redisai: tensors, in every type and form that the client can send."""
+"""redisai: tensors of every type, in every form that the client can send."""
 
 from __future__ import annotations
 
