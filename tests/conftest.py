@@ -51,13 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Imports no file of which the quick selection leaves out all tests."""
+    """Does not import a file if the quick selection leaves out all of its tests."""
     path = collection_path.relative_to(ROOT).as_posix() if collection_path.is_relative_to(ROOT) else ""
     return True if config.getoption("quick") and is_wholly_long(path) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves tests out as `selection.py` says; in several processes, puts long tests first."""
+    """Leaves out tests as `selection.py` says. If there are several processes, long tests come first."""
     further, quick = chosen_servers()[1:], config.getoption("quick")
     left_out = {
         item
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says in one line what was skipped, and what brings it; then shows the figures of attacks."""
+    """Prints one line with the skipped tests and the packages that they need, then the figures of attacks."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", ())]
     if line := summary(found[2] if isinstance(found, tuple) else str(found) for found in skipped):
         terminalreporter.write_line(line)
@@ -88,7 +88,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Excludes the collected tests from garbage collections: they live until the end."""
+    """Excludes the collected tests from garbage collection, because they live until the end."""
     gc.freeze()
 
 
@@ -134,7 +134,7 @@ def server_binary(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="module", params=chosen_servers())
 def shared_binary(request: pytest.FixtureRequest) -> Path:
-    """The program of each server in turn, for fixtures that all tests of a file share."""
+    """The program of each server in turn, for fixtures with the scope of a file."""
     return binary_or_skip(request.param)
 
 

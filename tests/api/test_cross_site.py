@@ -1,5 +1,7 @@
-"""Requests that a browser sends for the page of another origin, and what `cors_origins` allows. The service is a
-process on a real socket."""
+"""Requests that a browser sends for the page of another origin, and what `cors_origins` allows.
+
+The service is a process on a real socket.
+"""
 
 from __future__ import annotations
 

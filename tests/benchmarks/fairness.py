@@ -120,8 +120,7 @@ class Bench:
 
     @contextmanager
     def beside(self, others: Others) -> Iterator[Callable[[int], float]]:
-        """Run the other load within the block; yield a function that returns how many sentences a second are read for
-        it.
+        """Run the other load within the block; yield a function that returns its sentences read per second.
 
         Its argument is the number of sentences in each question that the measured user has asked meanwhile.
         """

@@ -1,5 +1,7 @@
-"""What a large corpus costs: ranking on the shards and over HTTP, alone and while documents are written; the time until
-a document is found; pauses while documents are removed and the append-only file is rewritten; a restart.
+"""What a large corpus costs.
+
+It measures ranking on the shards and over HTTP, alone and while documents are written; the time until a document is
+found; pauses while documents are removed and the append-only file is rewritten; a restart.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The cost of reading for one question: with stored tokens or new tokens, with batches by length or in order of
-arrival.
+"""The cost of reading for one question: stored or new tokens, batches by length or by order of arrival.
 
 It measures `qa.read` on one shard with the best-ranked sentences of real questions. This is the whole cost of a
 question on the shard after ranking: the shard fetches records, tokenizes the question, forms and runs batches, decodes

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.harness.programs import ROOT
 
-# The points of the star, which import the core and not each other.
+# The points of the star. They import the core, and never each other.
 POINTS = ("gears", "models", "api", "cluster")
 FOLDERS = ("qa_cluster", *POINTS)
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md, which the conformance tests write, knows every AI.* and RG.* command of the module."""
+"""docs/compatibility.md, which the conformance tests write, has every AI.* and RG.* command of the module."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_planted_paths_and_anchors_are_found() -> None:
 
 
 def unknown_names(recipe: str) -> set[str]:
-    """Names of code between backticks that are in none of the files which the recipe names."""
+    """Names of code between backticks that do not occur in the files of the recipe."""
     files = [path for name in paths(recipe) if (path := ROOT / name).is_file()]
     known = set(re.findall(r"\w+", " ".join(path.read_text() for path in files)))
     names = [span for span in spans(recipe) if re.fullmatch(r"[A-Za-z]\w+(?:\.\w+)?|_\w+", span)]
@@ -197,7 +197,7 @@ OPEN_FIRST = re.compile(r"\n\nOpen first: ((?:`[^`]+`(?:, )?)+)\.\n")
 
 
 def unfit(recipe: str) -> str:
-    """What a recipe lacks: the files to open first, at most three, or tests that go red; empty if complete."""
+    """What a recipe lacks: the files to open first (at most three), or the tests that fail; empty if nothing."""
     title = recipe.partition("\n")[0]
     found = OPEN_FIRST.match(recipe[len(title) :])
     if found is None:

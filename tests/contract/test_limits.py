@@ -47,5 +47,5 @@ def test_limits_of_the_index(ours: int, name: str) -> None:
 
 
 def test_what_is_ranked_can_be_watched() -> None:
-    """Each sentence of a ranking may be from another document."""
+    """Each sentence of a ranking may come from a different document."""
     assert min(native()["INDEX_MAX_HITS"], native()["INDEX_MAX_WATCHED_DOCUMENTS"]) >= MAX_RANK_COUNT

@@ -33,7 +33,7 @@ SECONDS = 180.0
 
 
 def tracked() -> list[str]:
-    """Files git tracks, as paths from the root."""
+    """The files that git tracks, as paths from the root."""
     done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip("not a git checkout")

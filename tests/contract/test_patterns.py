@@ -28,7 +28,7 @@ NOISE_SECONDS = 0.005
 # A linear pattern takes four times as long for a text four times as long, a quadratic one 16 times.
 MOST_GROWTH = 8
 
-# Patterns that meet only what the operator of this machine has written.
+# Patterns that run only on texts of this machine's operator.
 NOT_FOREIGN = {
     "qa_cluster.security.passwords._IN_ADDRESS": "the arguments of the own process",
 }
@@ -54,7 +54,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes], set[s
 
 
 def runner(pattern: re.Pattern[str] | re.Pattern[bytes], uses: set[str]) -> Callable[[str], object]:
-    """Runs a pattern as its module does: at the beginning only, or at every place of the text."""
+    """Runs a pattern as its module does: at the start of the text only, or at every position."""
     encoded = isinstance(pattern.pattern, bytes)
     method: Callable[..., object] = pattern.finditer
     if uses and uses <= {"match", "fullmatch"}:
@@ -68,7 +68,7 @@ def runner(pattern: re.Pattern[str] | re.Pattern[bytes], uses: set[str]) -> Call
 
 
 def attacks(written: str, length: int) -> Iterator[str]:
-    """Texts that repeat what a pattern looks for, ended by something else."""
+    """Texts that repeat what a pattern looks for, with something else at the end."""
     literals = [letter for letter in CHARACTERS if letter in written or letter in " a0"]
     pairs = [pair for letter in literals for pair in (f"{letter} ", f"{letter}a") if len(set(pair)) == 2]
     for pump in (*literals, *PIECES, *pairs):
@@ -87,11 +87,12 @@ def seconds(run: Callable[[str], object], text: str) -> float:
 def growth(run: Callable[[str], object], written: str, shortest: int = SHORTEST) -> str:
     """The first attack whose time grows more than linearly; empty if all times are linear."""
     for texts in zip(*(attacks(written, times * shortest) for times in (1, 4, 32, 128)), strict=True):
-        for short, long in (texts[:2], texts[2:]):  # a cubic pattern shows at once, and must not run on the longest
+        # a cubic pattern is detected here, and must not run on the longest text
+        for short, long in (texts[:2], texts[2:]):
             once = seconds(run, short)
             if once < NOISE_SECONDS:
                 continue
-            # The least of three is free of what else the machine does, which matters for short times.
+            # The least of three times: other work on the machine makes short times longer.
             tries = 3 if once < 30 * NOISE_SECONDS else 1
             once, longer = (min(seconds(run, text) for _ in range(tries)) for text in (short, long))
             if longer > MOST_GROWTH * once:

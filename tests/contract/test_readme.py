@@ -1,4 +1,4 @@
-"""The README is short and ordered, and other files of the checkout support what it shows and claims."""
+"""The README is short and ordered, and its claims agree with other files of the checkout."""
 
 from __future__ import annotations
 

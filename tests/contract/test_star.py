@@ -51,7 +51,7 @@ _QUESTION_ROOMS = dict(
         "process",
     )
 )
-# a document is indexed without any question
+# documents are indexed without questions
 _QUESTION_ROOMS[f"{FUNCTIONS}.indexing"] -= {f"{FUNCTIONS}.answering"}
 _SCRIPT_ROOMS = {
     name: below | _QUESTION_ROOMS.keys()
@@ -61,7 +61,7 @@ _SCRIPT_ROOMS = {
 }
 _SCRIPT_ROOMS[f"{SCRIPTS}.calling"] = frozenset()
 _SCRIPT_ROOMS[SCRIPTS] = frozenset()
-# the wing of users' scripts knows that of questions, which does not know it; one file composes both
+# the scripts wing imports the question wing, never the reverse; one file composes both
 GEARS_ROOMS = _QUESTION_ROOMS | _SCRIPT_ROOMS
 GEARS_ROOMS[COMPOSITION] = frozenset(GEARS_ROOMS)
 GEARS_ROOMS[f"{GEARS}.worker"] = frozenset({COMPOSITION, *_QUESTION_ROOMS})

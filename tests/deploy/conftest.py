@@ -1,4 +1,4 @@
-"""Everything in this folder needs `make test-deploy`: its tools, minutes, or both."""
+"""All tests in this folder need `make test-deploy`: its tools, or minutes of time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness.programs import ROOT
 
-# The environment with tests/deploy/requirements.txt.
+# The environment with the packages of tests/deploy/requirements.txt.
 TOOLS = Path(os.environ.get("QA_TEST_DEPLOY", ROOT / ".venv-deploy" / "bin"))
 
 

@@ -1,9 +1,9 @@
-"""Installs a chart with Helm's own code into a Kubernetes API that only takes notes, and prints what arrived there.
+"""Installs a chart with Helm's own code into a Kubernetes API that only records requests, and prints the requests.
 
     python tests/deploy/helm.py deploy/chart '{"auth": {"password": ".."}}' 1.32
 
-It prints one JSON object: `objects`, what Helm sent to be created, and `problems`, where these do not fit the schemas
-of that version of Kubernetes; or `refused`, why Helm did not render the chart. Helm comes from `helm-sdkpy` as a shared
+It prints one JSON object: `objects` that Helm sent, and `problems` where these do not fit the schemas of that version
+of Kubernetes; or `refused`, the reason why Helm did not render the chart. Helm comes from `helm-sdkpy` as a shared
 library: it renders, checks the values against the chart's schema, maps kinds to resources and sends, as in a cluster.
 It runs in an environment with tests/deploy/requirements.txt alone.
 """
@@ -35,7 +35,7 @@ RELEASE_RECORD = b"sh.helm.release.v1."
 
 
 class Notes(BaseHTTPRequestHandler):
-    """As much of a Kubernetes API as Helm asks for: it knows the kinds above, and has nothing yet."""
+    """The part of a Kubernetes API that Helm needs: it has the kinds above, and no objects yet."""
 
     arrived: list[dict[str, Any]]
     minor: str
@@ -98,7 +98,7 @@ def _resource(kind: str, name: str) -> dict[str, Any]:
 
 
 def install(chart: str, values: str, minor: str) -> tuple[list[dict[str, Any]], str]:
-    """What Helm sends, and why it refuses to (empty: it does not)."""
+    """What Helm sends, and why it refuses the chart (empty: it does not refuse)."""
     Notes.arrived, Notes.minor = [], minor
     spec = importlib.util.find_spec("helm_sdkpy")
     assert spec is not None and spec.origin is not None
@@ -133,7 +133,7 @@ def _access(url: str) -> dict[str, Any]:
 
 
 def problems(objects: Sequence[dict[str, Any]], minor: str) -> list[str]:
-    """Where objects do not fit Kubernetes' schemas; unknown fields are faults too."""
+    """The places where objects do not fit the schemas of Kubernetes; an unknown field is a fault, too."""
     found = []
     for made in objects:
         try:

@@ -1,4 +1,4 @@
-"""Helm renders the chart, and Kubernetes' schemas take what comes of it; the values that do not fit are refused."""
+"""Helm renders the chart, the result fits the schemas of Kubernetes, and invalid values are refused."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_service_has_the_certificate_of_the_secret_and_is_asked_by_https(ins
 
 
 def secrets_of(pod: dict[str, Any]) -> dict[str, str]:
-    """The secrets of a pod's volumes, by the volumes' names; all are for the pod's user only."""
+    """The secrets in the volumes of a pod, by the names of the volumes; only the user of the pod can read them."""
     found = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
     assert all(secret["defaultMode"] == 0o440 for secret in found.values())
     return {name: secret["secretName"] for name, secret in found.items()}
@@ -257,7 +257,7 @@ def test_a_planted_fault_is_found(install: Install, tmp_path: Path, right: str, 
 
 
 class AsRendered(Deployed):
-    """What the chart's containers run, with their settings; addresses and folders are those of this machine."""
+    """The commands and settings of the chart's containers, with the addresses and folders of this machine."""
 
     def __init__(self, folder: Path, found: dict[str, dict[str, Any]], mounts: dict[str, Path]) -> None:
         super().__init__(folder)

@@ -24,7 +24,7 @@ DOCKER = DEPLOY / "docker"
 UNITS = DEPLOY / "systemd"
 Tool = Callable[[str], str]
 
-# Reads the file as Compose does, YAML's merge keys first; prints the services.
+# Reads the file as Compose does, with YAML's merge keys resolved, and prints the services.
 COMPOSE = """
 import json, sys, yaml
 from compose_spec import PyCompose
@@ -81,7 +81,7 @@ def test_the_compose_file_fits_its_specification(tool: Tool, tmp_path: Path) -> 
 
 @pytest.fixture
 def units(tmp_path: Path) -> list[Path]:
-    """The units with a program that is there, and an instance of the server's."""
+    """The units with an existing program, and an instance of the unit of a server."""
     made = []
     for unit in UNITS.iterdir():
         made.append(tmp_path / unit.name.replace("@.", "@7000."))
@@ -93,7 +93,7 @@ def test_systemd_takes_the_units_and_finds_them_confined(tool: Tool, units: list
     passes(tool("systemd-analyze"), "verify", "--man=no", *units)
     for unit in units:
         if unit.suffix == ".service":
-            # Of 100; a service without any sandboxing has 96.
+            # Out of 100; a service without any sandboxing has 96.
             passes(tool("systemd-analyze"), "security", "--offline=true", "--threshold=15", unit)
     unit = next(unit for unit in units if unit.suffix == ".service")
     unit.write_text(unit.read_text().replace("NoNewPrivileges=yes", "").replace("CapabilityBoundingSet=\n", ""))

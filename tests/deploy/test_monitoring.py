@@ -1,4 +1,4 @@
-"""Prometheus runs every query of the dashboard and every rule on a cluster under load, and each finds something."""
+"""Prometheus runs every query of the dashboard and every rule on a cluster under load, and each has a result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Tool = Callable[[str], str]
 
 
 class Load(threading.Thread):
-    """Writes documents and asks questions, new ones and old ones, until it is stopped."""
+    """Writes documents and asks new and repeated questions, until it is stopped."""
 
     def __init__(self, deployed: Deployed) -> None:
         super().__init__(daemon=True)
@@ -91,7 +91,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 
 @pytest.fixture(scope="module")
 def load(deployed: Deployed) -> Iterator[Load]:
-    """The cluster is asked meanwhile."""
+    """The load on the cluster, which runs during the tests."""
     running = Load(deployed)
     running.start()
     yield running

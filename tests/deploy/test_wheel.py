@@ -1,4 +1,4 @@
-"""The wheel of `make wheel` installs and answers where there is neither a compiler nor make, as the lock file says."""
+"""The wheel of `make wheel` installs with the lock file, and answers, on a machine without a compiler and make."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_answers_without_a_compiler(wheel: Path, tmp_path: Path) -> None:
     """All dependencies are installed, with their hashes checked, into an environment of their own."""
     bin_folder = tmp_path / "environment" / "bin"
     subprocess.run([sys.executable, "-m", "venv", bin_folder.parent], check=True)
-    # PATH holds the environment alone: no cc, no make, no redis-server.
+    # PATH has only the environment: no cc, no make, no redis-server.
     environment = {name: value for name, value in os.environ.items() if name != "CC"} | {"PATH": str(bin_folder)}
 
     def run(*command: str | Path) -> str:

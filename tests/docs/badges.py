@@ -18,7 +18,7 @@ _MODULE_NEEDS = re.compile(r"Redis (\d+\.\d+) or Valkey (\d+) is needed")
 
 
 def facts() -> dict[str, tuple[str, str]]:
-    """The badges by file name: the subject of each and its fact, read from where it is decided."""
+    """The badges by file name: the subject and the fact of each, read from the file that decides it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     licence = " ".join((ROOT / "LICENSE").read_text().split())
     sources = sorted((ROOT / "native").rglob("*.c"))

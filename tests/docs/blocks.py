@@ -46,7 +46,7 @@ class Block:
 
     @property
     def place(self) -> str:
-        """Where it stands, for messages."""
+        """The position of the block, for messages."""
         return f"{self.document}:{self.line}"
 
 
@@ -80,7 +80,7 @@ def blocks(document: str, text: str) -> list[Block]:
 
 
 def faults(block: Block) -> str:
-    """Why tests can neither run a block nor leave it out; empty if they can."""
+    """The reasons why tests can neither run a block nor leave it out; empty without reasons."""
     if block.not_run:
         return ""
     if block.info not in KNOWN:

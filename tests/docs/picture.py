@@ -22,7 +22,7 @@ QUESTION = "Which exception does division by zero raise?"
 WIDTH, HEIGHT = 900, 640
 MOST_BYTES = 150_000
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# They make a browser of its own for the picture, which connects to the page only.
+# These options start a separate browser for the picture, which connects to the page only.
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -39,7 +39,7 @@ SETTLE_MS, BROWSER_SECONDS = 3000, 120.0
 
 
 def browser() -> str:
-    """The program, or an error that names the programs it has looked for."""
+    """The program of the browser; the error names the programs that were tried."""
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         raise SystemExit(f"no browser found: install one of {', '.join(BROWSERS)}")

@@ -1,4 +1,4 @@
-"""Every code block of README and docs runs as it stands and prints what it shows, or a mark leaves it out."""
+"""Every code block of README and docs runs unchanged and prints what it shows, or a mark leaves it out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_blocks_run(walkthrough: Walkthrough, document: str) -> None:
 
 
 def missing_program(text: str) -> str:
-    """A program that a block names and this machine lacks; empty if it lacks none."""
+    """A program that a block names and this machine lacks; empty if this machine has all."""
     named = (program for program in PROGRAMS if re.search(rf"(?<![\w./-]){program}(?![\w-])", text))
     return next((program for program in named if shutil.which(program) is None), "")
 

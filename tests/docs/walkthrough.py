@@ -1,7 +1,7 @@
-"""A reader of the documents: a folder with the files they speak of, and the cluster and service that they start.
+"""A reader of the documents: a folder with the files that they mention, and the cluster and service that they start.
 
-Commands run as they stand, except that free ports replace 7000 and 8080. Workers run fewer shapes of a reader before
-they are warm; the answers are the same.
+Commands run unchanged, except that free ports replace 7000 and 8080. Workers run fewer shapes of a reader before they
+are warm; the answers are the same.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMMAND_SECONDS, START_SECONDS = 240.0, 180.0
 
 
 class Walkthrough:
-    """Runs blocks in `folder`; `close` ends what they have started."""
+    """Runs blocks in `folder`; `close` ends the processes that they have started."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class Walkthrough:
     def run(self, block: Block) -> None:
         """Run a block; AssertionError says which command failed or printed something else.
 
-        What a block exports holds for its document, each of which is read in a shell of its own.
+        An exported variable is valid in all later blocks of the same document, as in one shell for each document.
         """
         if block.document != self._document:
             self._document, self._exported = block.document, {}
@@ -75,7 +75,7 @@ class Walkthrough:
         self._command(f"python {doctest}{program.name}", block.place)
 
     def _prepare(self, text: str) -> None:
-        """Set up what the documents assume: a cluster with a document if a block asks one, and its service."""
+        """Set up what the documents assume: a cluster, a document if a block asks a question, and the service."""
         asks = re.search(r"qa-cluster|\b7000\b|\b8080\b", text)
         if asks and not self._cluster and not re.match(r"\$ (make|qa-cluster (up|demo))\b", text):
             self._command(f"qa-cluster up --first-port {self._port}", "preparation")

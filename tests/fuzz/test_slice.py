@@ -25,7 +25,7 @@ def test_slice(name: str) -> None:
         8,
         9,
         10,
-    ):  # the kinds of jobs depend on chance and on the load of the machine
+    ):  # which kinds of jobs occur depends on chance and on the load of the machine
         jobs.update(fuzz(2500, seed, name))
         if all(jobs[kind] for kind in WANTED):
             break

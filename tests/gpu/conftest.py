@@ -15,7 +15,7 @@ from tests.harness.workers import WORKER
 _HERE = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and find_spec("torch")
 collect_ignore_glob = [] if _HERE else ["test_*.py"]
 
-# long enough for a worker that imports torch and makes its first use of a GPU
+# long enough for a worker that imports torch and uses a GPU for the first time
 SETTINGS = {"qa.job-timeout-ms": 120_000}
 
 

@@ -1,4 +1,4 @@
-"""Models and scripts on a GPU by commands: results, many clients, time limits, and GPUs that are not there."""
+"""Models and scripts on a GPU by commands: results, many clients, time limits, and missing GPUs."""
 
 from __future__ import annotations
 

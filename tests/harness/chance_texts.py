@@ -1,4 +1,4 @@
-"""Texts and questions made at random from a few words, so that questions have to do with many documents."""
+"""Random texts and questions of a few words, so that each question concerns many documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUESTIONS = [f"Who {verb} the {noun}?" for noun in NOUNS[:8] for verb in VERBS[:
 
 
 def text(chance: random.Random) -> str:
-    """Up to four sentences about a few nouns, of which the first are common."""
+    """Up to four sentences about a few nouns; the first nouns are common."""
     return " ".join(
         f"Person{chance.randrange(1000)} {chance.choice(VERBS)} the {NOUNS[int(25 * chance.random() ** 2)]}"
         f"{' with many other people' * chance.randrange(3)}."

@@ -20,7 +20,7 @@ MEET_AGAIN_SECONDS = 5.0
 
 
 class Cluster:
-    """Some primaries that share the slots evenly; a context manager. `own` has further settings of each node."""
+    """Some primaries that share the slots evenly; a context manager. `own` has additional settings for each node."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Cluster:
     def _complete(self, node: Server) -> bool:
         with node.client() as client:
             fields = client.execute_command("CLUSTER INFO")
-        # without cluster-require-full-coverage the state is ok before a node knows the others' slots
+        # without cluster-require-full-coverage, the state is ok before a node knows the slots of the others
         wanted = {
             "cluster_known_nodes": str(len(self.nodes)),
             "cluster_slots_ok": "16384",
@@ -81,7 +81,7 @@ class Cluster:
 
 
 def meet(young: Server, known: Server) -> None:
-    """Makes a server and one of a cluster know each other."""
+    """Makes a server and a server of a cluster meet."""
     names = [execute(server, "CLUSTER", "MYID") for server in (young, known)]
 
     def met() -> bool:
@@ -92,7 +92,7 @@ def meet(young: Server, known: Server) -> None:
 
 
 def _meet(young: Sequence[Server], known: Server, met: Callable[[], bool]) -> None:
-    """Tells servers of another again and again until they have met: a server forgets a handshake that fails."""
+    """Repeats CLUSTER MEET until the servers have met: a server forgets a handshake that fails."""
     told_at = -MEET_AGAIN_SECONDS
 
     def told_and_met() -> bool:
@@ -108,7 +108,7 @@ def _meet(young: Sequence[Server], known: Server, met: Callable[[], bool]) -> No
 
 
 def reaches(node: Server, shards: int) -> bool:
-    """Whether a run that starts on this node gets the records of all shards (a young bus loses messages)."""
+    """Whether a run that starts on this node gets the records of all shards (a new bus loses messages)."""
     with node.client() as client:
         client.execute_command("RG.CONFIGSET", "ExecutionMaxIdleTime", 1000)
         results, errors = client.execute_command("RG.PYEXECUTE", "GB('ShardsIDReader').repartition(str).run()")
@@ -138,7 +138,7 @@ def ready_cluster(
 def ready_shards(
     binary: Path, count: int, settings: Mapping[str, object] | None = None, *, worker: str = WORKER
 ) -> Iterator[list[Server]]:
-    """The servers of a ready cluster, or one that stands alone."""
+    """The servers of a ready cluster, or a single server without a cluster."""
     if count > 1:
         with ready_cluster(binary, settings, worker=worker, size=count) as cluster:
             yield cluster.nodes

@@ -1,7 +1,7 @@
-"""`qa-cluster` in this process: to start a Python for each command of a test takes longer than most commands do.
+"""Runs `qa-cluster` in this process, because starting Python takes longer than most commands.
 
-`tests/docs` runs every subcommand as users do, as a process of its own. So do tests of signals, of what others see of a
-process, and of terminals.
+`tests/docs` runs every subcommand as users do, as a process of its own. So do tests of signals, of terminals, and of
+the visible arguments of a process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHOWN = {"NO_COLOR": "1", "TERM": "dumb"}
 
 @contextmanager
 def environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Settings are those of `values` only; other variables get their values."""
+    """Set the variables in `values`, and remove all other settings from the environment."""
     with pytest.MonkeyPatch.context() as patched:
         for name in list(os.environ):
             if name.startswith("QA_") and not name.startswith("QA_TEST_") and name not in values:
@@ -39,7 +39,7 @@ def run_here(
 ) -> subprocess.CompletedProcess[str]:
     """Runs the command in `folder`, with these variables; its exit code and what it prints.
 
-    Only the main thread can do that, and no coroutine: commands handle signals and run an event loop.
+    Only the main thread can do that, outside of coroutines: commands handle signals and run an event loop.
     """
     with (
         environment({**SHOWN, **(values or {})}),

@@ -1,8 +1,8 @@
 """Which tests run in one process, and which run first, when pytest-xdist runs tests in several (`--dist loadfile`).
 
 The tests of a file share servers, and some files share a cluster. Tests of different server programs share nothing, so
-the two halves of a file may run at the same time. The longest tests start first, because short ones fill the end. The
-other folders are mixed, so that tests that compute run while others wait.
+the two halves of a file may run at the same time. The longest tests start first, and short tests fill the end. The
+other folders are mixed, so that tests that compute run while other tests wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MIXED = ("cluster", "gears", "module", "contract", "model")
 
 
 def scope_of(test: str) -> str:
-    """The group that a test shares its process with, from its id: a file or some files, on one of the servers."""
+    """The group of tests that run in the same process, from the id of a test: one or more files, on one server."""
     file = test.partition("::")[0]
     return f"{TOGETHER.get(file, file)} {server_of(test)}".rstrip()
 

@@ -1,7 +1,7 @@
 """Hosts for tests: network namespaces with an address each, behind one bridge, which can be cut off and joined again.
 
-They share files and processes with this machine, but no network: loopback is each one's own. Making them needs Linux,
-iproute2 and the right to (root, as a rule); where that is missing, the test is skipped with the reason.
+They share files and processes with this machine, but no network: each host has its own loopback. They need Linux,
+iproute2 and the rights to create namespaces (usually root). Otherwise the test is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Host:
             _ip("-n", self.name, "link", "set", device, "up")
 
     def cut_off(self) -> None:
-        """Pull the cable: nothing gets through, and neither end is notified."""
+        """Cut the link: no packets pass, and neither end is notified."""
         _ip("link", "set", self._cable, "down")
 
     def join_again(self) -> None:
         _ip("link", "set", self._cable, "up")
 
     def words(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs a command on this host."""
+        """The command line to run a command on this host."""
         return ["ip", "netns", "exec", self.name, *command]
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
@@ -68,7 +68,7 @@ class Host:
             )
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a program here to its end."""
+        """Run a program here and wait for its end."""
         return subprocess.run(
             self.words(command), env={**os.environ, **environment}, capture_output=True, text=True, check=False
         )

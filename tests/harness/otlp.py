@@ -1,4 +1,4 @@
-"""A receiver of traces as a collector is one: OTLP over HTTP, decoded with the protocol's own classes."""
+"""A receiver of traces like a collector: OTLP over HTTP, decoded with the protocol's own classes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.harness.polling import eventually
 
 @dataclass
 class Receiver:
-    """The receiver: what it has taken, and how it behaves.
+    """The receiver: the spans that it has accepted, and its behaviour.
 
     Attributes:
-        status: what it answers; anything but 200: it takes nothing.
+        status: the status of its responses; with any status but 200, it accepts nothing.
         held: while it is set, requests wait for `release`.
     """
 
@@ -51,18 +51,18 @@ def facts(span: Span) -> dict[str, Any]:
 
 
 def children(spans: dict[str, Span], parent: Span) -> list[Span]:
-    """The parts of a span, in the order of their beginnings."""
+    """The parts of a span, in the order of their starts."""
     found = [span for span in spans.values() if span.parent_span_id == parent.span_id]
     return sorted(found, key=lambda span: (span.start_time_unix_nano, span.end_time_unix_nano))
 
 
 def milliseconds(span: Span) -> float:
-    """How long it took."""
+    """The duration of a span."""
     return (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
 
 
 def shown(spans: dict[str, Span], top: Span, shift: int = 0, origin: int = 0) -> list[str]:
-    """A trace as lines of text: when each span began, how long it took, its name and facts."""
+    """A trace as lines of text: start, duration, name and attributes of each span."""
     origin = origin or top.start_time_unix_nano
     begun = (top.start_time_unix_nano - origin) / 1e6
     said = " ".join(f"{name.removeprefix('qa.')}={value}" for name, value in facts(top).items())

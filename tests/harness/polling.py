@@ -1,7 +1,7 @@
 """Waiting: polls a condition up to a deadline that only a fault reaches.
 
 Deadlines are generous, because no test waits for one unless something is wrong: on a busy machine a step of a
-millisecond may take seconds. A test that needs time to pass uses a setting or a fake clock, not a short deadline.
+millisecond may take seconds. A test that depends on passing time uses a setting or a fake clock, not a short deadline.
 
 A wait fails at once when a server that should run has ended.
 """
@@ -19,8 +19,8 @@ import redis
 T = TypeVar("T")
 Ignored = type[Exception] | tuple[type[Exception], ...]
 SECONDS = 120.0
-_SHARE = 2.0  # of a check's time
-_GROWTH = 0.05  # of the time waited so far
+_SHARE = 2.0  # as a multiple of the time of a check
+_GROWTH = 0.05  # as a share of the time waited so far
 _LONGEST_PAUSE = 0.2
 
 # By the id of a server that should run: a function that says how the server has ended; empty while it runs.
@@ -33,7 +33,7 @@ def watch(server: object, ended: Callable[[], str]) -> None:
 
 
 def unwatch(server: object) -> None:
-    """Let waits continue when the server ends."""
+    """Do not make waits fail when the server ends."""
     _watched.pop(id(server), None)
 
 
@@ -51,8 +51,8 @@ def eventually(
 ) -> T:
     """Returns the first true result of `check`; the failure names the last value or error.
 
-    The pause between two checks is longer where a check takes long, or the wait does, because the tests that run at the
-    same time lack processor time.
+    The pause between two checks grows with the duration of a check and of the wait, because other tests need the
+    processor time.
     """
     begun = time.monotonic()
     deadline = begun + seconds
@@ -77,7 +77,7 @@ def eventually(
 async def eventually_async(
     check: Callable[[], T] | Callable[[], Awaitable[T]], seconds: float = SECONDS, pause: float = 0.005
 ) -> T:
-    """As `eventually`, while the event loop runs; `check` may be a coroutine function."""
+    """Like `eventually`, while the event loop runs; `check` may be a coroutine function."""
     deadline = time.monotonic() + seconds
     while True:
         found = check()

@@ -1,8 +1,8 @@
 """Ports for the servers that tests start.
 
-A server of a cluster needs two, its own and that of its bus (port + 10000). Both are below the range from which systems
-take the ports of outgoing connections, so that no such connection has one when the server starts. Test processes that
-run at the same time (pytest-xdist) have separate ranges, without the ports that `qa-cluster up` chooses.
+A server of a cluster needs two ports: its own and the port of its bus (port + 10000). Both are below the range of ports
+for outgoing connections, so that no such connection uses them when the server starts. Test processes that run at the
+same time (pytest-xdist) have separate ranges, without the ports that `qa-cluster up` chooses.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BUS_OFFSET = 10_000
 PROCESSES = 16
 """How many have ranges of their own; `make test` has fewer (tests/contract/test_distribution.py)."""
 
-# no other server gets one of these: a server may just be ending or about to start on it
+# no other server gets these ports: a server may be ending or starting on them
 _recent: deque[int] = deque(maxlen=100)
 
 
@@ -32,7 +32,7 @@ def _is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that is free now, with a free bus port, and that this process has not returned lately."""
+    """A port that is free now, with a free bus port, and that this process has not returned recently."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % PROCESSES
     size = (LAST - FIRST) // PROCESSES
     first = FIRST + number * size

@@ -1,4 +1,4 @@
-"""Processes by what started them, as Linux lists them."""
+"""Finds processes by their parent, as Linux lists them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inference_workers(root: int) -> list[int]:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended stays a zombie until its parent asks for its exit status."""
+    """Whether a process runs; a zombie does not count as running."""
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -33,7 +33,7 @@ def lives(pid: int) -> bool:
 
 
 def resume(pid: int) -> None:
-    """Resumes a stopped worker; the server may have replaced one that was stopped for too long."""
+    """Resumes a stopped worker; if it was stopped for too long, the server may have replaced it."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
 

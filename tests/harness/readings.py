@@ -11,10 +11,11 @@ FIRST, LENGTH = 100, 50
 def reading(
     document: str, *spans: tuple[int, int, float], sentence: int = 0, holder: int | None = None, words: str = ""
 ) -> SentenceReading:
-    """A sentence of a document, read with the 50 code points from 100 on; `spans` are start, end and score.
+    """The reading of a sentence, with the 50 code points from 100 on; `spans` are start, end and score.
 
-    Every code point is another one, in every document, so that no two spans are the same answer; with `words`, a
-    letter, all are that letter. `holder` is the number of the sentence that holds the spans, None: of the sentence.
+    All code points differ, also between documents, so that no two spans are the same answer. With `words`, a letter,
+    all code points are this letter. `holder` is the number of the sentence that contains the spans; None: the sentence
+    itself.
     """
     first = 0x4E00 + ord(document[-1]) * LENGTH
     text = words * LENGTH or "".join(map(chr, range(first, first + LENGTH)))

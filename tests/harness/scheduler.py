@@ -10,7 +10,7 @@ from tests.harness.distribution import scope_of
 
 
 class ByFileAndServer(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands the tests out in the order in which they were collected."""
+    """Distributes the tests in the order of their collection."""
 
     def __init__(self, config: Any, log: Any) -> None:
         super().__init__(config, log)

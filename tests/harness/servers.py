@@ -1,4 +1,4 @@
-"""One real server with the module, for tests: it has a directory of its own, and ends in any case.
+"""One real server with the module, for tests. It has its own directory, and always ends with its test.
 
 Tests take the fixture `server_binary` (each server program in turn) and start servers with `Server`, or a cluster with
 `clusters.Cluster`.
@@ -32,11 +32,11 @@ from tests.harness.programs import MODULE, server_environment
 from tests.harness.workers import COMPILED
 
 START_SECONDS = 120.0
-STOP_SECONDS = 30.0  # longer than the 10 s for which a server that ends waits for its replicas
+STOP_SECONDS = 30.0  # longer than the 10 s that an ending server waits for its replicas
 
 
 class Pending:
-    """A command that was sent without waiting for its reply; a context manager that hangs up."""
+    """A command that was sent without waiting for its reply; a context manager that closes the connection."""
 
     def __init__(self, server: Server, *words: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -46,11 +46,11 @@ class Pending:
         self.socket.sendall((f"*{len(words)}\r\n" + "".join(parts)).encode())
 
     def reply(self) -> bytes:
-        """The received part of its reply (at least one byte, unless the server has hung up)."""
+        """The received part of its reply (at least one byte, unless the server has closed the connection)."""
         return self.socket.recv(65536)
 
     def hang_up(self) -> None:
-        """Leaves without reading the reply."""
+        """Closes the connection without reading the reply."""
         self.socket.close()
 
     def __enter__(self) -> Self:
@@ -87,12 +87,12 @@ class Later:
 
 
 def beats(client: Any) -> int:
-    """How many signs of life the workers of a server have sent."""
+    """How many beats the workers of a server have sent."""
     return int(client.info("commandstats").get("cmdstat_qa.beat", {}).get("calls", 0))
 
 
 def execute(server: Server, *words: object) -> Any:
-    """Runs one command on a connection that stays: it must not change the connection."""
+    """Runs one command on a connection that stays open; the command must not change the state of the connection."""
     return server.observer.execute_command(*words)
 
 
@@ -103,7 +103,7 @@ def quote(value: object) -> str:
 
 @cache
 def bus_key_file() -> Path:
-    """The file with the key by which the servers that this process starts know each other."""
+    """The file with the key that signs the messages between the servers of this process."""
     folder = Path(tempfile.mkdtemp(prefix="qa-test-key-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     (folder / "bus.key").write_text(secrets.token_hex(32) + "\n")
@@ -135,7 +135,7 @@ class Server:
             "dir": self.directory,
             "save": "",
             "enable-debug-command": "yes",
-            "repl-diskless-sync-delay": 0,  # by default a replica waits 5 s, for others to come
+            "repl-diskless-sync-delay": 0,  # by default a primary waits 5 s for more replicas
             "logfile": self.log,
         }
         if worker is not None:
@@ -162,7 +162,7 @@ class Server:
         watch(self, self._ended)
 
     def may_end(self) -> None:
-        """From now on the server may end by itself: waits do not fail when it does."""
+        """Allow the server to end: waits do not fail when it ends."""
         unwatch(self)
 
     def _ended(self) -> str:
@@ -172,7 +172,7 @@ class Server:
         return f"the server on port {self.port} ended with {self.process.returncode}:\n{self.output()}"
 
     def wait_started(self) -> None:
-        """Waits until it answers."""
+        """Waits until the server answers."""
         try:
             eventually(self._answers, START_SECONDS)
         except AssertionError as error:
@@ -180,7 +180,7 @@ class Server:
             raise AssertionError(f"server did not start:\n{self.output()}") from error
 
     def start(self) -> Self:
-        """Starts it and waits until it answers."""
+        """Starts the server and waits until it answers."""
         self.launch()
         self.wait_started()
         return self
@@ -204,12 +204,13 @@ class Server:
         """A new redis.Redis (whose execute_command has no types)."""
         options.setdefault("socket_timeout", 30)
         options.setdefault("decode_responses", True)
-        options.setdefault("driver_info", None)  # to find out its own version takes redis-py most of a client's time
+        # redis-py spends most of the time for a client on finding out its own version
+        options.setdefault("driver_info", None)
         return redis.Redis(unix_socket_path=str(self.socket), **options)
 
     @cached_property
     def observer(self) -> Any:
-        """A client that stays, for commands of which the connection does not matter."""
+        """A client that stays open, for commands that can use any connection."""
         return self.client()
 
     @property
@@ -220,7 +221,7 @@ class Server:
         return self.process.pid
 
     def info(self, section: str = "everything") -> dict[str, Any]:
-        """The fields of INFO, over a connection of its own that stays: tests look again and again."""
+        """The fields of INFO, over a separate connection that stays open, because tests poll INFO."""
         return dict(self.observer.info(section))
 
     def field(self, name: str) -> Any:
@@ -228,14 +229,14 @@ class Server:
         return self.fields(name)[0]
 
     def fields(self, *names: str) -> tuple[Any, ...]:
-        """Several fields of one moment."""
+        """Several fields from one reply."""
         info = self.info("modules")
         return tuple(info[f"qa_{name}"] for name in names)
 
     def signal_worker(self, number: int) -> int:
         """Sends a signal to the worker and returns its process id; during a restart it waits for the new one.
 
-        Between two workers the id is 0, and a signal to process 0 would reach the whole test run.
+        Between two workers the process id is 0, and a signal to process 0 would reach the whole test run.
         """
         pid = int(eventually(lambda: self.field("worker_pid")))
         os.kill(pid, number)
@@ -243,7 +244,7 @@ class Server:
 
     @contextmanager
     def stopped_worker(self) -> Iterator[None]:
-        """Stops the real worker meanwhile; no other takes its place, however long that lasts."""
+        """Stops the real worker within the block; the module does not replace it, even if the block takes long."""
         setting = "qa.worker-silence-ms"
         patience = execute(self, "CONFIG", "GET", setting)[setting]
         execute(self, "CONFIG", "SET", setting, 600_000)
@@ -253,7 +254,7 @@ class Server:
         finally:
             before = beats(self.observer)
             resume(pid)
-            eventually(lambda: beats(self.observer) > before)  # until the next one its silence exceeds the limit
+            eventually(lambda: beats(self.observer) > before)  # until its next beat, its silence exceeds the limit
             execute(self, "CONFIG", "SET", setting, patience)
 
     def let_go(self, name: str = "go") -> None:
@@ -265,7 +266,7 @@ class Server:
         eventually(lambda: self.field("worker_state") == "ready", seconds)
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Ends it; its directory stays."""
+        """Ends the server; its directory stays."""
         unwatch(self)
         if self.process is None:
             return
@@ -280,7 +281,7 @@ class Server:
         self.process = None
 
     def restart(self) -> None:
-        """Stops it and starts it again on the same data."""
+        """Stops the server and starts it again on the same data."""
         self.stop()
         self.start()
 

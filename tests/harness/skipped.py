@@ -1,4 +1,4 @@
-"""Says in one line which tests were skipped, and which package brings what they need."""
+"""Summarizes in one line which tests were skipped, and which packages they need."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-# The reason of a skip, what the tests need, and what brings it.
+# The reason of a skip, what the tests need, and the package that contains it.
 NEEDS = (
     (r"redis-server is not installed|no redis server", "redis-server", "Debian package redis-server"),
     (r"built without TLS|no server with TLS", "a server with TLS", "Debian package redis-server"),

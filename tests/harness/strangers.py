@@ -1,4 +1,4 @@
-"""Files of another user, for tests of what may not be believed."""
+"""Files of another user, for tests of files that must not be trusted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STRANGER = 65_533
 
 
 def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes a file another user's, or, without the right to, makes this user another one as far as Python can see."""
+    """Gives a file to another user. Without the right to do so, it makes Python see another id for this user."""
     if os.geteuid() == 0:
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
     else:

@@ -31,21 +31,21 @@ from tests.harness.workers import COMPILED, FEW_TOKENS
 
 TOOL = str(Path(sys.executable).with_name("qa-cluster"))
 START_SECONDS = 180.0
-# settings of a system whose load does not matter
+# settings of a system for tests that put no load on it
 SMALL_BATCHES = {
     "QA_MAX_BATCH_TOKENS": str(FEW_TOKENS),
     "QA_MODEL_CACHE_DIR": str(COMPILED),
     "QA_START_TIMEOUT_MS": "300000",
 }
 UNHURRIED = SMALL_BATCHES | {"QA_REQUEST_TIMEOUT_MS": "60000"}  # the same, and no question is late on a busy machine
-PATIENT = Settings(connect_timeout_ms=20_000, request_timeout_ms=60_000)  # of a client that is not late there, either
+PATIENT = Settings(connect_timeout_ms=20_000, request_timeout_ms=60_000)  # settings of a client with long timeouts
 SHARDS = 3  # as many as `qa-cluster up` starts by default
 
 
 class System:
-    """A local cluster and, once it is asked for, its REST service; a context manager.
+    """A local cluster and, on request, its REST service; a context manager.
 
-    `usual` are settings of all, which its own settings replace; `all_apart` is `apart` for all.
+    `usual` has the settings of all systems; the settings of one system replace them. `all_apart` is `apart` for all.
     """
 
     usual: Mapping[str, str] = {}
@@ -62,9 +62,9 @@ class System:
     ) -> None:
         """`up` are options of `qa-cluster up`, `settings` variables of the environment.
 
-        With the usual options stock clients get in without a password.
+        With the usual options, stock clients need no password.
 
-        `apart` makes each command a process of its own, for tests that look at these.
+        `apart` runs each command in a separate process, for tests that check these processes.
         """
         self._apart = apart or self.all_apart
         self._up = up
@@ -89,7 +89,7 @@ class System:
         self._clients: list[redis.Redis] = []
 
     def cli(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Runs `qa-cluster` on it, in this process if that can be."""
+        """Runs `qa-cluster` on the system, in this process if possible."""
         if self._apart or threading.current_thread() is not threading.main_thread() or asyncio._get_running_loop():
             done = subprocess.run(
                 [TOOL, *arguments], env=self.environment, capture_output=True, text=True, cwd=self.folder, check=False
@@ -101,7 +101,7 @@ class System:
         return done
 
     def status(self) -> dict[str, Any]:
-        """What `qa-cluster status --json` prints."""
+        """The output of `qa-cluster status --json`."""
         return dict(json.loads(self.cli("status", "--json").stdout))
 
     def whole(self) -> bool:
@@ -136,14 +136,14 @@ class System:
         watch(self, ended)
 
     def may_end(self) -> None:
-        """From now on servers may end: waits do not fail when one does."""
+        """Allow servers to end: waits do not fail when a server ends."""
         unwatch(self)
 
     def client(self, index: int, **options: Any) -> Any:
         """A redis.Redis of one shard, which closes at the end (its execute_command has no types)."""
         host, port = self.addresses[index]
         values: dict[str, Any] = {"decode_responses": True, "encoding_errors": "backslashreplace", "socket_timeout": 30}
-        values["driver_info"] = None  # to find out its own version takes redis-py most of a client's time
+        values["driver_info"] = None  # redis-py spends most of the time for a client on finding out its own version
         self._clients.append(redis.Redis(host=host, port=port, **(values | options)))
         return self._clients[-1]
 

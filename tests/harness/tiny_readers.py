@@ -1,4 +1,4 @@
-"""Readers of a few hundred bytes whose answers are known: always the first word of a sentence, or always the last."""
+"""Readers of a few hundred bytes with known answers: always the first word of a sentence, or always the last one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands with which servers start their worker: the real one, or the scriptable one of `fake_worker/`."""
+"""The commands that servers use to start their worker: the real worker, or the scriptable worker of `fake_worker/`."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ WORKER = f'"{sys.executable}" -m qa_cluster.gears.worker'
 
 def fake_worker(behaviour: str, *options: object) -> str:
     """The command of the scriptable worker with a behaviour: a module of `fake_worker/`, or one by its full name."""
-    # without site: the worker needs only the standard library, and so starts in a fraction of the time
+    # without site: the worker needs only the standard library, and starts in a fraction of the time
     return " ".join([f'"{sys.executable}" -S "{FAKE_WORKER}"', behaviour, *map(str, options)])

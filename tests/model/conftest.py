@@ -1,4 +1,4 @@
-"""Fixtures for tests of models: texts, a base to train, and a single thread, which is fastest for small networks."""
+"""Fixtures for tests of models: texts, a network to train, and a single thread, which is fastest for small networks."""
 
 from __future__ import annotations
 

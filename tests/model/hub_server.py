@@ -1,4 +1,4 @@
-"""A hub for the tests. It answers the requests of the hub's library from a folder."""
+"""A hub for the tests. It answers the requests of the hub's library with files from a folder."""
 
 from __future__ import annotations
 

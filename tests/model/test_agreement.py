@@ -1,4 +1,4 @@
-"""Files against plain PyTorch float32 on real questions: float32 span for span, int8 within its tolerance.
+"""Exported files agree with plain PyTorch float32 on real questions: float32 exactly, int8 within its tolerance.
 
 Needs the `export` extra, the checkpoint's folder in QA_TEST_CHECKPOINT, a SQuAD-format file in QA_TEST_QUESTIONS and,
 for int8, a question set to calibrate on in QA_TEST_TRAINING. QA_TEST_FULL=1 reads all questions instead of some.
@@ -51,6 +51,6 @@ def test_int8_stays_near_the_checkpoint(tmp_path: Path) -> None:
     for way in files:
         for name, found in way.scored.items():
             lost = before.scored[name].score.f1 - found.score.f1
-            # with so few questions one answer is most of a point
+            # with so few questions, one answer is most of a point of F1
             assert lost < (TOLERANCE / 100 if FULL else 0.02), (way.runtime, lost)
             assert found.agreement > 0.9

@@ -40,7 +40,7 @@ def test_texts_and_pairs_are_what_tokenizer_json_makes_of_them(family: str, tmp_
     """transformers 5 uses only the vocabulary of these files, and gives pairs of DeBERTa a second separator."""
     folder = FAMILIES[family].save(tmp_path / "checkpoint")
     stored = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
-    # no library could guess this
+    # no library could guess this setting
     stored.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("wrote", "made")])
     stored.save(str(folder / TOKENIZER_FILE))
     loaded = load_checkpoint(str(folder))

@@ -174,7 +174,8 @@ def test_a_pair_layout_shards_cannot_build_is_refused(checkpoint: Path, tmp_path
     pair.insert(3, {"SpecialToken": {"id": "[SEP]", "type_id": 1}})
     (tmp_path / "other" / TOKENIZER_FILE).write_text(json.dumps(tokenizer), encoding="utf-8")
     config = json.loads((tmp_path / "other" / "tokenizer_config.json").read_text())
-    generic = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}  # BertTokenizer would lay out pairs its own way
+    # BertTokenizer would lay out pairs in another way
+    generic = {**config, "tokenizer_class": "PreTrainedTokenizerFast"}
     (tmp_path / "other" / "tokenizer_config.json").write_text(json.dumps(generic))
     with pytest.raises(ModelError, match="does not lay out pairs"):
         export(str(tmp_path / "other"), tmp_path / "out")
@@ -268,7 +269,7 @@ def test_a_reader_is_written_into_a_folder_of_another_file_system(tmp_path: Path
     elsewhere = Path("/dev/shm")
     if not elsewhere.is_dir() or elsewhere.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is one file system only")
-    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)  # no room for the longest answer
+    short = FAMILIES["bert"].save(tmp_path / "short", max_position_embeddings=20)  # no space for the longest answer
     with TemporaryDirectory(dir=elsewhere) as name:
         (tmp_path / "out").symlink_to(name)
         manifest = export(str(short), tmp_path / "out", FAST)

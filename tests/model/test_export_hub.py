@@ -104,7 +104,7 @@ def test_damaged_weights_are_not_used(served: Hub, tmp_path: Path) -> None:
     message = refused(tmp_path, "owner/reader")
     assert message.startswith("model.safetensors of 'owner/reader' is damaged: its SHA-256 is ")
     served.damage.clear()
-    assert refused(tmp_path, "owner/reader") == message  # still in the cache
+    assert refused(tmp_path, "owner/reader") == message  # the file is still in the cache
     Path(message.split("delete '")[1].split("'")[0]).unlink()
     assert fetch(HubId("owner/reader")).commit == COMMIT
 
@@ -120,7 +120,7 @@ def test_fetching_can_be_interrupted(served: Hub) -> None:
     released, asked = threading.Event(), threading.Lock()
 
     def stalled(content: bytes) -> bytes:
-        if asked.acquire(blocking=False):  # a file that is asked for again must not interrupt what comes after the test
+        if asked.acquire(blocking=False):  # a repeated request for a file must not interrupt later tests
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         released.wait(600)
         return content

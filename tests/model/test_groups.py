@@ -87,7 +87,7 @@ def test_titles_of_squad_and_of_written_passages_are_read(tmp_path: Path) -> Non
 
 
 def made(sizes: list[int], seed: int = 0) -> Windows:
-    """Windows of random lengths in groups of these sizes. The last window of each group has the answer."""
+    """Make windows of random lengths in groups of these sizes. The last window of each group has the answer."""
     random = np.random.default_rng(seed)
     count = sum(sizes)
     lengths = random.integers(8, 60, count)
@@ -161,7 +161,7 @@ def test_every_window_has_the_prefix_and_the_answer_stays_where_it_is(tokenizer:
         spans, ids = found.spans[part], found.ids[part]
         mine = np.flatnonzero(spans[:, 0] == PREFIX)
         assert ids[mine].tolist() == prefix
-        assert spans[mine[-1] + 1, 0] >= 0  # the context follows
+        assert spans[mine[-1] + 1, 0] >= 0  # then the context follows
         assert len(set(found.types[part][mine[0] : mine[-1] + 2].tolist())) == 1
         if found.ends[row]:
             held += 1

@@ -118,7 +118,7 @@ def lose_weights(base: Path) -> None:
 
 def join_nothing(base: Path) -> None:
     stated = json.loads((base / "tokenizer_config.json").read_text(encoding="utf-8"))
-    stated["tokenizer_class"] = "PreTrainedTokenizerFast"  # BERT's own class knows how BERT joins
+    stated["tokenizer_class"] = "PreTrainedTokenizerFast"  # the tokenizer class of BERT joins pairs itself
     (base / "tokenizer_config.json").write_text(json.dumps(stated), encoding="utf-8")
     tokenizer = json.loads((base / "tokenizer.json").read_text(encoding="utf-8"))
     (base / "tokenizer.json").write_text(json.dumps({**tokenizer, "post_processor": None}), encoding="utf-8")

@@ -25,7 +25,7 @@ def prediction(text: str, score: float) -> Prediction:
 
 
 def simulation(right_from: float, scores: Sequence[float]) -> Simulation:
-    """Questions whose first sentence is right from a certain score on. Otherwise a later sentence is right."""
+    """Questions whose first sentence is right if its score is high enough. Otherwise a later sentence is right."""
     examples = [Example(f"q{i}", "c", ("right",)) for i in range(len(scores))]
     readings = [
         [

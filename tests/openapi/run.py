@@ -1,11 +1,12 @@
-"""Every route of the REST service, by its description: `make schemathesis`.
+"""Tests every route of the REST service against its description: `make schemathesis`.
 
     python -m tests.openapi.run [--examples 100] [--seed N] [--server valkey]
 
-A cluster of two shards with real workers and the bundled reader, and the service before it. Schemathesis makes requests
-from `/openapi.json`, good and bad ones: without any API key, then with keys that may do all, that may do a part in one
-collection, that are at their limits all the time, and with none though one is needed. A status, a media type or a body
-that the description does not have is a fault, and so is every 500. `schemathesis.toml` says what fits to what.
+A cluster of two shards with real workers and the bundled reader, and the service before it. Schemathesis makes valid
+and invalid requests from `/openapi.json`: first without API keys, then with keys of different rights. The keys allow
+everything, allow a part in one collection, or have always reached their limits. A last run sends no key although one is
+needed. A status, a media type or a body that the description does not have is a fault, and so is every 500.
+`schemathesis.toml` says which values fit together.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def made(system: System, name: str, options: tuple[str, ...]) -> str:
 
 
 def run(system: System, examples: int, seed: int) -> int:
-    """Walk with each kind of key; the number of walks that found something."""
+    """Walk with each kind of key; return the number of walks with findings."""
     system.cli("collections", "create", "books")
     system.http("/documents/ada", b'{"text": "Ada wrote programs.", "title": "Ada"}', "PUT")
     keys = {"no key": "", **dict.fromkeys(KEYS, ""), "none of the keys": ""}

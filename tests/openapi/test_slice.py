@@ -36,7 +36,7 @@ async def test_answers_are_as_described(cluster: ScriptedCluster, tmp_path: Path
 
 
 async def walk(client: httpx.AsyncClient, folder: Path, key: str = "", *options: str) -> None:
-    """Ask what the description's own values and limits suggest."""
+    """Send requests with the values and limits of the description."""
     port = client.base_url.port
     assert port is not None
     child = await asyncio.create_subprocess_exec(

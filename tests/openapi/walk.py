@@ -1,4 +1,4 @@
-"""Schemathesis against a running service: requests made from its description, good and bad, and answers held to it."""
+"""Runs Schemathesis on a running service: makes requests from the description, and checks the answers by it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def command(
 
 
 def walk(port: int, folder: Path, *, key: str = "", examples: int, seed: int) -> tuple[bool, str]:
-    """Whether every answer was as described, and what Schemathesis says; it works in `folder`."""
+    """Whether every answer was as described, and the output of Schemathesis, which works in `folder`."""
     done = subprocess.run(
         command(port, key=key, examples=examples, seed=seed), capture_output=True, text=True, cwd=folder, check=False
     )

@@ -27,7 +27,7 @@ FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "mpnet", "r
 
 
 class Family:
-    """A stored family, which prepares and decodes as its reader does."""
+    """A stored family. It prepares inputs and decodes logits as a reader of the family does."""
 
     def __init__(self, name: str, bundled: Manifest) -> None:
         with gzip.open(STORED / f"{name}.json.gz") as file:
@@ -68,7 +68,7 @@ def test_windows_are_the_same(family: Family) -> None:
     for case in answered(family):
         prepared, _ = family.prepare(case)
         expected = case["windows"]
-        if not prepared.windows:  # a context without tokens has no windows
+        if not prepared.windows:  # a context without tokens has no window
             assert len(expected) == 1, case["context"]
             continue
         assert [window.input_ids.tolist() for window in prepared.windows] == [window["ids"] for window in expected]

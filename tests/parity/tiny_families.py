@@ -27,7 +27,7 @@ from tests.parity.reference import Recorder, asked
 MAX_TOKENS = 128
 VOCABULARY = 400
 DECIMALS = 3
-# Families differ only in their tokens, so all but BERT answer one case in this many.
+# Families differ only in their tokens, so all families except BERT answer only every n-th case, for this n.
 SHARE = 4
 # Random heads give logits near zero; logits of trained heads spread over some ten units.
 HEAD_SCALE = 60.0

@@ -1,4 +1,4 @@
-"""Random faults, one every second or two, each of which is undone again."""
+"""Random faults, one every second or two. Each fault is undone again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOG = "hog = [bytearray(64 << 20) for _ in range(64)]"
 BUSY = "local n = 0 for i = 1, 20000000 do n = n + i end return n"  # some tenths of a second
 # Commands whose random forms would remove what the load uses.
 HARMFUL = {"RG.UNREGISTER", "RG.PAUSEREGISTRATIONS", "RG.CONFIGSET", "AI.CONFIG", "RG.CLEARREGISTRATIONSSTATS"}
-MEMORY_MB = 2048  # the limit of a worker: HOG wants twice as much
+MEMORY_MB = 2048  # the memory limit of a worker: HOG asks for twice as much
 
 
 class Faults:
@@ -63,11 +63,11 @@ class Faults:
         ]
 
     def start(self) -> None:
-        """Begins."""
+        """Starts injecting faults."""
         self.thread.start()
 
     def stop(self) -> None:
-        """Ends, and undoes everything; nothing if it has not begun or has ended."""
+        """Stops, and undoes all faults. It does nothing before the start and after the end."""
         self.ending.set()
         if self.thread.is_alive():
             self.thread.join(60)
@@ -80,7 +80,7 @@ class Faults:
                     kind(index)
                 self.counts[kind.__name__] += 1
             except (OSError, redis.ConnectionError, redis.TimeoutError, redis.ResponseError) as error:
-                # A fault may hit the connection that injects the next one, which then does nothing.
+                # A fault may kill the connection of the next fault, which then does nothing.
                 self.failed.append(f"{kind.__name__}: {error}")
 
     def worker(self, index: int) -> int:
@@ -92,7 +92,7 @@ class Faults:
             os.kill(pid, signal.SIGKILL)
 
     def stop_worker(self, index: int) -> None:
-        """Stops the worker for a while; half of the times so long that the server kills it."""
+        """Stops the worker for a while; in half of the cases so long that the server kills it."""
         pid = self.worker(index)
         if not pid:
             return
@@ -112,7 +112,7 @@ class Faults:
                 os.kill(pid, signal.SIGKILL)
 
     def stop_inference_worker(self, index: int) -> None:
-        """Stops one for a while; half of the times so long that the worker replaces it."""
+        """Stops an inference worker for a while; in half of the cases so long that the worker replaces it."""
         pid = self.inference_worker(index)
         if not pid:
             return
@@ -138,14 +138,14 @@ class Faults:
             self.clients[index].execute_command("RG.ABORTEXECUTION", execution)
         except redis.ResponseError as error:
             if "does not exist" not in str(error):
-                raise  # no worker is there now
+                raise  # no worker runs now
         return True
 
     def kill_connections(self, index: int) -> None:
         self.clients[index].execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     def small_queue(self, index: int) -> None:
-        """Leaves room for two jobs only."""
+        """Limits the queue to two jobs."""
         before = self.clients[index].config_get("qa.max-queue")["qa.max-queue"]
         self.clients[index].config_set("qa.max-queue", 2)
         try:
@@ -190,7 +190,7 @@ class Faults:
         self.clients[index].execute_command("BGREWRITEAOF")
 
     def hog(self, index: int) -> None:
-        """Runs a function that wants more memory than the limit."""
+        """Runs a function that asks for more memory than the limit."""
         try:
             self.clients[index].execute_command("RG.PYEXECUTE", HOG)
         except redis.ResponseError:

@@ -1,4 +1,4 @@
-"""Lets threads work in turns, and holds them all back between two turns."""
+"""Lets threads work in turns, and can stop all of them between two turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Gate:
-    """A turn is a `with` block; while the gate is closed none begins."""
+    """A turn is a `with` block; while the gate is closed, no turn starts."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -27,7 +27,7 @@ class Gate:
 
     @contextmanager
     def closed(self, seconds: float) -> Iterator[bool]:
-        """Closes the gate and waits until no thread is in a turn; False when one did not end in time."""
+        """Closes the gate and waits until no thread is in a turn; False if a turn did not end in time."""
         with self.changed:
             self.is_closed = True
             alone = self.changed.wait_for(lambda: not self.inside, seconds)

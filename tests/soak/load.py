@@ -1,6 +1,6 @@
-"""The load: questions with known answers; documents that come, change and go; tensors and models; functions.
+"""The load: questions with known answers; documents that are written and deleted; tensors, models and functions.
 
-Every thread knows what the right answers are; `Verdicts` judges.
+Every thread knows the right answers; `Verdicts` counts the outcomes.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.soak.verdicts import Verdicts, Wrong
 TOWNS = 30
 BOOKS = 4
 PAUSE_SECONDS = 0.02
-STREAM_SECONDS = 60.0  # a worker that dies in the middle costs some of them
-STOP_SECONDS = 90.0  # in which the longest turn ends
+STREAM_SECONDS = 60.0  # a worker that dies during a run costs some of these
+STOP_SECONDS = 90.0  # the longest turn ends within this time
 SLEEPS = """
 import time
 def sleep(words):
@@ -149,7 +149,7 @@ class Load:
             _, _, question, answer = town(chance.choice(self.known))
             result = client.ask(question)
             found = result.answers
-            # a killed worker or server leaves its documents out, and the result says so
+            # a result without the documents of a killed worker or server says so
             if not result.index.partial and (not found or found[0].answer != answer):
                 raise Wrong(f"{question!r}: {found and found[0].answer!r}, right is {answer!r}")
 
@@ -248,7 +248,7 @@ class Load:
         return lambda: self._note("slow trigger", sleep)
 
     def streamer(self, chance: random.Random) -> Callable[[], None]:
-        """Adds to streams whose function is slow, and waits for it: nothing that was added may be left out."""
+        """Adds entries to streams whose function is slow, and waits until the function has processed all entries."""
         clients = [self.system.client(index) for index in range(SHARDS)]
         numbers = iter(range(10**9))
 
@@ -270,7 +270,7 @@ class Load:
         return lambda: self._note("slow stream", add)
 
     def registrar(self, chance: random.Random) -> Callable[[], None]:
-        """Makes registrations come and go."""
+        """Registers and unregisters functions."""
         client = self.system.client(0)
 
         def turn() -> None:
@@ -283,7 +283,7 @@ class Load:
         return turn
 
     def sluggard(self, chance: random.Random) -> Callable[[], None]:
-        """Clients that ask for much and read nothing, and clients that leave while they wait."""
+        """Clients that request much and read nothing, and clients that disconnect while they wait."""
 
         def turn() -> None:
             address = chance.choice(self.system.addresses)
@@ -295,14 +295,14 @@ class Load:
 
 
 def registered(reply: object) -> None:
-    """Raises Wrong unless this is RG.PYEXECUTE's answer to a registration; failures of its shards are errors."""
+    """Raises Wrong unless this is the reply of RG.PYEXECUTE to a registration; failures of shards are errors."""
     if isinstance(reply, list) and reply:
         raise redis.ResponseError(str(reply[0]))
     expect(reply, "OK")
 
 
 def expect(found: object, wanted: object) -> None:
-    """Raises Wrong unless both are equal."""
+    """Raises Wrong unless both values are equal."""
     if found != wanted:
         raise Wrong(f"{found!r}, expected {wanted!r}")
 

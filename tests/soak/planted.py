@@ -1,4 +1,4 @@
-"""Proof that the soak finds things: short runs with modules that have one deliberate mistake each must end badly."""
+"""Proof that the soak finds faults: short runs with modules that have one deliberate mistake each must fail."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PROOFS = [
 
 
 def found(proof: Proof, server: str) -> bool:
-    """Whether the soak goes red for this reason; prints its output."""
+    """Whether the soak fails for this reason; prints its output."""
     with tempfile.TemporaryDirectory(prefix="qa-planted-") as folder:
         module = build([proof.mistake], Path(folder), "qa.so")
         command = [sys.executable, "-m", "tests.soak.soak", "--minutes", str(MINUTES), "--seed", "1"]
@@ -70,7 +70,7 @@ def found(proof: Proof, server: str) -> bool:
 
 
 def prove(server: str) -> int:
-    """Proves all of them; returns the exit status."""
+    """Proves all mistakes; returns the exit status."""
     missed = [proof.mistake.name for proof in PROOFS if not found(proof, server)]
     print(f"planted: {len(PROOFS) - len(missed)} of {len(PROOFS)} mistakes were found")
     return 1 if missed else 0

@@ -1,9 +1,9 @@
 """The resources of idle processes, and whether they have grown over the run.
 
-Each look comes while load and faults rest and every queue is empty: what has grown since the last look has been kept.
-Growth is a trend (the median slope between all pairs of looks, times the time they span), so that a single high or low
-look counts little; the first looks, while caches fill, do not count. Faults replace workers all the time, so only the
-looks of the calm end judge the workers.
+Each measurement is made while load and faults pause and every queue is empty, so growth since the last measurement is
+memory that is not released. Growth is a trend: the median slope between all pairs of measurements, times the time that
+they span. A single high or low value therefore counts little. The first measurements, while caches fill, do not count.
+Faults replace workers all the time, so only the measurements at the calm end count for workers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from tests.harness.processes import descendants
 from tests.harness.system import SHARDS, System
 
-WARM_UP = 1 / 3  # the share of the looks that does not count
-FEWEST = 4  # looks that make a trend; fewer can judge only constants
+WARM_UP = 1 / 3  # the share of the measurements that does not count
+FEWEST = 4  # the number of measurements for a trend; fewer can only show constants
 LOOKS = 5
 PAUSE_SECONDS = 0.4  # clients' buffers shrink when they have been idle for two seconds
 KB, MB = 1 << 10, 1 << 20
@@ -32,7 +32,7 @@ UNREGISTERED_ID_BYTES = 125
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How much a resource may grow until the end, over all shards; `calm`: by the looks without faults."""
+    """How much a resource may grow until the end, over all shards; `calm`: measured without faults."""
 
     growth: float
     calm: bool = False
@@ -42,13 +42,13 @@ class Tolerance:
 TOLERANCES = {
     "server memory": Tolerance(256 * KB),
     "server RSS": Tolerance(16 * MB),
-    "server descriptors": Tolerance(2, constant=True),  # without those of its clients
-    "server threads": Tolerance(SHARDS, constant=True),  # the allocator's own thread, which begins at any time
+    "server descriptors": Tolerance(2, constant=True),  # without the descriptors of its clients
+    "server threads": Tolerance(SHARDS, constant=True),  # the allocator's own thread, which can start at any time
     "worker RSS": Tolerance(48 * MB, calm=True),
     "worker descriptors": Tolerance(6, calm=True),
     "worker threads": Tolerance(6, calm=True),  # pools fill on demand
     "api RSS": Tolerance(8 * MB),
-    "api descriptors": Tolerance(12),  # it pools connections
+    "api descriptors": Tolerance(12),  # the service pools connections
     "api threads": Tolerance(4),
     "processes": Tolerance(0, constant=True),
 }
@@ -56,7 +56,7 @@ TOLERANCES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the account."""
+    """A row of the report."""
 
     name: str
     first: float
@@ -92,21 +92,24 @@ def process_use(pid: int) -> dict[str, float]:
 
 
 def own_memory(fields: dict[str, Any]) -> int:
-    """The memory of a server, without buffers that it takes and gives back at any time and what it is to remember."""
+    """The memory of a server, without its temporary buffers and without the ids that it must remember."""
     names = ("mem_clients_normal", "mem_aof_buffer", "mem_cluster_links", "used_memory_scripts_eval")
     buffers = sum(int(fields.get(name, 0)) for name in names)
     return int(fields["used_memory"]) - buffers - int(fields["qa_unregistered_ids"]) * UNREGISTERED_ID_BYTES
 
 
 class Watch:
-    """Looks, and judges them."""
+    """Makes measurements, and judges them."""
 
     def __init__(self, system: System) -> None:
         self.system = system
         self.looks: list[Look] = []
 
     def look(self, *, calm: bool = False) -> None:
-        """Looks at everything, summed over the shards; takes the least of some, as timers and buffers come and go."""
+        """Measures everything, summed over the shards.
+
+        For some values it takes the minimum of several readings, because timers and buffers change.
+        """
         samples = []
         for _ in range(LOOKS):
             time.sleep(PAUSE_SECONDS)
@@ -134,7 +137,7 @@ class Watch:
         return sums
 
     def judge(self) -> list[Row]:
-        """Judges everything that has a tolerance."""
+        """Compares the growth of each resource with its tolerance."""
         rows = []
         for name, tolerance in TOLERANCES.items():
             points = [(look.at, look.use[name]) for look in self.looks if look.calm or not tolerance.calm]

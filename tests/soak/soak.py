@@ -1,20 +1,20 @@
-"""The soak: half an hour of use with random faults, and an account at the end.
+"""The soak: half an hour of use with random faults, and a report at the end.
 
     python -m tests.soak.soak [--minutes 30] [--seed N] [--server valkey]
     python -m tests.soak.soak --planted
 
-It runs a cluster of three shards with real workers and the bundled reader, and the REST service before it. The load is
-questions with known answers, documents and registrations that come and go, AI.* and RG.* commands, functions that sleep
-in triggers, streams and runs; every second or two there is a fault (faults.py). Models run in inference workers, which
-the faults kill and stop, too. When the faults stop, every question must have its right answer again, every queue must
-be empty, and no client may be blocked; every answer on the way must be right or an error that clients may get
+It runs a cluster of three shards with real workers and the bundled reader, and the REST service. The load is questions
+with known answers, documents and registrations that are created and removed, AI.* and RG.* commands, functions that
+sleep in triggers, streams and runs; every second or two there is a fault (faults.py). Models run in inference workers,
+which the faults kill and stop, too. When the faults stop, every question must have its right answer again, every queue
+must be empty, and no client may be blocked; every answer during the run must be right or an error that clients may get
 (verdicts.py lists them); and no memory, descriptors, threads or processes may have grown (resources.py has the
-tolerances). A table and the exit status report this. Once a minute everything rests for some seconds: then queues must
-be empty, all shards must have the same registrations, and the resources still held are compared with the other rests.
-After the last fault the load continues for a while, which shows what the workers keep.
+tolerances). A table and the exit status report this. Once a minute everything pauses for some seconds. Then queues must
+be empty, all shards must have the same registrations, and the used resources are compared with those of the other
+pauses. After the last fault the load continues for a while, which shows whether the workers release their resources.
 
-`--planted` shows that the gate can fail: short runs with modules that have one deliberate mistake each (planted.py)
-must end badly.
+`--planted` shows that the soak can fail: short runs with modules that have one deliberate mistake each (planted.py)
+must fail.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from tests.soak.resources import Watch
 from tests.soak.verdicts import ALLOWED_CODES, ALLOWED_TEXTS
 
 RECOVERY_SECONDS = 60.0
-LONGER_SECONDS = 240.0  # how much longer than planned a run takes on a busy machine, at both of its ends
+LONGER_SECONDS = 240.0  # how much longer than planned a run may take on a busy machine, at its start and at its end
 TURN_SECONDS = 120.0
-INFERENCE_WORKERS = 2  # the batch of one that dies goes to the other
+INFERENCE_WORKERS = 2  # the batch of a dead process is retried on the other
 SETTINGS = {
     "qa.worker-memory-mb": MEMORY_MB,
     "qa.worker-silence-ms": 4000,  # replaces a hanging worker sooner than by default, before the next fault
-    "qa.worker-start-ms": 20000,  # the same for one that a fault stops before its first sign of life
+    "qa.worker-start-ms": 20000,  # the same for a worker that a fault stops before its first beat
     "qa.inference-workers": INFERENCE_WORKERS,
-    # The server fills these for a long time, which would look like a leak.
+    # The server fills these buffers for a long time, which would look like a leak.
     "slowlog-max-len": 0,
     "latency-tracking": "no",
 }
@@ -62,10 +62,10 @@ BUSY_FIELDS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """The length of a run and its number of rests.
+    """The length of a run and its number of pauses.
 
-    It takes longer until it has so many faults, and until each of these kinds of requests got a right answer, but not
-    forever: after LONGER_SECONDS it fails.
+    The run takes longer until it has had this number of faults, and until each of these kinds of requests got a right
+    answer. After LONGER_SECONDS it fails.
     """
 
     seconds: float
@@ -89,7 +89,7 @@ class Soak:
         for node in system.nodes:
             for name, value in SETTINGS.items():
                 node.config_set(name, value)
-            # the next one has the limit (between two workers the id is 0, which means every process of this run)
+            # the next worker has the limit (between two workers the id is 0, which means every process of this run)
             os.kill(system.worker_pid(node), signal.SIGKILL)
         eventually(self.has_new_workers, RECOVERY_SECONDS)
         self.gate = Gate()
@@ -116,7 +116,7 @@ class Soak:
             self.faults.stop()
             self.go_on(plan.calm_seconds, plan.calm_rests, calm=True)
             eventually(lambda: all(map(self.load.verdicts.right, plan.right)), LONGER_SECONDS)
-        finally:  # a run that is cut short leaves no thread behind, which would disturb what comes after it
+        finally:  # an interrupted run leaves no thread behind: it would disturb the next test
             self.faults.stop()
             self.load.stop()
         self.problems += self.load.broken
@@ -125,14 +125,14 @@ class Soak:
         self.recovers()
 
     def go_on(self, seconds: float, rests: int, *, calm: bool) -> None:
-        """Continues for this long, with this many rests."""
+        """Continues for this time, with this number of pauses."""
         begun = time.monotonic()
         for number in range(1, rests + 1):
             time.sleep(max(0.0, begun + seconds * number / rests - time.monotonic()))
             self.rest(calm=calm)
 
     def rest(self, *, calm: bool) -> None:
-        """Stops all work: then every queue must be empty, and one look shows what is kept."""
+        """Stops all work. Then every queue must be empty, and a measurement shows the used resources."""
         with self.gate.closed(TURN_SECONDS) as alone:
             if not alone:
                 self.problems.append(f"a client still waits after {TURN_SECONDS:g} s")
@@ -149,7 +149,7 @@ class Soak:
         self.told_wrong, self.told_problems = len(verdicts.wrong), len(self.problems)
 
     def look(self, *, calm: bool) -> None:
-        """Takes a look; leaves it out when the module replaces a worker meanwhile, for something before the look."""
+        """Makes a measurement; leaves it out if the module replaces a worker meanwhile."""
         try:
             self.watch.look(calm=calm)
         except OSError as error:
@@ -165,7 +165,7 @@ class Soak:
         return True
 
     def recovers(self) -> None:
-        """Checks that at the end all is as at the beginning."""
+        """Checks that the state at the end is the same as at the start."""
         self.is_idle()
         client = self.load.rest()
         for number in self.load.known:
@@ -201,7 +201,7 @@ class Soak:
         return found
 
     def report(self) -> bool:
-        """Prints the account; returns whether all is well."""
+        """Prints the report; returns whether the run has no problem."""
         print("\nfaults: " + ", ".join(f"{name} {count}" for name, count in sorted(self.faults.counts.items())))
         for failure in self.faults.failed[:5]:
             print(f"fault that could not be injected: {failure}")
@@ -227,11 +227,11 @@ def stands_still(pid: int) -> bool:
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "T"
     except OSError:
-        return False  # it has just ended, as its state will show
+        return False  # the process has just ended
 
 
 def soak(binary: Path, plan: Plan, seed: int, fault_pause_seconds: float = 1.5, **settings: str) -> Soak:
-    """Does one run on a cluster of its own, and prints its account."""
+    """Does one run on a separate cluster, and prints its report."""
     with System(binary, **settings) as system:
         system.start_service()
         run = Soak(system, seed, fault_pause_seconds)
@@ -249,7 +249,7 @@ def main() -> None:
     parser.add_argument("--server", choices=["valkey", "redis"], default=chosen_servers()[0])
     parser.add_argument("--planted", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no server outlives a run that is ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that no server outlives an interrupted run
     if options.planted:
         from tests.soak.planted import prove
 

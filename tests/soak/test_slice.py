@@ -11,8 +11,8 @@ from tests.soak.soak import Plan, soak
 # On a busy machine some kinds of requests get right answers only at the calm end, or later.
 KINDS = ("question", "read back", "model", "trigger", "slow trigger", "slow stream", "run", "register")
 PLAN = Plan(seconds=8, rests=1, calm_seconds=5, calm_rests=1, faults=5, right=KINDS)
-# On a busy machine the slice takes many times as long as alone. Each of its waits has a limit of its own, and says what
-# did not come; this one is beyond them.
+# On a busy machine the slice takes much longer. Each of its waits has its own limit and names what is missing;
+# this limit is longer than all of them.
 LIMIT_SECONDS = 900
 
 

@@ -1,4 +1,4 @@
-"""The outcome of each request: right, an error that a client may get, or wrong."""
+"""Counts the outcomes of requests: right, an error that a client may get, or wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALLOWED_CODES = {
     "INFERENCE": "a worker was killed in the middle of a batch",
 }
 ALLOWED_TEXTS = {
-    # a registration or a run needs every shard, and gives up a hanging worker only after some seconds
+    # a registration or a run needs every shard, and gives up on a hanging worker only after some seconds
     "did not answer within": "the worker of another shard was not there",
     "execution plan does not exist": "the worker of another shard was replaced during a run",
     "execution does not exist": "the worker of another shard was replaced during a run",
@@ -51,12 +51,12 @@ class Verdicts:
         self.lock = threading.Lock()
 
     def note(self, kind: str, verdict: str) -> None:
-        """Counts one more."""
+        """Counts one outcome."""
         with self.lock:
             self.counts[kind, verdict] += 1
 
     def attempt(self, kind: str, call: Callable[[], T]) -> T | None:
-        """Makes a request and notes the outcome; None when it failed in an allowed way."""
+        """Makes a request and counts the outcome; None if the request failed with an allowed error."""
         try:
             value = call()
         except (OSError, redis.ConnectionError, redis.TimeoutError, redis.exceptions.ClusterDownError) as error:
@@ -82,7 +82,7 @@ class Verdicts:
         return None
 
     def fail(self, kind: str, error: Exception) -> None:
-        """Notes a finding."""
+        """Records a finding."""
         with self.lock:
             self.counts[kind, "WRONG"] += 1
             self.wrong.append(f"{time.strftime('%H:%M:%S')} {kind}: {type(error).__name__}: {error}")

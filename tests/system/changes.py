@@ -23,14 +23,14 @@ from tests.harness.servers import Server
 from .replicated import Replicated
 
 PATIENCE_SECONDS = 120.0
-AGAIN_SECONDS = 5.0  # a server gives a manual failover up after as long
+AGAIN_SECONDS = 5.0  # a server gives up a manual failover after this time
 
 
 class Changes:
     """Makes the changes; each ends when all servers agree on it and every replica follows its primary.
 
     Attributes:
-        tags: the partitions that the last change was about.
+        tags: the partitions that the last change concerned.
     """
 
     def __init__(self, shards: Replicated, chance: random.Random) -> None:
@@ -43,28 +43,28 @@ class Changes:
         self._kinds = [self.slot_moved_by_keys, self.slot_moved_by_keys, *ways, self.failover, self.failover, self.kill]
 
     def next(self) -> Callable[[], None]:
-        """A change of some kind: all kinds come equally soon."""
+        """Make a change of some kind; all kinds are equally frequent."""
         if not self._bag:
             self._bag = list(self._kinds)
             self._chance.shuffle(self._bag)
         return self._bag.pop()
 
     def slot_moved_by_keys(self) -> None:
-        """Move a partition as `qa-cluster scale` does: its slot is open on both sides, while MIGRATE takes the keys."""
+        """Move a partition as `qa-cluster scale` does: its slot is migrating while MIGRATE moves the keys."""
         move = self._some_move()
         with self._clients() as clients:
             move_slots([move], clients)
         self._settled(move)
 
     def slot_moved_at_once(self) -> None:
-        """Move a partition with CLUSTER MIGRATESLOTS: the source serves until all is there."""
+        """Move a partition with CLUSTER MIGRATESLOTS: the source serves until everything is moved."""
         move = self._some_move()
         source = self._server(move.source)
         self._shards.on(source, "CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", move.slot, move.slot, "NODE", move.target)
         self._settled(move)
 
     def failover(self) -> None:
-        """Let a replica take over from a primary that lives."""
+        """Let a replica take over from a live primary."""
         primary, replica = self._some_pair()
         begun = -AGAIN_SECONDS
 
@@ -80,7 +80,7 @@ class Changes:
         self._settled()
 
     def kill(self) -> None:
-        """Kill a primary; once its replica has taken over, it comes back as the replica."""
+        """Kill a primary, wait until its replica has taken over, and restart the killed server as a replica."""
         primary, replica = self._some_pair()
         primary.stop(signal.SIGKILL)
         eventually(lambda: self._shards.role(replica) == "master", PATIENCE_SECONDS)
@@ -121,10 +121,10 @@ class Changes:
                 client.close()
 
     def _settled(self, move: Move | None = None) -> None:
-        """Wait until no server sees another cluster, a moved slot is there, replicas follow, and readers are in place.
+        """Wait until all servers agree, a moved slot has its owner, replicas follow, and readers are stored.
 
-        A shard whose lowest slot has changed copies its reader to keys of that slot. A worker that starts before has
-        none: two changes so soon after each other are not what this is about.
+        A shard whose lowest slot has changed copies its reader to keys of that slot. A worker that starts before this
+        has no reader. The tests do not cover two changes in such a short time.
         """
         eventually(lambda: self._agreed(move), PATIENCE_SECONDS, 0.1)
         for server in self._shards.servers:

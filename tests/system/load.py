@@ -59,7 +59,7 @@ class Seen:
 
 
 class Load:
-    """Threads that ask through our client and through a stock one, and write documents, until a stop."""
+    """Threads that ask through our client and through a stock client, and write documents, until they are stopped."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -135,7 +135,7 @@ class Load:
 
     @contextmanager
     def running(self, *work: Callable[[], None]) -> Iterator[None]:
-        """Run each of them in a thread of its own."""
+        """Run each function in a separate thread."""
         threads = [threading.Thread(target=one) for one in work]
         for thread in threads:
             thread.start()

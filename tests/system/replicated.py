@@ -17,7 +17,7 @@ from tests.harness.workers import FEW_TOKENS, WORKER
 
 SETTINGS = {
     "cluster-enabled": "yes",
-    "cluster-node-timeout": 3000,  # a busy machine lets a server wait for a second
+    "cluster-node-timeout": 3000,  # on a busy machine a server may wait for a second
     "cluster-require-full-coverage": "no",
     "appendonly": "yes",
     "repl-backlog-size": "16kb",
@@ -26,7 +26,7 @@ SETTINGS = {
 
 
 class Replicated(Shards):
-    """At first the primaries are `nodes`, and the replica of each is at the same place in `replicas`."""
+    """At the start the primaries are `nodes`, and the replica of each is at the same position in `replicas`."""
 
     def __init__(self, cluster: Cluster, replicas: list[Server]) -> None:
         super().__init__(cluster)
@@ -59,7 +59,7 @@ class Replicated(Shards):
         return self.pairs()[min(slot // (16384 // 3), 2)]
 
     def in_sync(self, seconds: float = 120) -> None:
-        """Wait until every replica has all data of its primary, the values of all keys included."""
+        """Wait until every replica has all data of its primary, including the values of all keys."""
         for primary, replica in self.pairs():
             eventually(lambda p=primary, r=replica: self._same(p, r), seconds, 0.1, redis.RedisError)
 
@@ -75,7 +75,7 @@ class Replicated(Shards):
 
 @contextmanager
 def replicated(binary: Path, own: Mapping[str, object] | None = None) -> Iterator[Replicated]:
-    """Start it all, with settings of the test's own; every replica is in sync and warm when this returns."""
+    """Start everything, with the test's own settings; when this returns, every replica is in sync and warm."""
     settings = SETTINGS | dict(own or {})
     with ExitStack() as stack:
         cluster = stack.enter_context(Cluster(binary, settings, worker=WORKER))
@@ -91,7 +91,7 @@ def replicated(binary: Path, own: Mapping[str, object] | None = None) -> Iterato
             eventually(lambda s=server: "cluster_known_nodes:6" in shards.on(s, "CLUSTER", "INFO"))
         for replica, primary in zip(shards.replicas, shards.nodes, strict=True):
             words = ("CLUSTER", "REPLICATE", shards.on(primary, "CLUSTER", "MYID"))
-            # a node whose handshake is not over is known, but not by its name
+            # until its handshake ends, a node is known, but not by its name
             eventually(lambda r=replica, w=words: shards.on(r, *w), ignore=redis.ResponseError)
         shards.in_sync()
         for server in shards.servers:

@@ -1,4 +1,4 @@
-"""Servers that end, restart, resync or die lose nothing, and a promoted replica answers by itself."""
+"""Servers that stop, restart, resync or die lose nothing, and a promoted replica answers without help."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCRIPT = "def twice(tensors: List[Tensor], keys: List[str], args: List[str]):\n 
 
 @pytest.fixture(scope="module")
 def shards(shared_binary: Path) -> Iterator[Replicated]:
-    """One cluster for all tests: each leaves it complete."""
+    """One cluster for all tests; each test leaves the cluster complete."""
     with replicated(shared_binary) as found:
         Load(found.url).store_facts()
         store_scripts(found)
@@ -67,12 +67,12 @@ def kept(shards: Replicated, server: Server) -> dict[str, object]:
 
 
 def cached_answer(shards: Replicated, document_id: str) -> None:
-    """Put an answer of a sentence into the cache of its shard."""
+    """Cache an answer of a sentence on its shard."""
     assert shards.ask(document_id, 0, FACTS[document_id][1]) is not None
 
 
 def answers(shards: Replicated) -> None:
-    """Checks that every question has its answer as before, from the models and not from caches."""
+    """Checks that every question has the same answer as before, from the models and not from caches."""
     load = Load(shards.url)
     load.store_facts()
 
@@ -119,7 +119,7 @@ def test_a_primary_forgets_nothing(shards: Replicated, how: str) -> None:
     else:
         if how.startswith("rewrite"):
             rewrite(shards, primary, "no" if how == "rewrite as commands" else "yes")
-        # it is back before the others take it for dead
+        # it is back before the other servers consider it dead
         restart(shards, primary)
         primary, _ = shards.pair_of("nile")
     eventually(lambda: kept(shards, primary) == before)
@@ -147,7 +147,7 @@ def test_a_replica_that_was_down_gets_everything_by_a_full_synchronisation(shard
 
 
 def measured_failover(shards: Replicated, document_id: str, act: Callable[[Server, Server], object]) -> Load:
-    """Ask and write while `act(primary, replica)` lets the replica take over, which loads nothing for that."""
+    """Ask and write while `act(primary, replica)` lets the replica take over, without loading a model."""
     primary, replica = shards.pair_of(document_id)
     shards.in_sync()
     load = Load(shards.url)
@@ -179,8 +179,10 @@ def loaded(server: Server) -> int:
 
 
 def all_loaded(server: Server, seconds: float = 2) -> int:
-    """The same, once it has not changed for a while: a server that came back loads what its primary sends after it is
-    in sync, too."""
+    """The same number, when it has not changed for a while.
+
+    A restarted server also loads models that its primary sends after the sync.
+    """
     count, since = loaded(server), time.monotonic()
 
     def unchanged() -> bool:

@@ -1,4 +1,4 @@
-"""No answer comes from a changed or deleted document, even if another process has changed it."""
+"""No answer comes from a changed or deleted document, even if another process has changed the document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Three hosts with addresses of their own, each with a primary and the replica of another, TLS and passwords on.
+"""Three hosts with their own addresses, with TLS and passwords; each has a primary and another host's replica.
 
-One of them is cut off and comes back, while questions are asked throughout.
+One host is cut off and reconnected, while clients ask questions all the time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ QUESTION_MS = 30_000
 
 @dataclass
 class Asked:
-    """What came of the questions: when each right answer came, the wrong ones, and the errors."""
+    """The outcomes of the questions: the time of each right answer, the wrong answers, and the errors."""
 
     right: list[tuple[float, str]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Elsewhere:
         return server_client(self.settings, self.settings.cluster_url, address, socket_timeout=5)
 
     def whole(self) -> bool:
-        """Whether every server sees all six, and no replica is behind."""
+        """Whether every server sees all six servers, and no replica lags."""
         for address in self.addresses:
             with self.client(address) as client:
                 if incomplete(client, len(self.addresses)):
@@ -182,7 +182,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
     primaries = {f"{host.address}:{PRIMARY}" for host in elsewhere.hosts}
     assert elsewhere.primary_addresses(elsewhere.addresses[0]) == primaries
 
-    # a further server could run on this host: it reaches the others from there, and their buses
+    # another server could run on this host: the host reaches the other servers and their buses
     found = json.loads(on(second, elsewhere, "check", "--json", "--cluster-url", url, *elsewhere.options(second, 7002)))
     assert [made["said"] for made in found["checks"] if made["what"].startswith("server 10.")] == [
         "answers, with the module; its cluster bus can be reached"
@@ -192,7 +192,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
         eventually(lambda: asked.all_right_since(0), 120)
         third.cut_off()
         begun = time.monotonic()
-        # the replica of its primary is on the first host, and takes over
+        # the replica of this host's primary is on the first host, and takes over
         promoted = f"{first.address}:{REPLICA}"
         left = {f"{first.address}:{PRIMARY}", f"{second.address}:{PRIMARY}", promoted}
         ignored = (redis.RedisError, QAError)
@@ -212,7 +212,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
     assert asked.wrong == []
     with ClusterClient(elsewhere.settings) as client:
         assert elsewhere.answer(client, "How much does the gadget of the hosts weigh?")[0] == "gadget"
-    for host in elsewhere.hosts:  # each host asks by itself, beginning with its own server
+    for host in elsewhere.hosts:  # each host asks separately, starting with its own server
         said = on(host, elsewhere, "ask", FACTS["honey"][1], "--cluster-url", f"rediss://{host.address}:{PRIMARY}")
         assert "bees" in said
     print(
@@ -223,7 +223,7 @@ def test_a_host_is_cut_off_and_comes_back_while_questions_are_asked(elsewhere: E
 
 
 def writes_are_refused(host: Host, elsewhere: Elsewhere) -> bool:
-    """Whether the primary that is cut off takes no writes: the majority has another one."""
+    """Whether the primary that is cut off refuses writes, because the majority has another primary."""
     path = elsewhere.folder / f"{host.address}-{PRIMARY}" / "node" / "server.sock"
     with redis.Redis(unix_socket_path=str(socket_of(path)), password=PASSWORD) as client:
         try:
@@ -236,7 +236,7 @@ def writes_are_refused(host: Host, elsewhere: Elsewhere) -> bool:
 
 
 def socket_of(near: Path) -> Path:
-    """The socket of a server: where its configuration says, because the path of the test's folder may be long."""
+    """The socket of a server, from its configuration, because the path of the test's folder may be long."""
     text = (near.parent / "server.conf").read_text()
     line = next(line for line in text.splitlines() if line.startswith("unixsocket "))
     return Path(line.split('"')[1])

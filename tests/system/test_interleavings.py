@@ -1,4 +1,4 @@
-"""Kept answers are those that a fresh question gets, while documents, slots and primaries change at random."""
+"""Cached answers equal fresh answers while documents, slots and primaries change at random."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ STEPS = int(os.environ.get("QA_TEST_INTERLEAVINGS", "1000"))
 SEED = int(os.environ.get("QA_TEST_SEED", "1"))
 DOCUMENTS = 60
 PATIENCE_SECONDS = 120.0
-# A change of the cluster continues for a while after all servers agree on it: sweeps, the services' topology.
+# A change of the cluster has effects for a while after all servers agree on it: sweeps, the services' topology.
 SETTLING_SECONDS = 3.0
 
 Answer = tuple[list[tuple[str, str, str, int]], float]
@@ -44,14 +44,14 @@ Answer = tuple[list[tuple[str, str, str, int]], float]
 
 @pytest.fixture
 def shards(server_binary: Path) -> Iterator[Replicated]:
-    """A cluster of the test's own, because the test moves its slots."""
-    # on a busy machine a server may be silent for a second or two: the changes are the test's own
+    """A separate cluster, because the test moves its slots."""
+    # on a busy machine a server may be silent for a second or two; only the test itself may change the cluster
     with replicated(server_binary, {"cluster-node-timeout": 4000}) as found:
         yield found
 
 
 async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str]:
-    """What an answer says, and from which cache it is."""
+    """The contents of an answer, and the cache that it comes from."""
     result = await ask(
         engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False, timeout_ms=int(PATIENCE_SECONDS * 1000)
     )
@@ -61,7 +61,7 @@ async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str
 
 @dataclass
 class Steps:
-    """Two services of one cluster, what is changed through them, and what they answer."""
+    """Two services of one cluster: changes through them, and their answers."""
 
     services: tuple[Engine, Engine]
     changes: Changes
@@ -80,7 +80,7 @@ class Steps:
         return self.chance.choice(self.services)
 
     async def one(self, number: int) -> None:
-        """A random step."""
+        """Make a random step."""
         if self.change is not None and self.change.done():
             await self.end_change()
             await self._write_what_is_kept(number)
@@ -108,7 +108,7 @@ class Steps:
             await self._ask(number, self.asked)
 
     async def _begin_change(self) -> None:
-        """Begin a change that both services have kept answers from before; some pass without other steps."""
+        """Start a change, after both services have cached answers. Some changes end before the next step."""
         self.kept = self.chance.sample(QUESTIONS, 3)
         for question in self.kept:
             for service in self.services:
@@ -121,7 +121,7 @@ class Steps:
             await self.change
 
     async def end_change(self) -> None:
-        """Let the change that is under way come to its end."""
+        """Wait for the end of the current change."""
         if self.change is not None:
             await self.change
             self.change, self.kind = None, ""
@@ -135,7 +135,7 @@ class Steps:
             self.waiting.add(name)
 
     async def _set(self, name: str) -> None:
-        """Write or remove a text as any client may; kept answers hold on until the shard's function has noticed."""
+        """Write or remove a text as any client may; cached answers stay until the shard's function has run."""
         key = keys.paragraphs_key(check_document(name, "").name, self.services[0].documents.tag_of(name))
         if self.chance.random() < 0.7:
             self.counts["plain SET"] += 1
@@ -147,7 +147,7 @@ class Steps:
         self.waiting.add(name)
 
     async def _noticed(self, name: str) -> bool:
-        """Whether the record of a document belongs to its text."""
+        """Whether the record of a document matches its text."""
         try:
             stored = await self.services[0].documents.get(name)
         except NotFound:
@@ -175,7 +175,7 @@ class Steps:
         return self.change is not None or time.monotonic() < self.settled_at or bool(self.waiting)
 
     async def _ask(self, number: int, question: str) -> None:
-        """Compare the answer that a service gives with a fresh one, or the fresh ones before and after it."""
+        """Compare the answer of a service with a fresh answer, or with the fresh answers before and after it."""
         moving, during = await self._moving(), self.kind
         before = (await answer(self.some_service, question, "off"))[0] if moving else None
         service = self.some_service
@@ -191,7 +191,7 @@ class Steps:
         await self._note(service, question, f"step {number}, during {during}: {tier} {given}, fresh {before} {after}")
 
     async def _write_what_is_kept(self, number: int) -> None:
-        """After a change: write into a partition that it was about, and ask at once what was kept before it."""
+        """After a change, write to a partition that it concerned, and ask at once a question that was cached before."""
         tag = self.chance.choice(self.changes.tags)
         names = (f"doc {n}" for n in range(1000))
         inside = (name for name in names if keys.partition_of(name, PARTITIONS) == tag)
@@ -199,7 +199,7 @@ class Steps:
             await self._write_and_ask(number, next(inside), question, self.services)
 
     async def _write_and_ask(self, number: int, name: str, question: str, services: tuple[Engine, Engine]) -> None:
-        """Write through the second service what belongs into an answer that the first may keep, and ask that at once.
+        """Through the second service, write a sentence that changes an answer of the first one, and ask at once.
 
         Only pending documents, and writes that are lost with a killed primary, change between the next two questions.
         """
@@ -207,12 +207,13 @@ class Steps:
         during, (keeper, writer) = self.kind, services
         await self._moving()
         verb, noun = question.removeprefix("Who ").removesuffix("?").split(" the ")
-        told = f"{noun}, {noun}: Person{self.chance.randrange(1000)} {verb} {noun}."  # better than any other sentence
+        # this sentence is better than any other
+        told = f"{noun}, {noun}: Person{self.chance.randrange(1000)} {verb} {noun}."
         await writer.documents.put(name, told, timeout=PATIENCE_SECONDS)
         given, tier = await answer(keeper, question, "use")
         fresh = (await answer(writer, question, "off"))[0]
         if not self.waiting and given != fresh and during == "failover":
-            # it takes a service some time to notice that the server to which it listens has been demoted
+            # a service needs some time to notice that a server with its subscription was demoted
             self.counts["not yet noticed in a failover"] += 1
             await asyncio.sleep(CHECK_SECONDS + LEASE_SECONDS)
             given, tier = await answer(keeper, question, "use")
@@ -223,14 +224,14 @@ class Steps:
             await writer.documents.delete(name, timeout=PATIENCE_SECONDS)
 
     async def _note(self, service: Engine, question: str, what: str) -> None:
-        """Note a stale answer, and whether the service still gives it."""
+        """Record a stale answer, and whether the service still returns it."""
         again, tier = await answer(service, question, "use")
         self.stale.append(f"{question} {what}; asked again: {tier} {again}")
 
 
 @asynccontextmanager
 async def services(shards: Replicated) -> AsyncIterator[tuple[Engine, Engine]]:
-    """Two processes' engines, whose kept answers allow for no drift."""
+    """The engines of two processes, whose cached answers tolerate no drift."""
     target = Target(
         [Address("127.0.0.1", server.port) for server in shards.servers], Login(), EngineOptions(answer_drift=0.0)
     )

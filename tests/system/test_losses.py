@@ -46,7 +46,7 @@ class Outcome:
 
 @dataclass
 class Load:
-    """Threads that ask new questions about stored sentences until a stop."""
+    """Threads that ask new questions about stored sentences until they are stopped."""
 
     system: System
     outcomes: list[Outcome] = field(default_factory=list)
@@ -83,9 +83,9 @@ def load(stored: System) -> Iterator[Load]:
 
 @pytest.fixture
 def patient(stored: System) -> Iterator[System]:
-    """A system whose shards ignore a worker's silence, so that only its death itself can tell them of that.
+    """A system whose shards ignore a silent worker, so that they notice only its death.
 
-    Reads wait until the next worker is ready, however long it takes to start.
+    Reads wait until the next worker is ready, even if its start takes long.
     """
     for node in stored.nodes:
         node.config_set("qa.worker-silence-ms", 600_000)
@@ -139,7 +139,7 @@ def test_client_killed_while_it_waits(stored: System) -> None:
 
 
 def test_service_killed_leaves_nothing_behind(service: System) -> None:
-    # wait for the connections of all workers: the module may be replacing one after the test before
+    # wait for the connections of all workers: after the previous test, the module may still replace one
     eventually(lambda: all(service.info(node)["qa_worker_state"] == "ready" for node in service.nodes))
     clients = [len(node.client_list()) for node in service.nodes]
     with ThreadPoolExecutor(16) as pool:
@@ -160,4 +160,4 @@ def _ask_ignoring_loss(system: System, number: int) -> None:
     try:
         system.http(f"/qa?question=Who+founded+Town{number}%3F+{number}")
     except OSError:
-        return  # the service died while it answered, which is the test
+        return  # the service died while it answered: this is the case to test

@@ -1,8 +1,8 @@
-"""The default reader changes under questions: no error, no pause, no answer of one reader under another's name.
+"""The default reader changes while questions are asked: no error, no pause, no answer under a wrong name.
 
 The two readers answer differently on purpose, one always the first word of the sentence and one always the last, so
-each answer shows its reader. Once the command has reported the change, only the new one may answer, stock clients
-included.
+each answer shows its reader. After the command has reported the change, only the new reader may answer, also to stock
+clients.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .load import BREATH_SECONDS
 
 DOCUMENTS = 6
 QUESTION = "Who discovered radium in {}?"
-# It is generous, because the machine may do much else. A busy one also takes longer for a change.
+# The limit is generous, because a busy machine takes longer for a change.
 LONGEST_PAUSE_SECONDS = 10.0
 
 
 @dataclass
 class Watchers:
-    """Clients that ask all the time, and their answers: times of sending and arrival, and the reader of each."""
+    """Clients that ask all the time, and their answers: the time of sending, the time of arrival, and the reader."""
 
     shards: TinyShards
     seen: list[tuple[float, float, str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
-    # (from, reader): questions from then on must get answers of that reader; empty: of either
+    # (time, reader): questions after this time must get answers of this reader; empty: of any of the two
     rules: list[tuple[float, str]] = field(default_factory=list)
     stop: threading.Event = field(default_factory=threading.Event)
     longest_change: float = 0.0
@@ -58,9 +58,9 @@ class Watchers:
             number = 0
             while not self.stop.is_set():
                 number += 1
-                # repeated questions: from the near cache, from the shards' caches, and from neither
+                # repeated questions: answered from the near cache, from the shards' caches, and from no cache
                 cache = ("use", "use", "off")[number % 3]
-                only = f"radium{number % DOCUMENTS}" if number % 2 else ()  # one shard, or all of them
+                only = f"radium{number % DOCUMENTS}" if number % 2 else ()  # one shard, or all shards
                 asked, sent = QUESTION.format(f"city {number % DOCUMENTS}"), time.monotonic()
                 try:
                     result = client.ask(asked, cache=cache, doc_id=only, waves=False, timeout_ms=60_000)
@@ -96,7 +96,7 @@ class Watchers:
                 time.sleep(BREATH_SECONDS)
 
     def change(self, work: Callable[[], object], to: str) -> None:
-        """Change the default: meanwhile either may answer, after the report only the new one."""
+        """Change the default: during the change both readers may answer, after the report only the new one."""
         self.rules.append((time.monotonic(), ""))
         work()
         self.rules.append((time.monotonic(), to))
@@ -158,7 +158,7 @@ def test_questions_go_on_while_the_default_is_changed_to_and_fro(shards: TinySha
         watchers.change(lambda: shards.load("last", keep_old=True), last)
         watchers.change(lambda: shards.use("first"), first)
         watchers.change(lambda: shards.use("last"), last)
-        # one command stores, warms and switches, and removes the former, which may still read questions
+        # one command stores, warms and switches, and removes the former reader, which may still read questions
         watchers.change(lambda: shards.unload("first"), last)
         watchers.change(lambda: shards.load("first"), first)
         watchers.change(lambda: shards.load("last"), last)
@@ -179,7 +179,7 @@ def test_questions_go_on_while_slots_move_and_a_reader_is_loaded(shards: TinySha
 
 
 def move_to_and_fro(shards: TinyShards) -> None:
-    """Move the lowest slots of the second shard, one with the readers' keys, to the first shard and back."""
+    """Move the lowest slots of the second shard, with its readers' keys, to the first shard and back."""
     clients = [node.client(decode_responses=False) for node in shards.nodes]
     try:
         by_port = {node.port: node for node in all_primaries(clients[0])}

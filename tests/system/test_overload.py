@@ -1,4 +1,4 @@
-"""A full queue answers at once: 503 with Retry-After over HTTP, OVERLOADED over RESP. Nothing hangs."""
+"""A full queue refuses at once: 503 with Retry-After over HTTP, OVERLOADED over RESP. Nothing hangs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.one_server("the queue is the module's; tests/module fil
 
 @pytest.fixture
 def stuck(service: System) -> Iterator[list[int]]:
-    """Stopped workers, and room for four jobs; their process ids."""
+    """Stop the workers and limit the queue to four jobs; the process ids of the workers."""
     with ClusterClient(service.url) as client:
         client.put_document("overload", "Forty clients filled the queue.")
     for node in service.nodes:
-        node.config_set("qa.worker-silence-ms", 600_000)  # no other worker comes in the place of a stopped one
+        node.config_set("qa.worker-silence-ms", 600_000)  # the module does not replace a stopped worker
         node.config_set("qa.max-queue", 4)
     pids = [service.worker_pid(node) for node in service.nodes]
     for pid in pids:
@@ -40,14 +40,15 @@ def stuck(service: System) -> Iterator[list[int]]:
     for pid in pids:
         resume(pid)
     for node, number in zip(service.nodes, before, strict=True):
-        eventually(lambda node=node, number=number: beats(node) > number)  # until then its silence exceeds the limit
+        # until its next beat, its silence exceeds the limit
+        eventually(lambda node=node, number=number: beats(node) > number)
         node.config_set("qa.max-queue", 1024)
         node.config_set("qa.worker-silence-ms", 10_000)
     eventually(lambda: service.total("qa_queued_clients") == 0)
 
 
 def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> None:
-    """Those for which there is no room are refused while the others wait for the workers, which nothing hurries."""
+    """Jobs beyond the limit are refused, while the other jobs wait for the stopped workers."""
 
     def ask(number: int) -> tuple[int, dict[str, str], bytes]:
         path = f"/qa?question=Who+filled+the+queue+{number}%3F&timeout_ms=120000"
@@ -55,7 +56,7 @@ def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> Non
 
     with ThreadPoolExecutor(40) as pool:
         asked = [pool.submit(ask, 0)]
-        # the job waits on the shard of the only sentence that ranks, or the worker has just taken it
+        # the job is queued on the shard of the only ranked sentence, or the worker has just taken it
         eventually(lambda: service.total("qa_queued_clients") + service.total("qa_in_flight") >= 1)
         asked += [pool.submit(ask, number) for number in range(1, 40)]
         try:
@@ -80,7 +81,7 @@ def test_full_queue_is_refused_at_once(service: System, stuck: list[int]) -> Non
 def test_full_queue_over_resp(service: System) -> None:
     host, port = service.addresses[0]
     waiting = []
-    for number in range(80):  # the worker may have taken some before its stop
+    for number in range(80):  # the worker may have taken some jobs before its stop
         connection = redis.Connection(host=host, port=port)
         connection.send_command("RG.TRIGGER", "qa.read", "", f"full {number}?", "full:{a}:0")
         waiting.append(connection)
@@ -95,7 +96,7 @@ def test_full_queue_over_resp(service: System) -> None:
 
 @pytest.mark.cluster  # it measures the machine: `tests/unit/test_admission.py` has the rules
 def test_new_questions_that_would_end_too_late_are_refused_while_they_wait(service: System) -> None:
-    """Far more new questions at once than can be answered in time, by the pace that a first group of them had."""
+    """Far more new questions at once than can be answered in time, at the rate of a first group of questions."""
     with ClusterClient(service.url) as client:
         for number in range(12):
             client.put_document(f"town {number}", f"Town {number} was founded by the explorer Smith number {number}.")

@@ -1,4 +1,4 @@
-"""Shards and workers are killed while clients ask with `coverage=partial`: the other shards answer, and say so.
+"""Shards and workers are killed while clients ask with `coverage=partial`: the other shards answer.
 
 `make hostile ARGS='-s tests/system/test_partial_answers.py'` prints the waits. The long form has 1,000 questions over
 ten kills of shards and ten kills of workers: `make test-cluster`.
@@ -32,13 +32,13 @@ from tests.system.test_shard_down import id_on
 pytestmark = pytest.mark.hostile
 
 ASKERS = 4
-# Otherwise a question waits for a worker that starts, or for its deadline of 10 s.
+# Otherwise a question waits for a starting worker, or for its deadline of 10 s.
 SLOWEST_SECONDS = 5.0
 
 
 @dataclass
 class Seen:
-    """What the askers got: the status of each answer, the seconds it took, and the faults."""
+    """The outcomes for the askers: status and seconds of each answer, and the faults."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     partial: int = 0
@@ -47,7 +47,7 @@ class Seen:
 
 
 class Askers:
-    """Threads that ask new questions of the service, one after the other, until they are stopped."""
+    """Threads that send new questions to the service, one after the other, until they are stopped."""
 
     def __init__(self, system: System) -> None:
         self.system = system
@@ -100,7 +100,7 @@ class Askers:
 
 @pytest.fixture(scope="module", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
-    """A system of its own: its shards die. Each shard has a document that answers all questions."""
+    """A separate system, because its shards are killed. Each shard has a document that answers all questions."""
     with System(binary_or_skip(request.param), **SMALL_BATCHES) as made:
         made.start_service()
         with ClusterClient(made.url) as client:
@@ -110,7 +110,7 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
 
 
 def kill_worker(system: System, number: int, askers: Askers, questions: int) -> None:
-    """Kill the worker of a shard, and wait until so many more questions are answered and the worker is back."""
+    """Kill the worker of a shard, and wait until `questions` more questions are answered and the worker is back."""
     node, before = system.nodes[number], askers.count
     victim = system.worker_pid(node)
     os.kill(victim, signal.SIGKILL)
@@ -124,7 +124,7 @@ def kill_worker(system: System, number: int, askers: Askers, questions: int) -> 
 
 
 def kill_shard(system: System, number: int, askers: Askers, questions: int) -> None:
-    """Kill the server of a shard, wait until so many more questions are answered, and start the server again."""
+    """Kill the server of a shard, wait until `questions` more questions are answered, and start the server again."""
     pid, before = system.server_pid(number), askers.count
     system.may_end()
     os.kill(pid, signal.SIGKILL)

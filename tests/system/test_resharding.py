@@ -1,4 +1,4 @@
-"""A fourth shard joins and gets its share of the slots during questions and writes."""
+"""A fourth shard joins and gets its share of the slots while clients ask and write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .load import Load
 
 @pytest.fixture
 def shards(server_binary: Path) -> Iterator[Shards]:
-    """A cluster of the test's own, because the test moves its slots."""
+    """A separate cluster, because the test moves its slots."""
     with running(server_binary, 3) as found:
         yield found
 
@@ -34,7 +34,7 @@ def url(shards: Shards) -> str:
 
 
 def joined(shards: Shards, fourth: Server) -> None:
-    """Let the fourth server join, and wait until it would answer."""
+    """Let the fourth server join, and wait until it can answer."""
     meet(fourth, shards.nodes[0])
     for node in (*shards.nodes, fourth):
         eventually(lambda node=node: "cluster_known_nodes:4" in shards.on(node, "CLUSTER", "INFO"))
@@ -87,12 +87,12 @@ def from_the_upper_end(shards: Shards) -> int:
 
 
 def at_once(shards: Shards) -> int:
-    """Move like Valkey's CLUSTER MIGRATESLOTS: the slots of each shard in one piece, while their source continues."""
+    """Move with Valkey's CLUSTER MIGRATESLOTS: the slots of each shard at once, while the source serves."""
     nodes = ordered(shards)
     moves = plan(nodes)
     for index, node in enumerate(nodes):
         owned = [slot for first, last in node.slots for slot in range(first, last + 1)]
-        # from the lower end, where the reader's keys are
+        # starting at the lower end, with the keys of the reader
         slots = owned[: sum(move.source == node.id for move in moves)]
         if slots:
             arguments = ("SLOTSRANGE", slots[0], slots[-1], "NODE", moves[0].target)

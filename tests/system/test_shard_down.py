@@ -1,4 +1,4 @@
-"""One shard of three is killed or stopped, without a replica: what users see meanwhile, and that it passes."""
+"""One of three shards is killed or stopped, without a replica: what users see, and that all recovers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG_MS = 120_000
 
 @pytest.fixture(scope="module", params=chosen_servers())
 def system(request: pytest.FixtureRequest) -> Iterator[System]:
-    """A system of its own: its shards die. Each shard has one document, about another thing."""
+    """A separate system, because its shards are killed. Each shard has one document, about a different subject."""
     with System(binary_or_skip(request.param), **UNHURRIED) as made:
         made.start_service()
         with ClusterClient(made.url) as client:
@@ -56,27 +56,27 @@ def ask(system: System, question: str, **options: Any) -> tuple[int, dict[str, A
 
 
 def kept(system: System, question: str) -> bool:
-    """Whether the service's own cache answers; for a moment it does not where a server has not told of changes."""
+    """Whether the near cache of the service answers. It does not while a server does not report changes."""
     status, found = ask(system, question, cache="only")
     return (status, found.get("cache", {}).get("tier")) == (200, "near")
 
 
 def near(system: System, question: str) -> dict[str, Any]:
-    """The answer of the service's own cache to an ordinary question, or nothing."""
+    """The answer of the near cache to an ordinary question, or None."""
     status, found = ask(system, question)
     return found if (status, found.get("cache", {}).get("tier")) == (200, "near") else {}
 
 
 def gone(system: System, address: str) -> bool:
-    """Whether the service answers without the shard, and says so."""
+    """Whether the service answers without the shard, and marks the result."""
     _, found = ask(system, "Is anything missing?", cache="off")
     return bool(found.get("index", {}).get("missing") == [address])
 
 
 def noticed(system: System, address: str) -> bool:
-    """Whether the service knows that the shard is down: it answers without it, or it names it as it refuses.
+    """Whether the service knows that the shard is down: it answers without the shard, or its refusal names the shard.
 
-    It can only refuse once the other servers do, which may call the shard failing before the service finds out.
+    It refuses if the other servers refuse, which may mark the shard as failing before the service notices.
     """
     status, found = ask(system, "Is anything missing?", cache="off")
     if status == 503:
@@ -86,7 +86,10 @@ def noticed(system: System, address: str) -> bool:
 
 @contextmanager
 def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
-    """A shard is down, and the service knows; its address. It is back, and whole, at the end."""
+    """Within the block a shard is down, and the service knows; yields the shard's address.
+
+    At the end the shard is complete again.
+    """
     host, port = system.addresses[number]
     pid = system.server_pid(number)
     system.may_end()
@@ -102,7 +105,7 @@ def down(system: System, number: int, how: signal.Signals) -> Iterator[str]:
                 eventually(lambda: not lives(pid))
             system.cli("up")
         system.watch()
-        # the servers may still call a resumed shard failing for a while, and its reader is loaded last
+        # for a while the servers may still mark a resumed shard as failing, and its reader is loaded last
         eventually(system.whole, 120, ignore=(redis.RedisError, QAError))
         eventually(lambda: ask(system, "Is all there again?", coverage="full", cache="off")[0] == 200, 120)
         eventually(lambda: not ask(system, "Is all there again?", cache="off")[1]["index"]["partial"], 120)
@@ -119,7 +122,7 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
     for question in questions:
         eventually(lambda question=question: ask(system, question) and kept(system, question))
     with down(system, 1, how) as address:
-        # cached answers come from the cache, and the others' new ones from the shards that are there
+        # cached answers come from the cache, and new answers from the remaining shards
         for question in (questions[0], questions[2]):
             eventually(lambda question=question: kept(system, question))
             found = eventually(lambda question=question: near(system, question))  # type: ignore[misc]
@@ -131,7 +134,7 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
         assert (found["answerable"], found["index"]["partial"], found["cache"]["ttl_s"]) == (False, True, 0)
         status, _, body = system.http(f"/search?q=owls+hunt&timeout_ms={LONG_MS}")
         assert (status, json.loads(body)["index"]["missing"]) == (200, [address])
-        # what cannot be had without it is refused, and names it
+        # requests that need the shard are refused, and the error names the shard
         for path in (
             f"/qa?question=owls&coverage=full&timeout_ms={LONG_MS}",
             f"/search?q=owls&coverage=full&timeout_ms={LONG_MS}",
@@ -142,7 +145,7 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
         written = json.dumps({"text": "Owls hunt at night."}).encode()
         status, _, body = system.http(f"/documents/{id_on(1)}?timeout_ms={LONG_MS}", written, "PUT")
         assert (status, address in json.loads(body)["detail"]) == (503, True)
-    # the service was not restarted, and nothing that it said meanwhile has stayed
+    # the service was not restarted, and none of its partial answers is cached
     for question in questions:
         status, found = ask(system, question)
         assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
@@ -150,7 +153,7 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
 
 
 def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: System) -> None:
-    """As a cluster of one's own does, with the servers' default for cluster-require-full-coverage."""
+    """A cluster with the servers' default for cluster-require-full-coverage does this."""
     others = [system.nodes[0], system.nodes[2]]
     hinted = "cluster-require-full-coverage is yes: while one shard is down, the others will refuse"
     for node in system.nodes:
@@ -175,7 +178,7 @@ def test_servers_that_all_refuse_for_one_lost_shard_are_told_how_not_to(system: 
 
 @pytest.mark.one_server("what the service and the commands do; the other tests here have both")
 def test_refusals_and_cached_answers_come_long_before_what_waits(system: System) -> None:
-    """By ratio: a question that waits for a stopped shard would take until its time limit."""
+    """Measured as a ratio: a question that waits for a stopped shard would take until its time limit."""
     ask(system, next(iter(FACTS)))
     with down(system, 1, signal.SIGSTOP):
         begun = time.monotonic()
@@ -187,7 +190,7 @@ def test_refusals_and_cached_answers_come_long_before_what_waits(system: System)
 
 
 def test_the_command_line_answers_refuses_and_exits_as_documented(system: System) -> None:
-    home = slot(PARTITIONS_KEY) * 3 // 16384  # new processes look there first
+    home = slot(PARTITIONS_KEY) * 3 // 16384  # new processes connect to this server first
     with down(system, home, signal.SIGKILL) as address:
         question = list(FACTS)[next(n for n in range(3) if n != home)]
         answers_without(system, question, address)
@@ -201,7 +204,7 @@ def test_the_command_line_answers_refuses_and_exits_as_documented(system: System
 
 @pytest.mark.one_server("what the service and the commands do; the other tests here have both")
 def test_the_command_line_does_without_a_shard_that_says_nothing(system: System) -> None:
-    """Each process finds out for itself, which takes it the silence of some seconds."""
+    """Each process detects the silence itself, which takes some seconds."""
     lost = (slot(PARTITIONS_KEY) * 3 // 16384 + 1) % 3
     with down(system, lost, signal.SIGSTOP) as address:
         answers_without(system, list(FACTS)[next(n for n in range(3) if n != lost)], address)
@@ -209,7 +212,7 @@ def test_the_command_line_does_without_a_shard_that_says_nothing(system: System)
 
 
 def answers_without(system: System, question: str, address: str) -> None:
-    """`qa-cluster ask` answers, and names the shard that it did without."""
+    """`qa-cluster ask` answers, and names the missing shard."""
     done = system.cli("ask", question, "--json", check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -237,7 +240,7 @@ def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) 
     assert ask(system, "What do owls hunt?")[0] == 200
     node = system.nodes[1]
     block = system.folder / "data" / "node-1" / "dump.rdb"
-    block.mkdir()  # no file can take its place
+    block.mkdir()  # no file can replace it
     node.config_set("save", "3600 1000000")
     node.bgsave()
     eventually(lambda: node.info("persistence")["rdb_last_bgsave_status"] == "err", 60)
@@ -255,13 +258,14 @@ def test_a_shard_that_cannot_save_is_named_by_status_and_ingest(system: System) 
     written = json.dumps({"text": "Owls hunt at night."}).encode()
     status, _, body = system.http(f"/documents/{id_on(1)}", written, "PUT")
     assert (status, f"shard {address} cannot write" in json.loads(body)["detail"]) == (503, True)
-    # functions may write, so it runs none and reads nothing: new answers do without it, and cached ones still come
+    # functions may write, so this shard runs no functions and reads nothing. New answers leave the shard out, and
+    # cached answers are still served.
     assert eventually(lambda: near(system, "What do owls hunt?"))["answerable"]
     status, found = ask(system, "What do owls hunt?", cache="off")
     assert (status, found["index"]["missing"]) == (200, [address])
     status, found = ask(system, "What do owls hunt?", cache="off", coverage="full")
     assert (status, f"shard {address} cannot write" in found["detail"]) == (503, True)
-    # its index is asked, which writes nothing; where that names no sentence of its own, nothing is missing
+    # its index is asked, because this writes nothing; if the index has no matching sentence, nothing is missing
     _, found = ask(system, next(iter(FACTS)), cache="off", coverage="full")
     assert (found["answerable"], found["index"]["missing"]) == (True, [])
     block.rmdir()

@@ -1,4 +1,4 @@
-"""`GET bertqa{tag}_<sentence key>_<question>` from stock clients: inference once, then a plain cached read."""
+"""`GET bertqa{tag}_<sentence key>_<question>` from stock clients runs the model once, then reads the cache."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_is_no_answer_key_stays_nil(stored: System, key: str) -> None:
 
 
 def test_inside_multi_and_lua_the_read_is_plain(stored: System) -> None:
-    # where blocking is impossible the function still runs for the next reader, so each case has its own question
+    # if a client cannot be blocked, the function still runs and caches the answer, so each case has its own question
     key, other = answer_key("plain", 1, "in a script?"), answer_key("plain", 1, "in a transaction?")
     host, port = stored.addresses[0]
     with redis.RedisCluster(host=host, port=port, socket_timeout=120) as cluster:

@@ -11,7 +11,7 @@ import pytest
 from tests.harness.servers import Server
 from tests.harness.workers import WORKER
 
-# long enough for a new worker, which has to import torch and to load, on a busy machine
+# long enough for a new worker, which has to import torch and load models, on a busy machine
 JOB_TIMEOUT_MS = 120_000
 
 collect_ignore_glob = [] if find_spec("torch") else ["test_*.py"]

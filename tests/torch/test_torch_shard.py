@@ -197,7 +197,7 @@ def test_what_never_ends_costs_its_worker_and_nobody_else(shard: Server) -> None
         with pytest.raises(redis.ResponseError, match=r"DEADLINE|WORKERLOST"):
             run(shard, "AI.SCRIPTEXECUTE", "scr", "endless", "INPUTS", 1, "a", "OUTPUTS", 1, "c")
     finally:
-        # the next worker needs longer, because it has to import and to load
+        # the next worker needs longer, because it has to import torch and load the models
         run(shard, "CONFIG", "SET", "qa.job-timeout-ms", JOB_TIMEOUT_MS)
         run(shard, "CONFIG", "SET", "qa.cancel-grace-ms", 2000)
     eventually(lambda: shard.field("worker_pid") not in (0, before), 60)

@@ -13,7 +13,7 @@ from qa_cluster.routing.on_behalf import work_for
 
 
 class Work:
-    """Questions in work on a clock that the test moves; each ends when the test says so."""
+    """Questions in work, with a clock that the test controls; each question ends when the test says so."""
 
     def __init__(self, at_once: int, most_waiting: int = 1000) -> None:
         self.now = 0.0
@@ -57,7 +57,7 @@ class Work:
 
 @pytest.fixture
 async def working() -> AsyncIterator[Callable[..., Work]]:
-    """Makes `Work` and ends the rest of it."""
+    """Makes `Work`, and ends all its questions at the end."""
     made: list[Work] = []
 
     def make(*numbers: int, **options: int) -> Work:

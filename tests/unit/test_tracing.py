@@ -1,4 +1,4 @@
-"""Tracing: without cost while it is off, nested while it is on; a shard's times fit into its call."""
+"""Tracing: it costs nothing while it is off, and steps are nested while it is on; a shard's times fit into its call."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check the yardstick against its documents: python3 check.py DOCUMENTS
 
-DOCUMENTS is the folder that fetch.py filled. The first accepted answer must be in its document; the others are other
-ways to write it. The exit status is 1 if anything is wrong.
+DOCUMENTS is the folder that fetch.py filled. The first accepted answer must be in its document; the other accepted
+answers are other ways to write it. The exit status is 1 if anything is wrong.
 """
 
 import html

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tell the wrong first answers of an evaluation apart by kind: python3 errors.py FIGURES [KIND]
+"""Classify the wrong first answers of an evaluation: python3 errors.py FIGURES [KIND]
 
 FIGURES is what `qa-cluster eval questions-dev.jsonl --out FIGURES` has written. Prints the share of each kind among the
 answered questions whose first answer is wrong, with examples; of one kind only if that is named.
@@ -18,7 +18,7 @@ MOST = 50
 
 
 def kind_of(question, first):
-    """What is wrong with the first answer, None for none: it must not be right."""
+    """The kind of error of a first answer that is not right; None without an answer."""
     if first is None:
         return "none told"
     own = question["document"] in (first["document_id"], *first["also_in"])
@@ -34,7 +34,7 @@ def kind_of(question, first):
 
 
 def holds(outer, inner):
-    """Whether all words of `inner` stand in a row in `outer`."""
+    """Whether `outer` contains all words of `inner` in a row."""
     return any(outer[at : at + len(inner)] == inner for at in range(len(outer) - len(inner) + 1)) if inner else False
 
 

@@ -3,7 +3,7 @@
 
 sources.toml names Debian packages and PyPI distributions and says which of their files are documents. This script
 downloads each package, unpacks it without installing it, and copies its documents to OUT/NAME/FILE. Compressed
-documents are stored uncompressed, without their .gz. The script leaves a source that is already there alone.
+documents are stored uncompressed, without their .gz. The script does not change a source that exists already.
 """
 
 import gzip
@@ -38,7 +38,7 @@ def run(command, folder):
 
 
 def only_file(folder, pattern):
-    """The one file that a download has left."""
+    """The only file of a download."""
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
         raise SourceError(f"the download left {len(found)} files {pattern}, not one")

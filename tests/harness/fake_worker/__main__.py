@@ -14,7 +14,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[3])
 
 
 def main(name: str, *options: str) -> None:
-    """Runs the worker until its server goes."""
+    """Runs the worker until its server ends."""
     module = importlib.import_module(name if "." in name else f"tests.harness.fake_worker.{name}")
     try:
         module.Behaviour(options).serve()

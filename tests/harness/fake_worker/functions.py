@@ -1,4 +1,4 @@
-"""A worker whose triggers, events and scripts do what their words say.
+"""A worker whose triggers, events and scripts do what their arguments say.
 
 Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare (registers nothing), --crash (ends).
 
@@ -31,7 +31,7 @@ ARGS_KEYS = (
     b"$8\r\nkeyTypes\r\n*0\r\n$12\r\nhookCommands\r\n*0\r\n"
 )
 ARGS_TRIGGER = b"*4\r\n$7\r\ntrigger\r\n$4\r\necho\r\n$7\r\ninorder\r\n:0\r\n"
-LEASE_MS = 60_000  # which `qa.atomic-lease-ms` shortens
+LEASE_MS = 60_000  # `qa.atomic-lease-ms` shortens it
 
 
 def die() -> None:
@@ -55,7 +55,7 @@ class Behaviour(Worker):
         super().__init__(options)
 
     def beating(self, count: int) -> bool:
-        """A silent worker beats once."""
+        """Whether to send another beat; a silent worker sends only one."""
         return count == 0 or not self.options.silent
 
     def register(self) -> None:
@@ -79,15 +79,15 @@ class Behaviour(Worker):
                 raise
 
     def wait_and_room(self) -> list[Word]:
-        """It looks again soon whether it has room."""
+        """The wait and the capacity for jobs: a short wait, so that the worker soon checks its capacity again."""
         return [100, 0, 0] if os.path.exists("no-room-for-functions") else super().wait_and_room()
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
-        """Keeps the notice."""
+        """Records the notice."""
         self.run_link.call("RPUSH", "notices", " ".join([kind, *map(str, arguments)]))
 
     def refused(self, _number: int, _kind: str, error: ReplyError) -> None:
-        """Keeps an outcome that came too late."""
+        """Records an outcome that came too late."""
         self.run_link.call("RPUSH", "late", str(error))
 
     def do_trigger(self, attempt: int, _id: str, user: str, name: str, *args: str) -> list[Word]:
@@ -97,7 +97,7 @@ class Behaviour(Worker):
         return self.behave(attempt, *args)
 
     def behave(self, attempt: int, word: str = "", value: str = "", *rest: str) -> list[Word]:
-        """Does what the word says."""
+        """Does what the first argument says."""
         if word == "die" or (word == "die-once" and attempt == 1) or (word == "die-later" and attempt > 1):
             die()
         if word in ("hang", "sleep") or (word in ("hang-once", "die-later") and attempt == 1):
@@ -115,7 +115,7 @@ class Behaviour(Worker):
         return ["OK", value.encode() if word == "raw" else array([word, value, str(attempt)])]
 
     def do_event(self, attempt: int, registration: str, event: str, key: str, has_client: int) -> list[Word]:
-        """A key changed or was missed."""
+        """Handles a changed or missed key."""
         if not has_client:
             self.run_link.call("RPUSH", "seen", f"{registration} {event} {key}")
             return ["OK"]
@@ -133,24 +133,24 @@ class Behaviour(Worker):
         return ["OVERRIDE", bulk(f"answer of {key}")]
 
     def do_onregistered(self, _attempt: int, registration: str) -> list[Word]:
-        """Events were lost."""
+        """Handles a notice about lost events."""
         self.run_link.call("RPUSH", "repaired", registration)
         return ["OK"]
 
     def do_command(self, _attempt: int, *args: str) -> list[Word]:
-        """A command that the worker answers."""
+        """Answers a command."""
         return ["OK", array(args)]
 
     def do_model_load(self, *_args: str) -> list[Word]:
-        """A model that has one input and one output."""
+        """Accepts a model, with one input and one output."""
         return ["OK", b"*2\r\n*1\r\n$1\r\na\r\n*1\r\n$1\r\nb\r\n"]
 
     def do_script_load(self, *_args: str) -> list[Word]:
-        """A script that is good."""
+        """Accepts a script."""
         return ["OK"]
 
     def do_script(self, _attempt: int, source: str, *options: str) -> list[Word]:
-        """Remote control."""
+        """Runs the commands in a script, as the module docstring says."""
         if not source.startswith("{"):
             return ["OK", array([source, *map(str, options)])]
         orders = json.loads(source)
@@ -171,5 +171,5 @@ class Behaviour(Worker):
         self.control.send("END")
         replies.append(link.read_element())
         if str(replies[-1]).startswith("-"):
-            replies.append(self.control.read_element())  # the END came after the end of the block
+            replies.append(self.control.read_element())  # END arrived after the end of the block
         return replies

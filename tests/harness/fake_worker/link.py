@@ -48,13 +48,13 @@ class Link:
         self.socket.sendall(encode(words))
 
     def call(self, *words: Word) -> Any:
-        """Sends and waits."""
+        """Sends a command and returns its reply."""
         with self.lock:
             self.send(*words)
             return self.read()
 
     def read(self) -> Any:
-        """One reply."""
+        """Reads one reply; raises an error reply."""
         line = self.file.readline()
         if not line:
             raise EOFError
@@ -76,7 +76,7 @@ class Link:
         return data.decode(errors="surrogateescape") if self.decode else data
 
     def read_element(self) -> Any:
-        """A reply where an error is data: inside an array, or of a command that may fail."""
+        """Reads a reply and returns an error as data: inside an array, or from a command that may fail."""
         try:
             return self.read()
         except ReplyError as error:
@@ -89,6 +89,6 @@ class Link:
             return self.read_element()
 
     def close(self) -> None:
-        """Hangs up."""
+        """Closes the connection."""
         self.file.close()
         self.socket.close()

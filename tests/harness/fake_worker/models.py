@@ -6,10 +6,10 @@
     bytes      the model's own bytes, asked for with QA.MODELPART    die   the process ends
     busy       it says TIMEDOUT                  fail        an error
 
-The worker refuses a script whose source is `refuse`. The name of a function says what its step does: `echo` puts out
-user, function, keys and arguments as strings, `source` the source; any other does what a model of that name does. A
-step `lie-..` makes the whole result of its DAG a lie (see LIES). The worker pushes every `model.drop` to the list
-`drops`. It does jobs one after the other.
+The worker refuses a script whose source is `refuse`. The name of a function says what its step does: `echo` outputs
+user, function, keys and arguments as strings, `source` outputs the source. Any other function does what a model of that
+name does. A step `lie-..` makes the whole result of its DAG invalid (see LIES). The worker pushes every `model.drop` to
+the list `drops`. It does jobs one after the other.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def tensors_of(count: int, flat: list[Any]) -> list[list[Any]]:
 
 
 def act(word: bytes) -> None:
-    """Waits or dies, for the words that ask for it."""
+    """Waits or dies, if the word says so."""
     if word == b"held":
         wait_for_file("go")
     if word == b"die":
@@ -77,7 +77,7 @@ class Step:
         self.word = b""
 
     def run(self, worker: Behaviour, user: bytes, slots: Slots) -> list[Word]:
-        """Fills its outputs; returns state, us, samples, error."""
+        """Fills the outputs of the step; returns state, us, samples and error."""
         if self.kind == b"model":
             source = self.word = worker.fetch(self.ref)
         else:
@@ -113,12 +113,12 @@ class Behaviour(Worker):
         return model
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
-        """Keeps the refs of dropped models."""
+        """Records the refs of dropped models."""
         if kind == "model.drop":
             self.run_link.call("RPUSH", "drops", arguments[0])
 
     def do_model_load(self, _attempt: int, ref: int, _backend: bytes, _device: bytes, size: int, *_: Any) -> list[Word]:
-        """The model has the input x and the output y."""
+        """Accepts a model, with the input x and the output y."""
         model = self.fetch(ref)
         if model == b"refuse":
             return ["ERR", "No graph was found in the protobuf."]
@@ -155,7 +155,7 @@ class Behaviour(Worker):
         return ["SKIP"] if source == b"garbage" else ["OK"]
 
     def do_dag_run(self, _attempt: int, user: bytes, _timeout: Any, *arguments: Any) -> list[Word]:
-        """Runs its steps in their order; none runs after one that failed."""
+        """Runs the steps in their order, and stops after a step that failed."""
         rest = list(arguments)
         slots: Slots = dict(enumerate(tensors_of(rest.pop(0), rest)))
         steps = [Step(rest) for _ in range(rest.pop(0))]

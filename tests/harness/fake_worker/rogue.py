@@ -1,4 +1,4 @@
-"""A worker that breaks the protocol: at a point of its start, or with its answer to a job.
+"""A worker that breaks the protocol: at a point of its start, or in its answer to a job.
 
 Options: --die-at-every-point (worker number n dies at the n-th of POINTS, later ones live), --mute (beats, but never
 becomes ready). To a job of kind K it answers what the key `answer:K` holds: a JSON list of the words after `QA.DONE
@@ -30,7 +30,7 @@ class Behaviour(functions.Behaviour):
         super().__init__([])
 
     def begin(self) -> None:
-        """Starts, unless it has to end or to stop at some point before."""
+        """Starts, unless an option makes it end or stop before that."""
         if "--mute" in self.rogue_options:
             self.link().call("QA.SESSIONS")
             self.beat()
@@ -40,7 +40,7 @@ class Behaviour(functions.Behaviour):
         super().begin()
 
     def die_at(self, point: str) -> None:
-        """Starts up to the point and dies; after `control`, it lives for as long as the server lets it."""
+        """Starts up to the point and dies; after `control`, it lives until the server kills it."""
         if point == "line":
             die()
         link = self.link()
@@ -65,7 +65,7 @@ class Behaviour(functions.Behaviour):
             die()
 
     def work(self, job: list[Any]) -> None:
-        """Does what the key says."""
+        """Answers a job as the key says."""
         number, kind = job[:2]
         told = self.run_link.call("GET", f"answer:{kind}") if number else None
         if told is None:
@@ -96,7 +96,7 @@ class Behaviour(functions.Behaviour):
         self.control.close()
 
     def enter_atomic(self) -> None:
-        """Enters an atomic block, and waits until the server says go."""
+        """Enters an atomic block, and waits for the server's GO."""
         link = self.link()
         threading.Thread(target=lambda: link.send("QA.ATOMIC", 1000), daemon=True).start()
         if self.control.read() != "GO":

@@ -24,7 +24,7 @@ HELD_SECONDS = 120.0
 
 
 def wait_for_file(name: str) -> None:
-    """Waits for a file in the server's folder, which a test makes (`Server.let_go`) once all else is as it needs it."""
+    """Waits for a file in the server's folder, which a test creates (`Server.let_go`) to let the worker continue."""
     deadline = time.monotonic() + HELD_SECONDS
     while not os.path.exists(name) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -33,9 +33,9 @@ def wait_for_file(name: str) -> None:
 class Worker:
     """A worker that obeys the protocol."""
 
-    version = "8"  # of the protocol, as QA.HELLO says it
+    version = "8"  # the version of the protocol in QA.HELLO
     decode = True  # whether jobs are texts or bytes
-    jobs_at_once = 16  # more than one: each in a thread of its own
+    jobs_at_once = 16  # the number of jobs at the same time; above 1, each job has its own thread
 
     def __init__(self, _options: Sequence[str]) -> None:
         self.control = Link(socket.socket(fileno=CONTROL_FD))
@@ -43,7 +43,7 @@ class Worker:
         self.settings: dict[str, Any] = {}
 
     def link(self) -> Link:
-        """A new connection that is a link."""
+        """Opens a connection that is a link."""
         if self.opening["socket"]:
             connected = socket.socket(socket.AF_UNIX)
             connected.connect(self.opening["socket"])
@@ -61,7 +61,7 @@ class Worker:
         self.next = self.link()
 
     def beating(self, _count: int) -> bool:
-        """Whether another beat follows this number of beats."""
+        """Whether to send another beat after this number of beats."""
         return True
 
     def beat(self) -> None:
@@ -80,13 +80,14 @@ class Worker:
         """Connects, registers and becomes ready."""
         self.connect()
         threading.Thread(target=self.beat, daemon=True).start()
-        self.run_link.call("QA.SESSIONS")  # else the module replaces it when sessions were loaded before it came
+        # otherwise the module replaces the worker if sessions were loaded before it started
+        self.run_link.call("QA.SESSIONS")
         self.register()
         self.run_link.call("QA.READY")
         print("fake worker is ready", flush=True)
 
     def serve(self) -> None:
-        """Takes jobs until the server goes."""
+        """Takes jobs until the server ends."""
         self.begin()
         while True:
             try:
@@ -98,18 +99,18 @@ class Worker:
                 self.take(job)
 
     def wait_and_room(self) -> list[Word]:
-        """How long a request for jobs waits and, if it says so, its room for users' functions."""
+        """How long a request for jobs waits, and optionally the worker's capacity for user functions."""
         return [NEXT_MS]
 
     def take(self, job: list[Any]) -> None:
-        """Works on a job, here or in a thread of its own."""
+        """Works on a job, in this thread or in a separate one."""
         if self.jobs_at_once == 1:
             self.work(job)
         else:
             threading.Thread(target=self.work, args=(job,), daemon=True).start()
 
     def work(self, job: list[Any]) -> None:
-        """Does one job, or takes a notice."""
+        """Does one job, or handles a notice."""
         number, kind, attempt, _timeout, _came, *arguments = job
         if not self.decode:
             kind = kind.decode()
@@ -129,7 +130,7 @@ class Worker:
             self.refused(number, kind, error)
 
     def notice(self, kind: str, arguments: list[Any]) -> None:
-        """Takes a notice, which wants no answer."""
+        """Handles a notice, which gets no answer."""
 
     def refused(self, number: int, kind: str, error: ReplyError) -> None:
-        """Learns that the server did not take the outcome of a job."""
+        """Called if the server did not accept the outcome of a job."""

@@ -1,4 +1,4 @@
-"""Folders that mean harm: links that lead out of them, what is no regular file, and sizes without a bound."""
+"""Hostile folders: links that lead out of them, special files, and unlimited sizes."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_what_is_no_regular_file_is_left_out(folder: Path, monkeypatch: pytest.M
     for path in (folder / "b.txt", folder / "zero.txt"):
         with pytest.raises(InvalidInput, match="not a regular file"):
             list(read_documents([path]))
-    # a pipe that takes the place of a file does not block
+    # a pipe that replaces a file does not block
     with pytest.raises(InvalidInput, match="not a regular file"):
         SourceFile(folder / "b.txt", "b.txt", folder, "b.txt").read(10)
 

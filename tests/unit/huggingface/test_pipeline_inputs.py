@@ -160,7 +160,7 @@ def test_a_dataset_of_torch_is_read_as_results_are_taken(qa: QuestionAnsweringPi
             return 2
 
         def __getitem__(self, index: int) -> dict[str, str]:
-            return PAIR  # for any index, so that only the length shows that there are two
+            return PAIR  # it accepts any index, so that only the length shows that there are two items
 
     results = qa(Rows())
     assert not isinstance(results, list)

@@ -38,7 +38,7 @@ class Index:
 
 
 def ranked(indexes: list[Index], question: str, found: int, count: int) -> list[Candidate]:
-    """The `count` best sentences of all indexes, each of which has found some."""
+    """The `count` best sentences of all indexes, from the best sentences of each index."""
     terms = question_terms(question)
     sums = [sum(column) for column in zip(*(index.frequencies(terms) for index in indexes), strict=True)]
     sentences = sum(len(index.names) for index in indexes)
@@ -74,7 +74,7 @@ def test_scores_are_bm25_and_edges() -> None:
 
 
 def test_equal_scores_are_in_the_order_in_which_they_were_written() -> None:
-    """As each index orders its own; partitions come by their tags."""
+    """Each index orders its own sentences in this way; partitions are ordered by their tags."""
     order = [("z:{a}:9", 3), ("a:{a}:2", 7), ("a:{a}:10", 7), ("b:{b}:0", 1)]
     rows: list[Found] = [(sentence, [1.0], place) for sentence, place in order]
     for count in range(1, 5):

@@ -34,7 +34,7 @@ def test_terms(text: str, expected: list[str]) -> None:
 
 @pytest.mark.hostile
 def test_what_is_remembered_of_a_word_is_as_long_as_its_term() -> None:
-    """Ever new words of a thousand letters would take much more memory than the number of entries says."""
+    """A cache of words with a thousand letters would take much more memory than its number of entries suggests."""
     begin = "q" * MAX_TERM_LENGTH
     assert analyze(begin) == [begin]
     before = terms._term.cache_info().currsize

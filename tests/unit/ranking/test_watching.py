@@ -1,4 +1,4 @@
-"""What the indexes are told of an answer that is kept: bounds that never let the corpus drift further than was said."""
+"""The arguments of `QA.INDEX.WATCH` for a cached answer: bounds that never allow more drift than the setting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TAGS = ("06S", "0Wq")
 
 
 def ranking(sentences: int, frequencies: tuple[int, ...]) -> Ranking:
-    """Of two partitions, the first of which holds a third of everything."""
+    """A ranking of two partitions; the first one has a third of everything."""
     parts = {
         TAGS[0]: RankedPartition(sentences // 3, tuple(number // 3 for number in frequencies), 5, 50),
         TAGS[1]: RankedPartition(
@@ -28,7 +28,7 @@ def ranking(sentences: int, frequencies: tuple[int, ...]) -> Ranking:
 
 
 def bounds(words: tuple[str | int, ...]) -> tuple[list[int], list[list[int]]]:
-    """Those of the sentences and of each term."""
+    """The bounds of the sentences and of each term."""
     count = int(words[11])
     terms = [[int(word) for word in words[14 + 4 * i : 16 + 4 * i]] for i in range(count)]
     return [int(word) for word in words[8:10]], terms

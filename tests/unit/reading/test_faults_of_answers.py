@@ -32,14 +32,14 @@ def test_nothing_found_is_no_answer_and_no_crash(manifest: Manifest, readings: l
 
 
 def test_the_surer_document_comes_first(manifest: Manifest) -> None:
-    """Haystack #739, #1220: as scores were shares within a document, the best of each looked alike."""
+    """Haystack #739, #1220: scores were shares within a document, so they could not be compared."""
     readings = [reading("a", (100, 103, 1.0)), reading("b", (100, 103, 22.0))]
     result = asked(readings, manifest, AskOptions(top_k=2))
     assert [answer.document_id for answer in result.answers] == ["b", "a"]
 
 
 def test_probabilities_rise_with_the_score_and_stay_below_one(manifest: Manifest) -> None:
-    """Haystack #1522, #2916: sigmoid(0.1 x logit) and the like, called a probability."""
+    """Haystack #1522, #2916: it presented sigmoid(0.1 x logit) as a probability."""
     shown = [manifest.calibration.probability(score) for score in np.linspace(-1e4, 1e4, 101)]
     assert shown == sorted(shown)
     assert all(0 <= value <= 1 for value in shown)

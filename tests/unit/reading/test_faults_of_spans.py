@@ -1,4 +1,4 @@
-"""The choice of spans on logits made by hand: the highest are at places that misled an earlier reader.
+"""The choice of spans on logits made by hand: the highest logits are at positions that misled an earlier reader.
 
 Each test is a fault of an earlier reader, which its docstring names.
 """
@@ -73,7 +73,7 @@ def test_start_and_end_are_chosen_together() -> None:
 
 
 def test_an_end_before_the_start_is_no_answer_turned_round() -> None:
-    """DJL: it swapped start and end when the end came first, and so answered with what the reader refused."""
+    """DJL: it swapped start and end when the end came first, and returned a span that the model had not chosen."""
     found = read(TEXT, {MAT: 9, CAT: 3}, {CAT: 9, MAT: 2})
     # the two best valid spans: "Cat" (3 + 9), "mat" (9 + 2); "Cat, sat ON the mat" (3 + 2) is what swapping answers
     assert answers(TEXT, found) == ["Cat"]
@@ -119,7 +119,7 @@ def test_more_answers_asked_for_than_there_are_spans(overlapping: bool) -> None:
 
 
 def test_scores_do_not_depend_on_what_else_a_text_holds() -> None:
-    """Haystack #739, #1220: scores were shares within a document, so the best of a poor one looked as good as any."""
+    """Haystack #739, #1220: scores were shares within a document, so the best span of any document was high."""
     rich = read("the cat", {0: 6, 1: 5}, {0: 6, 1: 5})
     poor = read("the dog", {0: 0.5}, {0: 0.5})
     alone = read("the", {0: 6}, {0: 6})

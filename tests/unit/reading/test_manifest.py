@@ -93,7 +93,7 @@ def test_the_reading_revision_names_all_that_an_answer_of_a_sentence_depends_on(
     found = {replace(MANIFEST, **changes).reading_revision for changes in ({}, *other_ways)}
     assert len(found) == 1 + len(other_ways)
     assert {name.partition("+")[0] for name in found} == {MANIFEST.revision, sha256_hex(b"another")[:12]}
-    # these count when answers are assembled, so cached readings of sentences do not depend on them
+    # these fields are used when answers are assembled, so cached readings of sentences do not depend on them
     assert replace(MANIFEST, no_answer_threshold=9.0, rank_weight=9.0, created="2020-01-01").reading_revision in found
     assert Manifest.from_json(MANIFEST.to_json()).reading_revision == MANIFEST.reading_revision
 

@@ -23,10 +23,10 @@ COUNTS = st.lists(st.integers(0, 30), max_size=24)
     [
         (10, [10, 10], [10, 10], 9, (0, 0)),  # longer than the budget: alone
         (10, [10, 10], [10, 10], 10, (0, 0)),
-        (10, [10, 10], [10, 10], 20, (1, 0)),  # the one before comes first
+        (10, [10, 10], [10, 10], 20, (1, 0)),  # the previous sentence comes first
         (10, [10, 10], [10, 10], 30, (1, 1)),
         (10, [10, 10], [10, 10], 40, (2, 1)),
-        (10, [50, 1], [10, 10], 40, (0, 2)),  # a side ends at what does not fit
+        (10, [50, 1], [10, 10], 40, (0, 2)),  # a side ends at the first sentence that does not fit
         (10, [], [10, 10, 10], 40, (0, 3)),
         (10, [10], [], 40, (1, 0)),
         (10, [], [], 40, (0, 0)),
@@ -132,7 +132,7 @@ def made(start: int, length: int = 4) -> PassageSentence:
 def test_what_does_not_follow_closely_is_not_read_along(start: int, joined: bool) -> None:
     own, far = made(10), made(start)
     assert bool(around(own, [], [far], index=0, budget=100).breaks) is joined
-    # without it, the passage after it does not join, either
+    # without this sentence, the passage after it does not join either
     assert len(around(own, [], [far, made(start + 4)], index=0, budget=100).breaks) == (2 if joined else 0)
 
 

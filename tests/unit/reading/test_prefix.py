@@ -87,7 +87,7 @@ def test_no_span_begins_in_it(encoder: TextPairEncoder) -> None:
 
 def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
     without = replace(Manifest.load(reader / MANIFEST_FILE), passage_prefix=False)
-    assert "passage_prefix" not in json.loads(without.to_json())  # earlier versions refuse what they do not know
+    assert "passage_prefix" not in json.loads(without.to_json())  # earlier versions refuse unknown fields
     with_it = replace(without, passage_prefix=True)
     assert Manifest.from_json(with_it.to_json()) == with_it
     assert with_it.reading_revision != without.reading_revision
@@ -97,7 +97,7 @@ def test_a_manifest_says_whether_a_reader_knows_it(reader: Path) -> None:
 
 
 def test_only_a_reader_that_knows_it_gets_it(reader: Path, encoder: TextPairEncoder) -> None:
-    """Where texts are encoded for measuring, and on a shard: the same tokens."""
+    """The encoder for measurements and the shard make the same tokens."""
     without = replace(Manifest.load(reader / MANIFEST_FILE), passage_prefix=False)
     text = "He was born in Rome."
     (plain,) = TextPairEncoder(encoder.tokenizer, PairEncoder(without)).windows("Who?", text, "Ada", "Works")

@@ -1,4 +1,4 @@
-"""One reading of a passage serves all requests, at once or one after the other; failures are not kept."""
+"""All requests for a passage share one reading, concurrent or later ones; failures are not cached."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_long_passages_are_read_in_windows(passages: reading.PassageReader
 async def test_the_title_stands_before_passages_for_readers_that_know_titles(
     passages: reading.PassageReader, manifest: Manifest
 ) -> None:
-    """Before those of several sentences and of one alike."""
+    """This holds for passages of one sentence and of several sentences."""
     titled = replace(RECORD, title="the cat")
     without = CountingReader(replace(manifest, passage_prefix=False))
     with_it = CountingReader(replace(manifest, passage_prefix=True), 2)
@@ -191,7 +191,7 @@ async def test_the_section_of_the_sentence_stands_after_the_title(
     metadata = json.dumps({"_source": write_map("a.rst", "rst", 1, sections)})
     record = replace(RECORD, title="the cat", metadata=metadata)
     later = replace(record, start=sections[1][0])
-    for texts in (TEXTS, ("The dog.",)):  # of several sentences, and of one
+    for texts in (TEXTS, ("The dog.",)):  # a passage of several sentences, and of one sentence
         reader = CountingReader(replace(manifest, passage_prefix=True), arrival=len(texts))
         for each in (record, later, record):
             await read(passages, reader, record=each, texts=texts)

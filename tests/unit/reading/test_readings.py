@@ -1,4 +1,4 @@
-"""The reader of an answer gets what the shard has written, and a cached one only while it is valid."""
+"""`parse_readings` returns what the shard has written, and a cached answer counts only while it is valid."""
 
 from __future__ import annotations
 

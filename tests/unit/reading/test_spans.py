@@ -1,4 +1,4 @@
-"""Spans from logits: the best of all, overlapping or not, over windows, on one scale, at the right places."""
+"""Spans from logits: the best of all, overlapping or not, over windows, on one scale, at the right offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qa_cluster.reading.windows import Window
 from tests.unit.small_tokenizer import small_tokenizer
 from tests.unit.text_strategies import texts
 
-START = 4  # of the passage in a window: [CLS], two tokens of the question, [SEP]
+START = 4  # the start of the passage in a window: after [CLS], two tokens of the question, [SEP]
 SEEDS = st.integers(0, 10_000)
 
 
@@ -169,7 +169,8 @@ def test_spans_of_all_windows_are_on_one_scale_each_over_its_own_null() -> None:
     logits = [with_span(8, 0, (1, 1), 4), with_span(8, 6, (4, 5), 7), with_span(8, -2, (7, 7), 1)]
     reading = best_spans(windows, logits, tokens, text, max_answer_tokens=4, n_best=3, overlapping=False)
     assert [(span.start // 4, span.score, span.logit) for span in reading.spans] == [(1, 4, 4), (19, 3, 1), (10, 1, 7)]
-    assert reading.null_logit == -2  # the least, as in SQuAD 2: one window that may have an answer is enough
+    # the lowest null score, as in SQuAD 2: one window that may have an answer is enough
+    assert reading.null_logit == -2
 
 
 @pytest.mark.parametrize("overlapping", [True, False])

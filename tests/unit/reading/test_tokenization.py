@@ -61,7 +61,7 @@ def test_blocks_give_back_what_was_packed(sentences: list[str]) -> None:
 
 
 def test_a_block_holds_any_places_and_ids() -> None:
-    """Tokens that are long, far apart, empty, that overlap or go back; ids beyond two bytes."""
+    """Tokens that are long, far apart or empty, that overlap, or whose offsets decrease; ids of more than two bytes."""
     starts = np.array([0, 14, 30, 46, 40, 5000, 5000], np.int32)
     ends = np.array([14, 15, 45, 62, 41, 5400, 5000], np.int32)
     for highest in (0xFFFF, 0x10000):

@@ -57,7 +57,7 @@ def test_windows_cover_every_token_with_the_overlap_asked_for(
     assert all(len(window.input_ids) <= 80 for window in windows)
     for left, right in pairwise(windows):
         shared = set(places(encoder, left, text)) & set(places(encoder, right, text))
-        assert len(shared) >= stride // 2  # several tokens may share the place of one emoji
+        assert len(shared) >= stride // 2  # several tokens may have the offsets of one emoji
 
 
 def test_long_questions_are_cut_and_empty_contexts_have_no_window(encoder: TextPairEncoder, manifest: Manifest) -> None:
