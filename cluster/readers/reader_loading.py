@@ -1,9 +1,9 @@
 """Loads a reader on all shards, makes a reader the default, or removes a reader.
 
 Loading stores the reader next to the readers in use, and the worker of each shard compiles it. One script for each
-shard then renames its keys to make it the default. Until then nothing changes for users, so a load that fails or is
-interrupted before is undone. The renaming cannot be undone on a shard that cannot be reached; repeat the command to
-complete it.
+shard then renames its keys to make it the default. Before the renaming nothing changes for users. So the command undoes
+a load that fails or is interrupted before that. It cannot undo the renaming on a shard that cannot be reached: repeat
+the command to complete the change.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def _line(group: Sequence[Labelled]) -> str:
 
 
 class KnownAnswers:
-    """The known answers of a question. It finds them as exact match compares them, and as they are written."""
+    """The known answers of a question, which texts are searched for: as written, and normalised as for exact match."""
 
     def __init__(self, answers: Sequence[str]) -> None:
         self._normal = [f" {normalise(answer)} " for answer in answers if normalise(answer)]

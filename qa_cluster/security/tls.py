@@ -300,7 +300,7 @@ def _load_pair(context: ssl.SSLContext, cert: tuple[str, str], key: tuple[str, s
 
 
 def _handshake(client: ssl.SSLContext, server: ssl.SSLContext, host: str | None) -> None:
-    """Run a handshake between both in memory; ssl.SSLError if one refuses the other."""
+    """Run a handshake between client and server in memory; ssl.SSLError if one side refuses the other."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
         client.wrap_bio(to_client, to_server, server_hostname=host),

@@ -49,7 +49,7 @@ async def kept(engine: Engine, question: str, **options: Any) -> AskResult | Non
 
 @asynccontextmanager
 async def noticed(engine: Engine) -> AsyncIterator[None]:
-    """At the end of the block, wait until the engine knows of the block's changes of models or partitions."""
+    """At the end of the block, wait until the engine has noticed the changes of models or partitions in it."""
     before = engine.freshness.manifest_changes
     yield
     await eventually_async(lambda: engine.freshness.manifest_changes > before)

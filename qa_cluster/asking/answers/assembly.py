@@ -170,7 +170,7 @@ def _bounded(utility: float) -> float:
 class CitedDocument:
     """A document that an answer cites, read after its sentences: its current version, title and source map.
 
-    The metadata are those that answers show, without the source map; all answers from the document share them.
+    `metadata` is without the source map, as answers show it. All answers from the document share this object.
     """
 
     version: str
