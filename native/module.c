@@ -5,7 +5,7 @@
  *   server/     the API of the server, settings, keys, arguments, replies, and the links of the worker
  *   jobs/       the queue of the work for the worker, and the clients that wait for it
  *   models/     models behind keys, and the commands that store them
- *   corpus/     indexes behind keys, the QA.INDEX.* commands, and notes of changed texts
+ *   corpus/     indexes behind keys, the QA.INDEX.* commands, writes of documents, and notes of changed texts
  *   functions/  registrations, and what calls them: events, the keymiss hook, triggers
  *   worker/     the worker process and its commands
  * The scripts wing has RedisGears and RedisAI for the scripts of users:
@@ -51,6 +51,7 @@
  *     (atomic.c). */
 #include <stdio.h>
 
+#include "corpus/cmd_document.h"
 #include "corpus/cmd_index_parts.h"
 #include "corpus/cmd_index_read.h"
 #include "corpus/cmd_index_watch.h"
@@ -102,6 +103,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     index_parts_on_load,
     index_read_on_load,
     index_watch_on_load,
+    document_on_load,
     notes_on_load,
     qa_commands_on_load,
     indexing_on_load,

@@ -103,6 +103,11 @@ def check_collection(name: object) -> str:
     return name
 
 
+def is_collection(name: str) -> bool:
+    """Whether a text is a valid name of a collection."""
+    return _COLLECTION.match(name) is not None
+
+
 def collection_prefix(collection: str) -> str:
     """Return the prefix of a collection's document ids in keys.
 

@@ -9,15 +9,11 @@
 #include "corpus/notes.h"
 
 #include <errno.h>
-#include <string.h>
 
+#include "corpus/text_key.h"
 #include "server/server.h"
 
 NoteStats note_stats;
-
-static const char TEXT[] = "paragraphs:";
-static const char DEFAULT[] = "default";
-enum { TEXT_LENGTH = sizeof TEXT - 1, MAX_COLLECTION = 64 };
 
 static RedisModuleString *sum_field; /* the empty name */
 
@@ -36,82 +32,13 @@ static void free_change(void *data) {
     RedisModule_Free(change);
 }
 
-/* ---- The rule ---- */
-
-static RedisModuleString *joined(const char *a, const char *b, size_t b_length, const char *c) {
-    RedisModuleString *made = RedisModule_CreateString(NULL, a, strlen(a));
-    RedisModule_StringAppendBuffer(NULL, made, b, b_length);
-    RedisModule_StringAppendBuffer(NULL, made, c, strlen(c));
-    return made;
-}
-
-static int has_brace(const char *text, size_t length) { return memchr(text, '{', length) || memchr(text, '}', length); }
-
-/* Where the `:{tag}` at the end of a document's key starts; NULL: it is not such a key. */
-static const char *find_tag(const char *key, size_t length) {
-    if (length < TEXT_LENGTH + 4 || key[length - 1] != '}') return NULL;
-    const char *opening = memchr(key, '{', length), *end = key + length - 1;
-    if (!opening || opening + 1 >= end || opening <= key + TEXT_LENGTH || opening[-1] != ':') return NULL;
-    if (has_brace(opening + 1, (size_t)(end - opening - 1)) || memchr(key, '}', (size_t)(opening - key))) return NULL;
-    return opening - 1;
-}
-
-/* The length of the UTF-8 sequence at `text`; 0: it is invalid. */
-static size_t sequence(const unsigned char *text, size_t length) {
-    unsigned char first = text[0];
-    size_t size = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
-    if (size > length) return 0;
-    for (size_t i = 1; i < size; i++)
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    /* too long, a surrogate, or above the last code point */
-    if ((first == 0xE0 && text[1] < 0xA0) || (first == 0xED && text[1] > 0x9F)) return 0;
-    if ((first == 0xF0 && text[1] < 0x90) || (first == 0xF4 && text[1] > 0x8F)) return 0;
-    return size;
-}
-
-static int is_utf8(const char *text, size_t length) {
-    size_t size = 0;
-    for (size_t at = 0; at < length; at += size) {
-        size = sequence((const unsigned char *)text + at, length - at);
-        if (!size) return 0;
-    }
-    return 1;
-}
-
-static int is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
-
-/* The name of a collection before the id of a document. The default collection has no name here. */
-static int is_collection(const char *name, size_t length) {
-    if (!length || length > MAX_COLLECTION || !is_letter_or_digit(name[0])) return 0;
-    for (size_t i = 1; i < length; i++)
-        if (!is_letter_or_digit(name[i]) && name[i] != '_' && name[i] != '-') return 0;
-    return length != sizeof DEFAULT - 1 || memcmp(name, DEFAULT, length) != 0;
-}
-
-/* 1: `text` identifies a document in keys: its encoded id, alone or after `<collection>%/`. */
-static int is_name(const char *name, size_t length) {
-    const char *end = name + length, *percent = memchr(name, '%', length);
-    if (percent && end - percent > 1 && percent[1] == '/') {
-        if (!is_collection(name, (size_t)(percent - name))) return 0;
-        percent = memchr(percent + 2, '%', (size_t)(end - percent - 2));
-    }
-    for (; percent; percent = memchr(percent + 3, '%', (size_t)(end - percent - 3))) {
-        if (end - percent < 3) return 0;
-        if (memcmp(percent, "%25", 3) != 0 && memcmp(percent, "%7B", 3) != 0 && memcmp(percent, "%7D", 3) != 0)
-            return 0;
-    }
-    return 1;
-}
-
 /* NULL: it is not the text of a document. */
 static Change *new_change(RedisModuleString *text) {
-    size_t length;
-    const char *key = RedisModule_StringPtrLen(text, &length);
-    const char *end = find_tag(key, length), *name = key + TEXT_LENGTH;
-    if (!end || end == name || !is_name(name, (size_t)(end - name)) || !is_utf8(key, length)) return NULL;
+    TextKey key;
+    if (!text_key_parse(text, &key)) return NULL;
     Change *change = RedisModule_Calloc(1, sizeof *change);
-    change->hash = joined("pending", end, length - (size_t)(end - key), "");
-    change->field = RedisModule_CreateString(NULL, name, (size_t)(end - name));
+    change->hash = text_key_joined("pending:", NULL, 0, key.tag, key.tag_length);
+    change->field = RedisModule_CreateString(NULL, key.name, key.name_length);
     change->text = RedisModule_HoldString(NULL, text);
     return change;
 }
@@ -131,9 +58,10 @@ static int exists(RedisModuleCtx *ctx, RedisModuleString *name) {
 }
 
 static int has_record(RedisModuleCtx *ctx, RedisModuleString *text) {
-    size_t length;
-    const char *key = RedisModule_StringPtrLen(text, &length);
-    RedisModuleString *record = joined("document:", key + TEXT_LENGTH, length - TEXT_LENGTH, "");
+    TextKey key;
+    if (!text_key_parse(text, &key)) return 0;
+    RedisModuleString *record = text_key_joined("document:", key.name, key.name_length, key.tag - 1,
+                                                key.tag_length + 1);
     int found = exists(ctx, record);
     RedisModule_FreeString(NULL, record);
     return found;
@@ -201,7 +129,7 @@ static int on_change(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     (void)event;
     size_t length;
     const char *text = RedisModule_StringPtrLen(key, &length);
-    if (length < TEXT_LENGTH || memcmp(text, TEXT, TEXT_LENGTH) != 0) return REDISMODULE_OK;
+    if (!text_key_may_be(text, length)) return REDISMODULE_OK;
     if (RedisModule_GetSelectedDb(ctx) != 0 || !server_is_active_primary(ctx)) return REDISMODULE_OK;
     if (server_is_importing(ctx)) return REDISMODULE_OK; /* the notes of the source shard arrive too */
     Change *change = new_change(key);

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from time import monotonic
 
-from qa_cluster.documents.stored import drop_answers
+from qa_cluster.documents.stored import drop_whole_answers
 from qa_cluster.errors import InvalidInput, NotFound, QAError
 from qa_cluster.keys import (
     COLLECTION_END,
@@ -160,7 +160,7 @@ class CollectionRemoval:
         for key in keys:
             if key.startswith(WHOLE_ANSWER_PREFIX):
                 answers.setdefault(key[key.index("{") + 1 : key.index("}")], []).append(key)
-        await asyncio.gather(*(self._shards.run(drop_answers(tag, tuple(names))) for tag, names in answers.items()))
+        await asyncio.gather(*(self._shards.run(drop_whole_answers(tuple(names))) for names in answers.values()))
         await self._shards.execute_many(
             [(key, ("UNLINK", key)) for key in keys if not key.startswith(WHOLE_ANSWER_PREFIX)]
         )

@@ -1,6 +1,6 @@
 """Writes, reads and deletes documents on the shards, and waits until questions are answered from them.
 
-A write is one script on the shard that holds the document. The store reports success only after one more reply of that
+A write is one command on the shard that holds the document. The store reports success only after one more reply of that
 shard. By then the shard has notified every process that the write invalidates cached answers (see `freshness`).
 """
 
@@ -29,7 +29,7 @@ from qa_cluster.keys import (
 from qa_cluster.off_loop import off_loop
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.scripts.calls import Call
 from qa_cluster.types import Document, WriteResult
 
 from .collections import Collections, missing
@@ -219,8 +219,8 @@ class DocumentStore:
         await self._collections.check(check_collection(collection))
         return DocumentName.of(document_id, collection), self.tag_of(document_id)
 
-    async def _run(self, call: ScriptCall, seconds: float) -> tuple[Any, int]:
-        """The reply of a script and how often it was sent."""
+    async def _run(self, call: Call, seconds: float) -> tuple[Any, int]:
+        """The reply of a call and how often it was sent."""
         attempts = 0
         key = call.keys[0]
 

@@ -1,6 +1,6 @@
 """Documents as they are stored: limits, versions, and the script calls that write and remove them.
 
-Builders check their input and return a `ScriptCall`; parsers take the reply of the call. This module never calls a
+Builders check their input and return a call; parsers take the reply of the call. This module never calls a
 server.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from qa_cluster import keys
 from qa_cluster.errors import ClusterError, InputTooLong, InvalidInput
-from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.scripts.calls import ModuleCall, ScriptCall
 from qa_cluster.shard_functions import SENTENCE_ANSWERS_MB
 
 from .metadata_limits import fault_of
@@ -283,12 +283,13 @@ def document_keys(document: str, tag: str) -> tuple[str, ...]:
     )
 
 
-def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ScriptCall:
+def put_document(document: DocumentInput, tag: str, if_version: str = ANY_VERSION, source: str = "") -> ModuleCall:
     """Store a document: always, or only if its version is ``if_version`` (`NO_VERSION`: only if it does not exist).
 
     `source` is the source of the document; the version does not depend on it.
     """
-    return _put("put", document, tag, if_version, source)
+    key = keys.paragraphs_key(document.name, tag)
+    return ModuleCall("QA.PUTDOCUMENT", (key,), (if_version, *_put_arguments(document), source))
 
 
 def adopt_document(document: DocumentInput, tag: str, if_version: str) -> ScriptCall:
@@ -296,22 +297,19 @@ def adopt_document(document: DocumentInput, tag: str, if_version: str) -> Script
 
     The script does nothing if the text has changed again.
     """
-    return _put("adopt", document, tag, if_version)
+    args = ("adopt", if_version, *_put_arguments(document), "")
+    return ScriptCall("put_document", document_keys(document.name, tag), args)
 
 
-def _put(mode: str, document: DocumentInput, tag: str, condition: str, source: str = "") -> ScriptCall:
-    args = (
-        mode,
-        condition,
+def _put_arguments(document: DocumentInput) -> tuple[str | int, ...]:
+    return (
         document.document_id,
         document.title,
         document.metadata,
         document.version,
         len(document.text),
         document.text,
-        source,
     )
-    return ScriptCall("put_document", document_keys(document.name, tag), args)
 
 
 def parse_put(reply: Sequence[Any]) -> PutResult:
@@ -324,9 +322,9 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
     )
 
 
-def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ScriptCall:
+def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ModuleCall:
     """Remove a document and everything derived from it."""
-    return ScriptCall("delete_document", document_keys(document, tag), ("delete", if_version, ANY_NOTE))
+    return ModuleCall("QA.DELDOCUMENT", (keys.paragraphs_key(document, tag),), (if_version,))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
@@ -532,6 +530,16 @@ def store_answer(
     most = min(MAX_ANSWERS, MAX_ANSWER_NAMES_BYTES // len(own.encode()))
     args = (version, sentence.index, text, answer, ttl_seconds, most, most_bytes)
     return ScriptCall("store_answer", names, args)
+
+
+def store_whole_answer(key: str, answer: bytes, ttl_seconds: int, most_bytes: int) -> ModuleCall:
+    """Cache a whole answer. All whole answers of its partition take about ``most_bytes`` at most."""
+    return ModuleCall("QA.PUTANSWER", (key,), (answer, ttl_seconds, most_bytes))
+
+
+def drop_whole_answers(names: tuple[str, ...]) -> ModuleCall:
+    """Delete cached whole answers of one partition by their keys; the reply is the number of deleted answers."""
+    return ModuleCall("QA.DELANSWER", names, ())
 
 
 def drop_answers(tag: str, names: tuple[str, ...]) -> ScriptCall:

@@ -25,7 +25,7 @@ from typing import Any
 
 from qa_cluster.errors import CannotWrite, ClusterError, QueueFull, ReplyError, from_reply, remedy
 from qa_cluster.keys import slot as slot_of
-from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.scripts.calls import Call
 from qa_cluster.shard_functions import NOT_REGISTERED
 from qa_cluster.topology import Address, NotServed, Shard, Topology, parse_redirect, parse_slots
 from qa_cluster.tracing import Fact, current, step
@@ -385,8 +385,8 @@ class Shards:
         """Run a command once, on the shard of `key` in the last known topology; for use inside `retrying`."""
         return await self._execute_at(self.shard_of_key(key).address, command, blocking=False)
 
-    async def run(self, call: ScriptCall, seconds: float = RETRY_SECONDS) -> Any:
-        """Run a script on the shard of its first key, through redirections and failovers, for `seconds` at most."""
+    async def run(self, call: Call, seconds: float = RETRY_SECONDS) -> Any:
+        """Run a call on the shard of its first key, through redirections and failovers, for `seconds` at most."""
         key = call.keys[0]
 
         async def attempt() -> Any:

@@ -7,20 +7,38 @@ local MOST_STEPS = 128
 -- The approximate overhead of the server per answer: entries of the key, of the sets that name it and of the TTL.
 local ENTRY_BYTES = 400
 
--- Takes answers that are no longer cached out of a list. There are at most some hundreds of names.
+-- Removes internal keys whose values are damaged: they have another type or contain no numbers. Users have no right to
+-- write these keys, but an administrator can. One such key must not stop the writes of a whole partition.
+local function discard(why, ...)
+  redis.log(redis.LOG_WARNING, 'qa: removed ' .. table.concat({...}, ' and ') .. ', which had a damaged value: ' .. why)
+  redis.call('UNLINK', ...)
+end
+
+-- Takes answers that are no longer cached out of a list. There are at most some hundreds of names. A damaged list is
+-- removed: answers that no list names still expire.
 local function unlist(list, sum, names)
-  if #names == 0 or redis.call('EXISTS', list) == 0 then
+  if #names == 0 then
     return
   end
-  local bytes = 0
-  for _, score in ipairs(redis.call('ZMSCORE', list, unpack(names))) do
-    bytes = bytes + (tonumber(score or 0) % UNIT)
+  local scores = redis.pcall('ZMSCORE', list, unpack(names))
+  if scores.err then
+    return discard(scores.err, list, sum)
+  end
+  local bytes, listed = 0, false
+  for _, score in ipairs(scores) do
+    bytes, listed = bytes + (tonumber(score or 0) % UNIT), listed or score
+  end
+  if not listed then
+    return
   end
   redis.call('ZREM', list, unpack(names))
   if redis.call('EXISTS', list) == 0 then
     redis.call('UNLINK', sum)
-  else
-    redis.call('DECRBY', sum, string.format('%.0f', bytes))
+    return
+  end
+  local left = redis.pcall('DECRBY', sum, string.format('%.0f', bytes))
+  if type(left) == 'table' then
+    discard(left.err, list, sum)
   end
 end
 
@@ -28,14 +46,30 @@ local function unlist_sentence_answers(tag, names)
   unlist('kept:' .. tag, 'kept-bytes:' .. tag, names)
 end
 
+-- Appends an answer to a list. Reply: the sum of the list; nil and the error if the list is damaged.
+local function append(list, sum, answer, bytes)
+  local last = redis.pcall('ZRANGE', list, -1, -1, 'WITHSCORES')
+  if last.err then
+    return nil, last.err
+  end
+  local turn = last[2] and math.floor(tonumber(last[2]) / UNIT) + 1 or 1
+  redis.call('ZADD', list, string.format('%.0f', turn * UNIT + bytes), answer)
+  local total = redis.pcall('INCRBY', sum, bytes)
+  if type(total) == 'table' then
+    return nil, total.err
+  end
+  return total
+end
+
 -- Appends an answer that is about to be stored to a list. While the list exceeds its limit, this function evicts the
 -- oldest answers, and entries of expired answers before them. It calls `gone` with the key of each.
 local function list_newest(list, sum, answer, bytes, limit, gone)
   bytes = math.min(bytes + ENTRY_BYTES, UNIT - 1)
-  local newest = redis.call('ZRANGE', list, -1, -1, 'WITHSCORES')[2]
-  local turn = newest and math.floor(tonumber(newest) / UNIT) + 1 or 1
-  redis.call('ZADD', list, string.format('%.0f', turn * UNIT + bytes), answer)
-  local total = redis.call('INCRBY', sum, bytes)
+  local total, why = append(list, sum, answer, bytes)
+  if not total then
+    discard(why, list, sum)
+    total = append(list, sum, answer, bytes)
+  end
   for _ = 1, MOST_STEPS do
     local oldest = redis.call('ZRANGE', list, 0, 0)[1]
     if oldest == answer or (total <= limit and redis.call('EXISTS', oldest) == 1) then

@@ -1,6 +1,8 @@
-"""The Lua scripts that change documents atomically on their shard.
+"""The calls that change keys atomically on their shard: Lua scripts, and commands of the module that run such scripts.
 
-A script is sent with ``EVALSHA``, and with ``EVAL`` if the server does not have it yet.
+A script is sent with ``EVALSHA``, and with ``EVAL`` if the server does not have it yet. It runs with the rights of the
+user who sends it. A command of the module runs its script with the rights of the module: its user needs a right to its
+keys only, not to the internal keys that the script also writes.
 """
 
 from __future__ import annotations
@@ -61,6 +63,30 @@ class ScriptCall:
         (1, 'a', 1)
         """
         return ("EVAL", self.source, len(self.keys), *self.keys, *self.args)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """One call of a command of the module; all its keys are in one slot."""
+
+    name: str
+    keys: tuple[str, ...]
+    args: tuple[str | bytes | int, ...]
+
+    def short(self) -> tuple[str | bytes | int, ...]:
+        """The same as `command`: the server always has the script."""
+        return self.command()
+
+    def command(self) -> tuple[str | bytes | int, ...]:
+        """The call as a command for any client.
+
+        >>> ModuleCall("QA.DELDOCUMENT", ("paragraphs:a:{06S}",), ("*",)).command()
+        ('QA.DELDOCUMENT', 'paragraphs:a:{06S}', '*')
+        """
+        return (self.name, *self.keys, *self.args)
+
+
+Call = ScriptCall | ModuleCall
 
 
 @cache

@@ -4,7 +4,7 @@
 -- Condition: `*` for no condition, else the version that the document must have.
 -- Reply: status (deleted, missing, conflict, stale), previous version.
 local mode, condition = ARGV[1], ARGV[2]
-local current = redis.call('HGET', DOCUMENT, 'version')
+local current = named(DOCUMENT, redis.pcall('HGET', DOCUMENT, 'version'))
 local exists = redis.call('EXISTS', PARAGRAPHS) == 1
 
 if not current and not exists then

@@ -9,24 +9,54 @@ local NAME, TAG = DOCUMENT:match('^document:(.*):({[^{}]+})$')
 local COLLECTION, ID = NAME:match('^([^%%]+)%%/(.*)$')
 ID = ID or NAME
 local CHUNK = 500
+-- What follows `bertqa`, or `bertqa@<model>`, in the keys of the document's cached answers.
+local MARK = TAG .. '_' .. NAME .. ':' .. TAG .. ':'
+
+-- Returns the reply to a command, or fails with an error that names the key. For keys whose removal would lose data.
+local function named(key, reply)
+  if type(reply) == 'table' and reply.err then
+    error({err = reply.err:match('^%u+') .. ' ' .. key .. ' cannot be used, remove it: ' .. reply.err})
+  end
+  return reply
+end
 
 -- Whether the collection accepts documents; the default collection always exists.
 local function collection_stands()
-  return not COLLECTION or redis.call('HGET', 'collections:' .. TAG, COLLECTION) == 'ready'
+  local list = 'collections:' .. TAG
+  return not COLLECTION or named(list, redis.pcall('HGET', list, COLLECTION)) == 'ready'
 end
 
 -- An epoch starts at the time of its creation, so that no value occurs twice, not even after FLUSHALL.
 local function move_epoch()
-  if redis.call('EXISTS', EPOCH) == 0 then
-    local now = redis.call('TIME')
-    redis.call('SET', EPOCH, string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000)))
+  local epoch = redis.pcall('INCR', EPOCH)
+  if type(epoch) == 'table' then
+    discard(epoch.err, EPOCH)
+    epoch = 1
   end
-  redis.call('INCR', EPOCH)
+  if epoch == 1 then
+    local now = redis.call('TIME')
+    redis.call('SET', EPOCH, string.format('%.0f', now[1] * 1000 + math.floor(now[2] / 1000) + 1))
+  end
+end
+
+-- The set of answers has the names of keys that this script deletes with the rights of the module.
+local function is_answer(name)
+  local at = name:sub(1, 6) == 'bertqa' and name:find('{', 1, true)
+  return at and name:sub(at, at + #MARK - 1) == MARK
 end
 
 -- `store_answer.lua` limits their number.
 local function drop_answers()
-  local names = redis.call('SMEMBERS', ANSWERS)
+  local members = redis.pcall('SMEMBERS', ANSWERS)
+  if members.err then
+    return discard(members.err, ANSWERS)
+  end
+  local names = {}
+  for _, name in ipairs(members) do
+    if is_answer(name) then
+      names[#names + 1] = name
+    end
+  end
   for first = 1, #names, CHUNK do
     local some = {unpack(names, first, math.min(first + CHUNK - 1, #names))}
     redis.call('UNLINK', unpack(some))
@@ -39,11 +69,40 @@ end
 -- adds 1 for every change of a text by another way than these scripts (native/corpus/notes.h). A worker therefore
 -- passes the change note that it read before the text: if the note differs, the text has changed again and the document
 -- stays pending. `*` matches any note.
+
+-- Removes damaged notes. Without them the worker does not know what is pending, so its next sweep must scan all documents
+-- of the partition: it does so if the partition has no mark (gears/functions/indexing/marks.py).
+local function discard_notes(why)
+  discard(why, PENDING)
+  local layout = redis.pcall('HGET', 'layout:' .. TAG, 'layout')
+  if type(layout) == 'string' and layout:find(' ', 1, true) then
+    redis.call('HSET', 'layout:' .. TAG, 'layout', layout:match('^[^ ]*'))
+  end
+end
+
+-- A field of the notes as text, false if it is missing.
+local function note_of(field)
+  local note = redis.pcall('HGET', PENDING, field)
+  if note and not tonumber(note) then
+    discard_notes(type(note) == 'table' and note.err or 'a note is not a number')
+    return false
+  end
+  return note
+end
+
+local function add_to_sum(bytes)
+  local sum = redis.pcall('HINCRBY', PENDING, '', bytes)
+  if type(sum) == 'table' then
+    discard_notes(sum.err)
+  end
+  return sum
+end
+
 local function no_longer_pending(seen)
-  local bytes = redis.call('HGET', PENDING, NAME)
+  local bytes = note_of(NAME)
   if bytes and (seen == '*' or seen == bytes) then
     redis.call('HDEL', PENDING, NAME)
-    if redis.call('HINCRBY', PENDING, '', -bytes) == 0 then
+    if add_to_sum('-' .. bytes) == 0 then
       redis.call('HDEL', PENDING, '')
     end
   end
@@ -52,16 +111,18 @@ end
 local function make_pending(bytes)
   no_longer_pending('*')
   redis.call('HSET', PENDING, NAME, bytes)
-  redis.call('HINCRBY', PENDING, '', bytes)
+  if type(add_to_sum(bytes)) == 'table' then
+    redis.call('HSET', PENDING, NAME, bytes, '', bytes)
+  end
 end
 
 local function pending_bytes()
-  return tonumber(redis.call('HGET', PENDING, '') or 0)
+  return tonumber(note_of('') or 0)
 end
 
 -- Removes the document from the index, and everything derived from its text.
 local function drop_version()
-  redis.call('QA.INDEX.DEL', INDEX, ID)
+  named(INDEX, redis.pcall('QA.INDEX.DEL', INDEX, ID))
   redis.call('UNLINK', OFFSETS, TOKENS, SENTENCE)
   drop_answers()
 end

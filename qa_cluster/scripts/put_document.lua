@@ -6,7 +6,7 @@
 -- Reply: status (stored, unchanged, conflict, stale, no_collection), current version, whether the document is new,
 -- whether it is indexed, bytes of the pending documents in its partition, source of the previous version.
 local mode, condition, version, text, source = ARGV[1], ARGV[2], ARGV[6], ARGV[8], ARGV[9]
-local record = redis.call('HMGET', DOCUMENT, 'version', 'tokenized', 'source', 'failed')
+local record = named(DOCUMENT, redis.pcall('HMGET', DOCUMENT, 'version', 'tokenized', 'source', 'failed'))
 local current, before = record[1] or '', record[3] or ''
 local tokenized = (record[2] and record[2] == current) and 1 or 0
 
@@ -17,7 +17,7 @@ if condition ~= '*' and condition ~= current then
   return {'conflict', current, 0, tokenized, pending_bytes(), before}
 end
 -- A long text is copied only if it must be compared.
-local is_stored = (mode == 'adopt' or current == version) and redis.call('GET', PARAGRAPHS) == text
+local is_stored = (mode == 'adopt' or current == version) and redis.pcall('GET', PARAGRAPHS) == text
 if mode == 'adopt' and not is_stored then
   return {'stale', current, 0, tokenized, pending_bytes(), before}
 end

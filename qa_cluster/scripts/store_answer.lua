@@ -24,7 +24,11 @@ end
 if (redis.call('HGET', KEYS[3], 'version') or '') ~= ARGV[1] or text ~= ARGV[3] then
   return 0
 end
-for _, key in ipairs(redis.call('SRANDMEMBER', ANSWERS, PRUNE)) do
+local some = redis.pcall('SRANDMEMBER', ANSWERS, PRUNE)
+if some.err then
+  discard(some.err, ANSWERS)
+end
+for _, key in ipairs(some) do
   if redis.call('EXISTS', key) == 0 then
     redis.call('SREM', ANSWERS, key)
     unlist_sentence_answers(TAG, {key})

@@ -88,7 +88,7 @@ class Node(Proxy):
             raise
 
     def afterwards(self, command: list[bytes]) -> Callable[[], Awaitable[None]] | None:
-        writes = command[0].upper() in (b"EVAL", b"EVALSHA") and self.cluster.tokenizing
+        writes = command[0].upper() in (b"QA.PUTDOCUMENT", b"QA.DELDOCUMENT") and self.cluster.tokenizing
         return partial(functions.split, self.commands) if writes else None
 
     async def store(self, model: Manifest, name: str = "") -> None:

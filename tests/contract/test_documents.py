@@ -45,9 +45,12 @@ def spans(text: str) -> list[str]:
 
 
 def test_commands_of_the_module(server_binary: Path) -> None:
-    public = set(re.findall(r"`((?:AI|RG|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
-    assert {name for name in public if name.startswith("QA.")} == set(
+    public = set(re.findall(r"`((?:AI|RG|QA\.INDEX)\.[A-Z_]+|QA\.[A-Z]+)`", section("commands.md", "On the wire")))
+    assert {name for name in public if name.startswith("QA.INDEX.")} == set(
         re.findall(r"^\| `(QA\.INDEX\.[A-Z]+)", TEXTS["inverted-index.md"], re.MULTILINE)
+    )
+    assert {name for name in public if re.fullmatch(r"QA\.[A-Z]+", name)} == set(
+        re.findall(r"^\| `(QA\.[A-Z]+) ", TEXTS["design/writing-documents.md"], re.MULTILINE)
     )
     named = public | set(re.findall(r"^\| `(QA\.[A-Z]+)", TEXTS["worker-protocol.md"], re.MULTILINE))
     with Server(server_binary) as server, server.client() as client:
@@ -57,7 +60,7 @@ def test_commands_of_the_module(server_binary: Path) -> None:
 
 
 def test_every_command_on_keys_is_fuzzed_with_arguments_of_its_own() -> None:
-    named = set(re.findall(r"`((?:AI|QA\.INDEX)\.[A-Z_]+)`", section("commands.md", "On the wire")))
+    named = set(re.findall(r"`((?:AI|QA\.INDEX)\.[A-Z_]+|QA\.[A-Z]+)`", section("commands.md", "On the wire")))
     assert len(named) > 20
     assert named - SHAPES.keys() == set()
 

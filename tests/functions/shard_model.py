@@ -12,7 +12,7 @@ from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.documents.stored import IndexedText
 from qa_cluster.ranking.postings import pack_sentences
-from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.scripts.calls import Call
 
 TAG = "06S"
 
@@ -22,11 +22,11 @@ def command(client: redis.Redis, *words: object, **options: object) -> Any:
     return execute(*words, **options)
 
 
-def run(client: redis.Redis, call: ScriptCall) -> Any:
+def run(client: redis.Redis, call: Call) -> Any:
     return command(client, *call.command())
 
 
-def run_binary(client: redis.Redis, call: ScriptCall) -> Any:
+def run_binary(client: redis.Redis, call: Call) -> Any:
     """Run a script and return its reply as bytes, which replies with sentence offsets need."""
     return command(client, *call.command(), NEVER_DECODE=True)
 

@@ -1,24 +1,19 @@
-"""Collections on shards with functions and reader: stock clients, rights, frequencies, and partitions that move."""
+"""Collections on shards with functions and reader: stock clients, frequencies, and partitions that move."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-import redis
 
 from qa_cluster import keys
 from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.documents import stored
 from qa_cluster.keys import DocumentName, SentenceRef
 from qa_cluster.types import Removal
 from tests.harness.polling import eventually
-from tests.harness.programs import ROOT
 from tests.harness.servers import Server
 
 from .running_shards import PARTITIONS, SECONDS, Shards, tag
@@ -27,12 +22,6 @@ from .test_moved_partition import moved
 TEXT = "Herman Melville wrote Moby Dick. The whale is white."
 QUESTION = "Who wrote Moby Dick?"
 TAGS = keys.partition_tags(PARTITIONS)
-RULES = {
-    role.split()[0]: (patterns.split(), commands.split())
-    for role, patterns, commands in re.findall(
-        r"^\| (\w+ [^|]*`books`) \| `([^`]*)` \| `([^`]*)` \|$", (ROOT / "docs/access.md").read_text(), re.MULTILINE
-    )
-}
 
 
 @pytest.fixture
@@ -105,100 +94,6 @@ def test_ranking_is_by_the_frequencies_of_the_collection(shards: Shards, client:
     assert any(name.startswith("outside/") for name in default)
     assert not any("%/" in name for name in default)
     client.delete_documents(prefix="outside/")
-
-
-class Users:
-    """The users of docs/access.md, on every server."""
-
-    def __init__(self, shards: Shards) -> None:
-        self.shards = shards
-        for role, (patterns, commands) in RULES.items():
-            for node in shards.nodes:
-                shards.on(node, "ACL", "SETUSER", role, "reset", "on", ">pw", "-@all", *patterns, *commands)
-
-    def run(self, role: str, key: str, *command: Any) -> Any:
-        with self.shards.node_of(key).client(username=role, password="pw") as connection:
-            return connection.execute_command(*command)
-
-    def refused(self, role: str, key: str, *command: Any) -> bool:
-        try:
-            self.run(role, key, *command)
-        except redis.exceptions.NoPermissionError:
-            return True
-        except redis.ResponseError as error:
-            return "NOPERM" in str(error) or "ACL failure" in str(error)
-        return False
-
-
-@pytest.fixture
-def users(shards: Shards) -> Iterator[Users]:
-    assert sorted(RULES) == ["asks", "searches", "writes"]
-    yield Users(shards)
-    for node in shards.nodes:
-        shards.on(node, "ACL", "DELUSER", *RULES)
-
-
-def test_a_user_who_may_ask_one_collection_reads_nothing_of_another(
-    shards: Shards, client: ClusterClient, books: str, users: Users
-) -> None:
-    client.put_document("moby", TEXT, collection=books)
-    client.put_document("secret", TEXT)
-    assert json.loads(users.run("asks", key_of("moby"), "GET", key_of("moby")))["answer"] == "Herman Melville"
-    for question in (QUESTION, ":books%/", "x:books%/y", "{t}_books%/", "}_books%/", "_books%/m:{t}:0_q"):
-        key = keys.answer_key(SentenceRef("secret", tag("secret"), 0), question)
-        named = keys.answer_key(SentenceRef("secret", tag("secret"), 0), question, "tiny")
-        for wanted in (key, named):
-            assert users.refused("asks", wanted, "GET", wanted), wanted
-    for key in (keys.paragraphs_key(name_of("moby"), tag("moby")), keys.index_key(tag("moby"), books)):
-        assert users.refused("asks", key, "GET", key)
-    assert users.refused("asks", key_of("moby"), "RG.TRIGGER", "qa.models")
-    client.delete_document("secret")
-
-
-def test_a_user_who_may_search_one_collection_reads_nothing_of_another(
-    shards: Shards, client: ClusterClient, books: str, users: Users
-) -> None:
-    client.put_document("moby", TEXT, collection=books)
-    client.put_document("secret", TEXT)
-    index = keys.index_key(tag("moby"), books)
-    rank = ("QA.INDEX.RANK", index, 1, 0, "TERMS", 1, "whale", 0)
-    assert users.run("searches", index, *rank)[3][0][0] in ("moby", b"moby")
-    assert users.run("searches", index, "GET", keys.paragraphs_key(name_of("moby"), tag("moby"))) == TEXT
-    for key in (keys.index_key(tag("secret")), keys.index_key(tag("secret"), "book"), "index:{x}:books:{t}"):
-        assert users.refused("searches", key, "QA.INDEX.INFO", key)
-    for key in (keys.paragraphs_key("secret", tag("secret")), keys.paragraphs_key("books%/secret", tag("secret"))):
-        assert users.refused("searches", key, "GET", key)
-    text = keys.paragraphs_key(name_of("moby"), tag("moby"))
-    assert users.refused("searches", text, "SET", text, "x")
-    client.delete_document("secret")
-
-
-def test_a_user_who_may_write_one_collection_changes_nothing_of_another(
-    shards: Shards, client: ClusterClient, books: str, users: Users
-) -> None:
-    def put(name: DocumentName) -> tuple[Any, ...]:
-        checked = stored.check_document(name.id, TEXT, collection=name.collection)
-        return stored.put_document(checked, tag(name.id)).command()
-
-    client.put_document("secret", TEXT)
-    own, other = name_of("moby"), DocumentName.of("secret")
-    text = keys.paragraphs_key(own, tag("moby"))
-    assert users.run("writes", text, *put(own))[0] == "stored"
-    eventually(lambda: client.collection(books).documents == 1, SECONDS)
-    assert shards.client.get(key_of("moby")) is not None
-    changed = stored.check_document("moby", TEXT + " It is big.", collection=books)
-    assert users.run("writes", text, *stored.put_document(changed, tag("moby")).command())[0] == "stored"
-    assert users.run("writes", text, "SET", text, TEXT)
-    assert users.run("writes", text, *stored.delete_document(own, tag("moby")).command())[0] == "deleted"
-    place = keys.paragraphs_key(other, tag("secret"))
-    assert users.refused("writes", place, *put(other))
-    assert users.refused("writes", place, *put(DocumentName.of("secret", "book")))
-    assert users.refused("writes", place, *stored.delete_document(other, tag("secret")).command())
-    assert users.refused("writes", place, "SET", place, "x")
-    listed = keys.collections_key(tag("moby"))
-    assert users.refused("writes", listed, "HSET", listed, "more", "ready")
-    assert client.get_document("secret").text == TEXT
-    client.delete_document("secret")
 
 
 async def test_documents_and_collections_move_with_their_slots(shards: Shards, client: ClusterClient) -> None:

@@ -1,4 +1,7 @@
-"""Makers of well-formed QA.INDEX.* commands. Some of their binary arguments are damaged."""
+"""Makers of well-formed QA.INDEX.* commands, and of writes of documents and answers.
+
+Some of their binary arguments are damaged.
+"""
 
 from __future__ import annotations
 
@@ -95,6 +98,25 @@ def index_part(chance: random.Random) -> Command:
     return made
 
 
+def put_document(chance: random.Random) -> Command:
+    """A document, with one argument that may be wrong."""
+    name = chance.choice(["a", "b%/c", "50%25", "%zz", "a{"])
+    ids = {"b%/c": "c", "50%25": "50%"}
+    made: Command = [
+        "QA.PUTDOCUMENT",
+        f"paragraphs:{name}:{{t}}",
+        chance.choice(["*", ""]),
+        ids.get(name, name),
+        "Title",
+    ]
+    made += ['{"a":[1]}', 16 * "0", 5, "Text.", "source"]
+    if chance.random() < 0.3:
+        made[chance.randrange(2, len(made))] = junk(chance)
+    return made
+
+
+ANSWERS = ["answer:{t}:a", "answer:b:{t}:a", "answer:{t}", "answer:{}:a", "answer:{u}:a"]
+
 INDEX_MAKERS: list[tuple[str, Maker]] = [
     ("QA.INDEX.PUT", index_put),
     ("QA.INDEX.RANK", index_rank),
@@ -125,4 +147,14 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
     ),
     ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),
     ("QA.INDEX.INFO", lambda chance: ["QA.INDEX.INFO", chance.choice(INDEXES)]),
+    ("QA.PUTDOCUMENT", put_document),
+    (
+        "QA.DELDOCUMENT",
+        lambda chance: ["QA.DELDOCUMENT", f"paragraphs:{chance.choice(['a', 'b%/c', '%zz'])}:{{t}}", "*"],
+    ),
+    (
+        "QA.PUTANSWER",
+        lambda chance: ["QA.PUTANSWER", chance.choice(ANSWERS), junk(chance), chance.choice([0, 9]), 1000],
+    ),
+    ("QA.DELANSWER", lambda chance: ["QA.DELANSWER", *chance.choices(ANSWERS, k=2)]),
 ]

@@ -31,7 +31,7 @@ from .batches import Indexer, Name
 from .marks import PartitionMarks
 from .postponed import PostponedWork
 from .scanning import pages, scan
-from .texts import TextEvents
+from .texts import TextEvents, check_forwardable
 from .tokenize import SentenceTokens
 
 PORTION = 64
@@ -192,6 +192,10 @@ class DocumentAudit:
         """
         for key in scan(self._commands, PARAGRAPHS_PREFIX + "*"):
             if len(key) > len(PARAGRAPHS_PREFIX) and parse_tagged(key, PARAGRAPHS_PREFIX) is None:
+                try:
+                    check_forwardable(key)
+                except InvalidInput:
+                    continue
                 try:
                     await self._texts.forward(key, only_new=True)
                 except (QAError, GearsError) as error:

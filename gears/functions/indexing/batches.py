@@ -216,7 +216,11 @@ class Indexer:
             if portion and size > left_bytes:
                 yield portion
                 portion, left_bytes = {}, MAX_BATCH_BYTES
-            portion[name] = _Found(parse_record(record), size, suspicions.get(name))
+            try:
+                portion[name] = _Found(parse_record(record), size, suspicions.get(name))
+            except ValueError as error:
+                outcomes[name] = _damaged(name, error)
+                continue
             left_bytes -= size
         if portion:
             yield portion
@@ -307,7 +311,10 @@ class Indexer:
         is_same = record is not None and record.version == document.version
         if is_same and record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION):
             return _settled(name, record, note)
-        metadata = json.loads(document.metadata)
+        try:
+            metadata = json.loads(document.metadata)
+        except (ValueError, RecursionError) as error:
+            raise _damaged(name, error) from error
         made = analysed(document.title, metadata, text)
         fields = pack_fields(filter_metadata(metadata))
         first = []
@@ -392,6 +399,14 @@ def fault_of(document: str, text: Any) -> InvalidInput | InputTooLong | None:
     except InputTooLong as error:
         return InputTooLong(f"{error}; no question is answered from it")
     return None
+
+
+def _damaged(name: Name, error: Exception) -> InvalidInput:
+    document = document_name(name[0])
+    return InvalidInput(
+        f"the record of document {document.id[:100]!r} is damaged ({error}): no question is answered from it; write"
+        " the document again"
+    )
 
 
 def _no_collection(name: Name) -> InvalidInput:

@@ -9,7 +9,15 @@ from qa_cluster.documents.stored import check_document_id
 from qa_cluster.errors import ClusterError, InvalidInput, QAError
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.shard.failures import GearsError
-from qa_cluster.keys import PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged, partition_of, slot
+from qa_cluster.keys import (
+    COLLECTION_END,
+    PARAGRAPHS_PREFIX,
+    is_collection,
+    paragraphs_key,
+    parse_tagged,
+    partition_of,
+    slot,
+)
 
 from .batches import Indexer
 from .postponed import PostponedWork
@@ -43,6 +51,7 @@ class TextEvents:
             return
         found = parse_tagged(key, PARAGRAPHS_PREFIX)
         if found is None:
+            check_forwardable(key)
             await self.forward(key)
         else:
             await self._postponed.unless_migrating(found[1], self._index(*found))
@@ -118,3 +127,17 @@ class TextEvents:
             self._commands.execute("DEL", key)
         elif self._commands.execute("GET", key) != text:
             self._commands.execute("SET", key, text)
+
+
+def check_forwardable(key: str) -> None:
+    """Raise InvalidInput for a key without a tag that contains the name of a collection.
+
+    Such texts would become documents of the default collection. A user who may write the texts of one collection, under
+    ``paragraphs:<collection>%/*``, must not write to another one.
+    """
+    name, separator, _ = key[len(PARAGRAPHS_PREFIX) :].partition(COLLECTION_END)
+    if separator and is_collection(name):
+        raise InvalidInput(
+            f"key {key[:100]!r} is not copied to a document: a text of a collection needs a key with the tag of its"
+            f" partition, {PARAGRAPHS_PREFIX}{name}{COLLECTION_END}<document>:{{tag}}"
+        )

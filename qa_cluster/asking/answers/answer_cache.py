@@ -16,16 +16,14 @@ from typing import Any
 
 import orjson
 
+from qa_cluster.documents.stored import store_whole_answer
 from qa_cluster.errors import QAError
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
-    flight_key,
     index_key,
     partition_of,
     partition_tags,
-    whole_answer_bytes_key,
     whole_answer_key,
-    whole_answer_list_key,
 )
 from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.bm25 import Ranking
@@ -33,7 +31,7 @@ from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.ranker import Command
 from qa_cluster.ranking.watching import watch_commands
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts.calls import ScriptCall
+from qa_cluster.scripts.calls import ModuleCall
 
 MAX_STORES = 256
 STORE_TIMEOUT_SECONDS = 2.0
@@ -162,18 +160,13 @@ class AnswerCache:
             "answer": orjson.Fragment(body),
         }
         tag = partition_of(digest, self._partitions)
-        names = (
-            whole_answer_key(tag, digest, collection),
-            whole_answer_list_key(tag),
-            whole_answer_bytes_key(tag),
-            flight_key(tag),
-        )
-        call = ScriptCall("store_whole_answer", names, (orjson.dumps(value), self.ttl_seconds, self._most_bytes))
+        key = whole_answer_key(tag, digest, collection)
+        call = store_whole_answer(key, orjson.dumps(value), self.ttl_seconds, self._most_bytes)
         task = asyncio.create_task(self._put(call))
         self._stores.add(task)
         task.add_done_callback(self._stores.discard)
 
-    async def _put(self, call: ScriptCall) -> None:
+    async def _put(self, call: ModuleCall) -> None:
         try:
             async with asyncio.timeout(STORE_TIMEOUT_SECONDS):
                 await self._shards.run(call)

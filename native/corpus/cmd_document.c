@@ -1,0 +1,236 @@
+/* Commands that write documents and cached answers with the rights of the module.
+ *
+ * A document has internal keys: its index, the pending documents of its partition, the lists of cached answers. No user
+ * needs a right to write these keys. The only key of a command is the text of the document, or the answer. The server
+ * checks whether the caller may read and write it; the module derives all other keys from its name. So a name must be
+ * valid: a right to write the texts of one collection must reach no key of another. */
+#include "corpus/cmd_document.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "corpus/own_scripts.h"
+#include "corpus/text_key.h"
+#include "server/commands.h"
+
+enum { DOCUMENT_KEYS = 10, MAX_ARGS = 16 };
+
+static const char NOT_A_TEXT[] = "ERR the key must be paragraphs:<document>:{tag} or "
+                                 "paragraphs:<collection>%/<document>:{tag}";
+static const char NOT_AN_ANSWER[] = "ERR the key must be answer:{tag}:<name> or answer:<collection>:{tag}:<name>";
+
+/* The text is the first key of the array and stays the caller's. */
+static void free_keys(RedisModuleString **keys, size_t n) {
+    for (size_t i = 1; i < n; i++) RedisModule_FreeString(NULL, keys[i]);
+}
+
+static RedisModuleString *partition_key(const char *kind, const TextKey *text) {
+    return text_key_joined(kind, NULL, 0, text->tag, text->tag_length);
+}
+
+/* A key that each collection has in the partition: `<kind>{tag}` or `<kind><collection>:{tag}`. */
+static RedisModuleString *collection_key(const char *kind, const TextKey *text) {
+    if (!text->collection_length) return partition_key(kind, text);
+    RedisModuleString *made = text_key_joined(kind, text->name, text->collection_length, ":", 1);
+    RedisModule_StringAppendBuffer(NULL, made, text->tag, text->tag_length);
+    return made;
+}
+
+/* The keys in the order of `document_keys` in qa_cluster/documents/stored.py. */
+static void make_keys(RedisModuleString *text, const TextKey *parsed, RedisModuleString **keys) {
+    static const char *const OF_DOCUMENT[] = {"document:", "places:", "tokens:", "sentence:", "answers:"};
+    size_t n = 0;
+    keys[n++] = text;
+    for (size_t i = 0; i < sizeof OF_DOCUMENT / sizeof *OF_DOCUMENT; i++)
+        keys[n++] = text_key_joined(OF_DOCUMENT[i], parsed->name, parsed->name_length, parsed->tag - 1,
+                                    parsed->tag_length + 1);
+    keys[n++] = collection_key("index:", parsed);
+    keys[n++] = partition_key("pending:", parsed);
+    keys[n++] = collection_key("epoch:", parsed);
+    keys[n++] = partition_key("flight:", parsed);
+}
+
+/* Runs a script of a document: `mode`, then the arguments of the command after its key, then `last` (NULL: none). */
+static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *mode, RedisModuleString **argv, int argc,
+                            const char *last) {
+    TextKey parsed;
+    if (!text_key_parse(argv[1], &parsed)) return RedisModule_ReplyWithError(ctx, NOT_A_TEXT);
+    RedisModuleString *keys[DOCUMENT_KEYS], *args[MAX_ARGS];
+    make_keys(argv[1], &parsed, keys);
+    size_t n = 0;
+    args[n++] = RedisModule_CreateString(NULL, mode, strlen(mode));
+    for (int i = 2; i < argc; i++) args[n++] = argv[i];
+    if (last) args[n++] = RedisModule_CreateString(NULL, last, strlen(last));
+    own_script_run(ctx, script, keys, DOCUMENT_KEYS, args, n);
+    if (last) RedisModule_FreeString(NULL, args[n - 1]);
+    RedisModule_FreeString(NULL, args[0]);
+    free_keys(keys, DOCUMENT_KEYS);
+    return REDISMODULE_OK;
+}
+
+/* ---- QA.PUTDOCUMENT ---- */
+
+/* The limits of qa_cluster/documents/stored.py. A caller with a client of its own could break the work of others: the
+ * worker indexes the documents of all collections, and must be able to read each. */
+enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_METADATA_DEPTH = 32, MAX_ERROR = 96 };
+
+typedef struct Limit {
+    const char *name;
+    int place; /* in the command */
+    size_t most;
+} Limit;
+
+static const Limit LIMITS[] = {
+    {"id", 3, 512}, {"title", 4, 4096}, {"metadata", 5, 64 * 1024}, {"text", 8, 20000000}, {"source", 9, 4096}};
+
+/* The id is the name in the key without its collection, where `%`, `{` and `}` are encoded. */
+static bool is_id_of(RedisModuleString *id, const TextKey *key) {
+    size_t length, at = 0;
+    const char *text = RedisModule_StringPtrLen(id, &length);
+    size_t start = key->collection_length ? key->collection_length + 2 : 0;
+    for (size_t i = start; i < key->name_length; i++, at++) {
+        char c = key->name[i];
+        if (c == '%') {
+            c = key->name[i + 1] == '2' ? '%' : key->name[i + 2] == 'B' ? '{' : '}';
+            i += 2;
+        }
+        if (at == length || text[at] != c) return false;
+    }
+    return at == length;
+}
+
+static bool consists_of(RedisModuleString *string, size_t least, size_t most, const char *characters) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(string, &length);
+    if (length < least || length > most) return false;
+    for (size_t i = 0; i < length; i++)
+        if (!text[i] || !strchr(characters, text[i])) return false;
+    return true;
+}
+
+/* An object of JSON that no parser refuses for its depth. The worker checks the rest. */
+static bool is_shallow_object(RedisModuleString *metadata) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(metadata, &length);
+    int depth = 0;
+    bool quoted = false;
+    if (!length || text[0] != '{') return false;
+    for (size_t i = 0; i < length; i++) {
+        if (quoted && text[i] == '\\') i++;
+        else if (text[i] == '"') quoted = !quoted;
+        else if (!quoted && (text[i] == '{' || text[i] == '[') && ++depth > MAX_METADATA_DEPTH) return false;
+        else if (!quoted && (text[i] == '}' || text[i] == ']')) depth--;
+    }
+    return true;
+}
+
+/* NULL: the arguments are valid. */
+static const char *check_put(RedisModuleString **argv, char *error) {
+    TextKey key;
+    if (!text_key_parse(argv[1], &key)) return NOT_A_TEXT;
+    if (!is_id_of(argv[3], &key)) return "ERR the id must be that of the key";
+    for (size_t i = 0; i < sizeof LIMITS / sizeof *LIMITS; i++) {
+        const Limit *limit = &LIMITS[i];
+        size_t length;
+        const char *text = RedisModule_StringPtrLen(argv[limit->place], &length);
+        if (length > limit->most) {
+            snprintf(error, MAX_ERROR, "ERR the %s has %zu bytes, the limit is %zu", limit->name, length, limit->most);
+            return error;
+        }
+        /* The worker checks the text, which a client may also write with SET. */
+        if (strcmp(limit->name, "text") != 0 && !text_is_utf8(text, length)) {
+            snprintf(error, MAX_ERROR, "ERR the %s is not valid UTF-8", limit->name);
+            return error;
+        }
+    }
+    if (!is_shallow_object(argv[5])) return "ERR the metadata must be a JSON object, nested at most 32 deep";
+    if (!consists_of(argv[6], VERSION_LENGTH, VERSION_LENGTH, "0123456789abcdef"))
+        return "ERR the version must be 16 hexadecimal digits";
+    if (!consists_of(argv[7], 1, MAX_LENGTH_DIGITS, "0123456789"))
+        return "ERR the length must be a number of code points";
+    return NULL;
+}
+
+/* QA.PUTDOCUMENT key condition id title metadata version length text source */
+static int QA_PUTDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 10) return RedisModule_WrongArity(ctx);
+    char error[MAX_ERROR];
+    const char *fault = check_put(argv, error);
+    if (fault) return RedisModule_ReplyWithError(ctx, fault);
+    return run_for_document(ctx, SCRIPT_PUT_DOCUMENT, "put", argv, argc, NULL);
+}
+
+/* ---- QA.DELDOCUMENT ---- */
+
+/* QA.DELDOCUMENT key condition */
+static int QA_DELDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    return run_for_document(ctx, SCRIPT_DELETE_DOCUMENT, "delete", argv, argc, "*");
+}
+
+/* ---- Answers ---- */
+
+/* `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`: where the `{tag}` starts and how long it is. */
+static bool find_answer_tag(RedisModuleString *key, const char **tag, size_t *tag_length) {
+    static const char PREFIX[] = "answer:";
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(key, &length);
+    if (length <= sizeof PREFIX - 1 || memcmp(text, PREFIX, sizeof PREFIX - 1) != 0) return false;
+    const char *opening = memchr(text, '{', length);
+    const char *closing = opening ? memchr(opening, '}', length - (size_t)(opening - text)) : NULL;
+    if (!closing || closing == opening + 1 || opening[-1] != ':' || closing + 2 >= text + length || closing[1] != ':')
+        return false;
+    *tag = opening;
+    *tag_length = (size_t)(closing + 1 - opening);
+    return true;
+}
+
+static bool is_same_tag(RedisModuleString *key, const char *tag, size_t tag_length) {
+    const char *other;
+    size_t length;
+    return find_answer_tag(key, &other, &length) && length == tag_length && memcmp(other, tag, length) == 0;
+}
+
+/* QA.PUTANSWER key value seconds bytes: `bytes` is the limit of all whole answers of the partition. */
+static int QA_PUTANSWER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 5) return RedisModule_WrongArity(ctx);
+    const char *tag;
+    size_t length;
+    if (!find_answer_tag(argv[1], &tag, &length)) return RedisModule_ReplyWithError(ctx, NOT_AN_ANSWER);
+    RedisModuleString *keys[] = {argv[1], text_key_joined("kept-whole:", NULL, 0, tag, length),
+                                 text_key_joined("kept-whole-bytes:", NULL, 0, tag, length),
+                                 text_key_joined("flight:", NULL, 0, tag, length)};
+    own_script_run(ctx, SCRIPT_STORE_WHOLE_ANSWER, keys, 4, argv + 2, (size_t)argc - 2);
+    free_keys(keys, 4);
+    return REDISMODULE_OK;
+}
+
+/* QA.DELANSWER key+ */
+static int QA_DELANSWER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 2) return RedisModule_WrongArity(ctx);
+    const char *tag;
+    size_t length;
+    if (!find_answer_tag(argv[1], &tag, &length)) return RedisModule_ReplyWithError(ctx, NOT_AN_ANSWER);
+    for (int i = 2; i < argc; i++)
+        if (!is_same_tag(argv[i], tag, length)) return RedisModule_ReplyWithError(ctx, NOT_AN_ANSWER);
+    size_t n = 0;
+    RedisModuleString **keys = RedisModule_Alloc(((size_t)argc + 2) * sizeof *keys);
+    keys[n++] = text_key_joined("kept:", NULL, 0, tag, length);
+    keys[n++] = text_key_joined("kept-bytes:", NULL, 0, tag, length);
+    keys[n++] = text_key_joined("flight:", NULL, 0, tag, length);
+    for (int i = 1; i < argc; i++) keys[n++] = argv[i];
+    own_script_run(ctx, SCRIPT_DROP_ANSWERS, keys, n, NULL, 0);
+    for (size_t i = 0; i < 3; i++) RedisModule_FreeString(NULL, keys[i]);
+    RedisModule_Free(keys);
+    return REDISMODULE_OK;
+}
+
+int document_on_load(RedisModuleCtx *ctx) {
+    static const CommandSpec COMMANDS[] = {
+        {"QA.PUTDOCUMENT", QA_PUTDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.DELDOCUMENT", QA_DELDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.PUTANSWER", QA_PUTANSWER_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.DELANSWER", QA_DELANSWER_RedisCommand, "write deny-script", 1, -1, 1, NULL},
+    };
+    return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);
+}

@@ -1,0 +1,33 @@
+/* The names of keys with texts of documents: `paragraphs:<name>:{tag}`, where a name is an encoded id, alone or after
+ * `<collection>%/`. `parse_tagged` in qa_cluster/keys.py has the same rule (tests/module/test_notes.py compares both).
+ */
+#ifndef QA_TEXT_KEY_H
+#define QA_TEXT_KEY_H
+
+#include <stdbool.h>
+
+#include "server/module_api.h"
+
+/* Points into the key. */
+typedef struct TextKey {
+    const char *name;
+    size_t name_length;
+    size_t collection_length; /* the start of the name; 0: the default collection */
+    const char *tag;          /* `{tag}`, the end of the key */
+    size_t tag_length;
+} TextKey;
+
+/* The first bytes of every such key. Use it to skip other keys fast. */
+bool text_key_may_be(const char *key, size_t length);
+
+/* False: it is not the key of a text that belongs to a partition. */
+bool text_key_parse(RedisModuleString *key, TextKey *parsed);
+
+bool text_is_utf8(const char *text, size_t length);
+
+/* A new string, to be freed with RedisModule_FreeString(NULL, ..): `start`, then `length` bytes of `middle`, then
+ * `end_length` bytes of `end`. */
+RedisModuleString *text_key_joined(const char *start, const char *middle, size_t length, const char *end,
+                                   size_t end_length);
+
+#endif

@@ -1,0 +1,205 @@
+"""QA.PUTDOCUMENT, QA.DELDOCUMENT, QA.PUTANSWER and QA.DELANSWER: their rights, their scripts, replication and files."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from qa_cluster import keys
+from qa_cluster.documents import stored
+from qa_cluster.documents.stored import document_keys
+from qa_cluster.scripts.calls import load
+from tests.harness.polling import eventually
+from tests.harness.programs import ROOT
+from tests.harness.servers import Server
+from tests.harness.workers import fake_worker
+
+TAG = "06S"
+DURABLE: dict[str, object] = {"appendonly": "yes", "appendfsync": "always"}
+ANSWER = f"answer:{{{TAG}}}:abc"
+# One user for each command, who may use one key.
+USERS = {
+    "puts": ["+qa.putdocument", "~paragraphs:books%/*"],
+    "deletes": ["+qa.deldocument", "~paragraphs:books%/*"],
+    "keeps": ["+qa.putanswer", "+qa.delanswer", "~answer:*"],
+}
+
+
+@pytest.fixture
+def server(server_binary: Path) -> Iterator[Server]:
+    """A server whose files have every acknowledged write, with an idle worker."""
+    with Server(server_binary, DURABLE, worker=fake_worker("functions", "--bare")) as running:
+        with running.client() as client:
+            client.hset(keys.collections_key(TAG), "books", "ready")
+            for name, rules in USERS.items():
+                client.execute_command("ACL", "SETUSER", name, "reset", "on", ">pw", "-@all", *rules)
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    with server.client() as connection:
+        yield connection
+
+
+def run(server: Server, user: str, *command: Any) -> Any:
+    with server.client(username=user, password="pw") as connection:
+        return connection.execute_command(*command)
+
+
+def put(text: str, **options: Any) -> tuple[Any, ...]:
+    document = stored.check_document("moby", text, "Moby", {"a": 1}, collection="books")
+    return stored.put_document(document, TAG, **options).command()
+
+
+NAME = keys.DocumentName.of("moby", "books")
+DELETE = stored.delete_document(NAME, TAG).command()
+
+
+def test_a_right_to_the_text_is_enough(server: Server, client: redis.Redis) -> None:
+    version = stored.check_document("moby", "One.", "Moby", {"a": 1}).version
+    assert run(server, "puts", *put("One.")) == ["stored", version, 1, 0, 4, ""]
+    assert run(server, "puts", *put("One.", source="there")) == ["unchanged", version, 0, 0, 4, ""]
+    assert run(server, "puts", *put("Two!!", if_version="0")) == ["conflict", version, 0, 0, 4, "there"]
+    assert client.hgetall(keys.pending_key(TAG)) == {NAME: "4", "": "4"}
+    assert client.hget(keys.document_key(NAME, TAG), "title") == "Moby"
+    assert run(server, "deletes", *DELETE) == ["deleted", version]
+    assert run(server, "deletes", *DELETE) == ["missing", ""]
+    assert not client.exists(*document_keys(NAME, TAG)[:8])
+
+
+@pytest.mark.hostile
+def test_each_command_is_a_right_of_its_own(server: Server) -> None:
+    for user, command in (("deletes", put("One.")), ("puts", DELETE), ("puts", ("QA.PUTANSWER", ANSWER, "x", 9, 9))):
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            run(server, user, *command)
+
+
+def test_the_script_is_the_one_of_the_package(server: Server, client: redis.Redis) -> None:
+    client.execute_command(*put("One."))
+    client.execute_command(*DELETE)
+    client.execute_command("QA.PUTANSWER", ANSWER, "x", 100, 1000)
+    client.execute_command("QA.DELANSWER", ANSWER)
+    for name in ("put_document", "delete_document", "store_whole_answer", "drop_answers"):
+        assert client.script_exists(client.script_load(load(name))) == [True]
+    client.script_flush()
+    assert client.execute_command(*put("Two."))[0] == "stored"
+    header = (ROOT / "native" / "build" / "lua_scripts.h").read_text()
+    assert all(f"LUA_{name}[]" in header for name in ("put_document", "drop_answers"))
+
+
+@pytest.mark.hostile
+def test_no_script_and_no_other_database_gets_these_rights(server: Server, client: redis.Redis) -> None:
+    with pytest.raises(redis.ResponseError, match="not allowed from script"):
+        client.eval("return redis.call('QA.DELDOCUMENT', KEYS[1], '*')", 1, f"paragraphs:d:{{{TAG}}}")
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "key",
+    [
+        "paragraphs:books%/", "paragraphs:books%/moby", "paragraphs:books%/moby:{}", "paragraphs:books%/moby:{a}:{b}",
+        "paragraphs:books%/%", "paragraphs:books%/x%/y:{06S}", "paragraphs:books%/a}:{06S}",
+    ],
+)  # fmt: skip
+def test_a_key_that_is_no_text_is_refused(server: Server, client: redis.Redis, key: str) -> None:
+    for user, command in (("puts", ["QA.PUTDOCUMENT", key, *put("x")[2:]]), ("deletes", ["QA.DELDOCUMENT", key, "*"])):
+        with pytest.raises(redis.ResponseError, match="the key must be paragraphs:"):
+            run(server, user, *command)
+    assert client.keys() == [keys.collections_key(TAG)]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "key", ["answer:", "answer:x", "answer:{}:x", "answer:{06S}", "answer:{06S}:", "answer:a{06S}:x"]
+)
+def test_a_key_that_is_no_answer_is_refused(server: Server, client: redis.Redis, key: str) -> None:
+    for command in (["QA.PUTANSWER", key, "x", 1, 1], ["QA.DELANSWER", key], ["QA.DELANSWER", ANSWER, key]):
+        with pytest.raises(redis.ResponseError, match="the key must be answer:"):
+            run(server, "keeps", *command)
+    assert client.keys() == [keys.collections_key(TAG)]
+
+
+@pytest.mark.hostile
+def test_the_names_of_answers_lead_to_no_other_key(server: Server, client: redis.Redis) -> None:
+    """The set of a document's answers names keys that the script deletes with the rights of the module."""
+    own = f"bertqa{{{TAG}}}_{NAME}:{{{TAG}}}:0_Why?"
+    named = f"bertqa@tiny{{{TAG}}}_{NAME}:{{{TAG}}}:1_Why?"
+    others = ["secret", f"bertqa{{{TAG}}}_other:{{{TAG}}}:0_{NAME}", f"bertqa{{{TAG}}}_{NAME}2:{{{TAG}}}:0_x"]
+    client.mset(dict.fromkeys([own, named, *others], "x"))
+    client.sadd(keys.answers_key(NAME, TAG), own, named, *others)
+    assert run(server, "puts", *put("One."))[0] == "stored"
+    assert client.exists(own, named) == 0 and client.exists(*others) == 3
+
+
+def test_whole_answers_keep_to_the_limit(server: Server, client: redis.Redis) -> None:
+    for number in range(20):
+        assert run(server, "keeps", "QA.PUTANSWER", f"answer:{{{TAG}}}:{number}", 1000 * "x", 100, 10_000) == 1
+    left = client.keys("answer:*")
+    assert 3 < len(left) < 10 and f"answer:{{{TAG}}}:19" in left
+    assert client.zcard(keys.whole_answer_list_key(TAG)) == len(left)
+    assert run(server, "keeps", "QA.DELANSWER", *left) == len(left)
+    assert client.keys("kept*") == []
+
+
+def test_writes_are_replicated_and_survive_a_kill(server: Server, client: redis.Redis) -> None:
+    own = {"replicaof": f"127.0.0.1 {server.port}"}
+    with Server(server.binary, own, worker=fake_worker("functions")) as replica, replica.client() as reader:
+        eventually(lambda: reader.info("replication")["master_link_status"] == "up", 60)
+        client.execute_command(*put("One."))
+        client.execute_command("QA.PUTANSWER", ANSWER, "x", 1000, 1000)
+        eventually(lambda: reader.get(ANSWER) == "x")
+        names = sorted(client.keys())
+        assert sorted(reader.keys()) == names
+        assert reader.hgetall(keys.pending_key(TAG)) == {NAME: "4", "": "4"}
+        assert reader.get(keys.epoch_key(TAG, "books")) == client.get(keys.epoch_key(TAG, "books"))
+        with pytest.raises(redis.exceptions.ReadOnlyError):
+            reader.execute_command(*put("Two."))
+    server.stop(signal.SIGKILL)
+    log = b"".join(path.read_bytes() for path in server.directory.glob("appendonlydir/*incr*"))
+    assert log.count(b"QA.PUTDOCUMENT") == 0 and log.count(b"MULTI") == log.count(b"EXEC") >= 2
+    server.start()
+    with server.client() as again:
+        assert sorted(again.keys()) == names
+        assert again.get(keys.paragraphs_key(NAME, TAG)) == "One."
+
+
+def test_a_transaction_takes_them(client: redis.Redis) -> None:
+    pipeline: Any = client.pipeline(transaction=True)
+    pipeline.execute_command(*put("One."))
+    pipeline.execute_command(*DELETE)
+    assert [reply[0] for reply in pipeline.execute()] == ["stored", "deleted"]
+
+
+def test_a_slot_that_is_migrating_refuses_them(server_binary: Path) -> None:
+    settings = {"cluster-enabled": "yes"}
+    with (
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as source,
+        Server(server_binary, settings, worker=fake_worker("functions", "--bare")) as target,
+        source.client() as here,
+        target.client() as there,
+    ):
+        here.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, keys.SLOTS - 1)
+        here.execute_command("CLUSTER", "MEET", "127.0.0.1", target.port)
+        eventually(lambda: "cluster_state:ok" in str(there.execute_command("CLUSTER", "INFO")), 30)
+        document = stored.check_document("d", "One.")
+        command = stored.put_document(document, TAG).command()
+        eventually(lambda: here.execute_command(*command)[0] == "stored", 30, ignore=redis.RedisError)
+        ids = [client.execute_command("CLUSTER", "MYID") for client in (here, there)]
+        there.execute_command("CLUSTER", "SETSLOT", keys.slot(TAG), "IMPORTING", ids[0])
+        here.execute_command("CLUSTER", "SETSLOT", keys.slot(TAG), "MIGRATING", ids[1])
+        for again in (command, stored.delete_document("d", TAG).command()):
+            with pytest.raises(redis.ResponseError, match=r"TRYAGAIN|migrating"):
+                here.execute_command(*again)
+        missing = stored.put_document(stored.check_document("e", "One."), TAG).command()
+        with pytest.raises(redis.exceptions.AskError):
+            here.execute_command(*missing)
+        there.execute_command("ASKING")
+        with pytest.raises(redis.ResponseError, match=r"TRYAGAIN|migrating"):
+            there.execute_command(*missing)
+        assert here.get(keys.paragraphs_key("d", TAG)) == "One."
