@@ -47,6 +47,7 @@ def internal_keys(partition: str) -> list[str]:
         keys.whole_answer_list_key(partition),
         keys.whole_answer_bytes_key(partition),
         keys.flight_key(partition),
+        keys.failures_key(partition),
     ]
 
 
