@@ -24,7 +24,7 @@ POLL_SECONDS = 0.25
 
 
 class ShardWatch:
-    """The task, and what it saw last."""
+    """The polling task, and the last state that it saw."""
 
     def __init__(  # noqa: PLR0917 - each part of the shard once
         self,

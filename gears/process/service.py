@@ -141,7 +141,7 @@ class WorkerService:
         if not data:
             self.end()
         elif self._atomic is None or self._atomic.active:
-            # a thread's atomic block reads its own answers, and gives the socket back
+            # a thread's atomic block reads its own answers, and returns the socket at its end
             self._loop.remove_reader(self._control)
         else:
             self._atomic.drain()  # this answer arrived after the end of its block

@@ -151,7 +151,7 @@ class Peers:
         try:
             message = self._whole(sender, decode(payload))
         except GearsError as error:
-            logger.error("shard %s, is its worker of another version? %s", sender, error)
+            logger.error("a message of shard %s cannot be read; its worker may have another version: %s", sender, error)
             return
         if message is None:
             return

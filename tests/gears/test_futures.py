@@ -202,7 +202,7 @@ def in_thread(r):
 GB('CommandReader').map(in_thread).register(trigger='run-in-thread')
 """
     assert execute(shard, "RG.PYEXECUTE", script, "ID", "threads") == "OK"
-    with pytest.raises(redis.ResponseError, match="give runCoroutine a coroutine"):
+    with pytest.raises(redis.ResponseError, match="use runCoroutine"):
         execute(shard, "RG.TRIGGER", "run-in-thread")
     assert "created" not in str(execute(shard, "RG.DUMPEXECUTIONS"))
 
@@ -234,7 +234,7 @@ GB('CommandReader').map(lambda r: 1).register(trigger='timed')
         return bool(execute(shard, "GET", "ticks") == ticks)
 
     eventually(still)  # a call that has started may still run for a moment
-    with pytest.raises(redis.ResponseError, match="registerTE wants a number of seconds of at least"):
+    with pytest.raises(redis.ResponseError, match="registerTE needs a number of seconds of at least"):
         execute(shard, "RG.PYEXECUTE", "registerTE(0, print)")
 
 

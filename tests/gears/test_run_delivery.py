@@ -251,7 +251,7 @@ async def test_a_run_that_another_worker_may_have_started_is_not_started_again()
         await asyncio.sleep(0.01)
     second = bus.start("b")
     bus.lost = lambda _kind, _body: False
-    with pytest.raises(GearsError, match="TRYAGAIN the worker of shard b was replaced while run run-2 began there"):
+    with pytest.raises(GearsError, match="TRYAGAIN the worker of shard b was replaced while run run-2 started"):
         await asking
     await origin.send("b", RunRequest("run-3", None, b""))
     assert bus.begun == [("run-1", first.worker), ("run-2", first.worker), ("run-3", second.worker)]

@@ -79,7 +79,7 @@ def test_the_remaining_registrations_of_a_session_keep_their_ids() -> None:
     # another Python has run the source again, which gives new ids
     renamed = with_ids(stored.restore({}), ["old-0", "old-1"])
     assert [(known, made.id) for known, made in renamed.registrations.items()] == [("old-0",) * 2, ("old-1",) * 2]
-    with pytest.raises(GearsError, match="registers 2 functions and 1 are left of them: run the script again"):
+    with pytest.raises(GearsError, match="registers 2 functions, but the module has 1: run the script again"):
         with_ids(stored.restore({}), ["old-0"])
 
 

@@ -30,7 +30,7 @@ ALLOWED_TEXTS = {
     "execution plan does not exist": "the worker of another shard was replaced during a run",
     "execution does not exist": "the worker of another shard was replaced during a run",
     "Execution max idle reached": "the worker of another shard was replaced during a run",
-    "it may have begun, and is not run a second time": "the worker of another shard was replaced as a run began there",
+    "so it is not started a second time": "the worker of another shard was replaced as a run started there",
     "no longer leads this run": "the worker that led a run was replaced",
     "which leads this run, has not answered": "the worker that led a run was not there",
     "WORKERLOST the link to the shard broke": "the connections of a worker were killed during a run",

@@ -64,14 +64,16 @@ class PipelineRequests:
             raise InvalidInput(f"request is not JSON: {error}") from error
         reader = self._reader(model)
         if self._requests >= MAX_PIPELINE_REQUESTS:
-            raise QueueFull(f"{MAX_PIPELINE_REQUESTS} pipeline requests are at this shard already: try again later")
+            raise QueueFull(
+                f"this shard already has {MAX_PIPELINE_REQUESTS} pipeline requests, the limit: try again later"
+            )
         chars = sum(len(sample.question_text) + len(sample.context_text) for sample in request.samples)
         if chars > MAX_CHARS:
             raise InputTooLong(f"inputs have {chars} characters, the limit of a request is {MAX_CHARS}: divide them")
         if self._chars + chars > MAX_CHARS:
             raise QueueFull(
-                f"pipeline requests of {self._chars} characters are at this shard already, with the {chars} of this "
-                f"one they would have more than {MAX_CHARS}: try again later"
+                f"this shard already has pipeline requests of {self._chars} characters; this request has {chars} more,"
+                f" and the limit of all together is {MAX_CHARS}: try again later"
             )
         self._requests += 1
         self._chars += chars

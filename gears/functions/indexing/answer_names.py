@@ -17,7 +17,7 @@ NAMES_PER_STEP = 200
 
 
 class ForeignAnswers:
-    """The cached answers with names that this worker would not give: texts instead of digests, or the reverse."""
+    """The cached answers with names in another form than this worker uses: texts instead of digests, or the reverse."""
 
     def __init__(self, shard: ShardContext, postponed: PostponedWork) -> None:
         self._commands = shard.commands

@@ -112,7 +112,7 @@ class Indexer:
         return await asyncio.shield(self.start(document_id, tag))
 
     async def index_all(self, names: Sequence[Name]) -> list[_Outcome]:
-        """Index documents; an error takes the place of a result."""
+        """Index documents; return the result of each, or its error."""
         found = await asyncio.gather(*(self.index(*name) for name in names), return_exceptions=True)
         for each in found:
             if isinstance(each, BaseException) and not isinstance(each, Exception):

@@ -1,4 +1,4 @@
-"""Pre-tokenizes, in bulk, all sentences that are stored on this shard, and shows the progress.
+"""Pre-tokenizes all sentences that are stored on this shard, and shows the progress.
 
 A script starts it on all shards (`gears/scripts/own_functions.py`). Each shard works on its own sentences and
 keeps the hash `progress:{h}` up to date: ``shard``, ``state`` (running, done), ``done`` and ``total`` (documents),
@@ -30,7 +30,7 @@ CONCURRENCY = 2
 
 
 class Pretokenization:
-    """The pre-tokenizations of this shard; asyncio may drop a task to which nothing refers."""
+    """The running pre-tokenizations of this shard. It refers to their tasks, because asyncio may drop other tasks."""
 
     def __init__(self, shard: ShardContext, readers: ShardReaders, indexer: Indexer, tokens: SentenceTokens) -> None:
         self._commands = shard.commands

@@ -96,7 +96,7 @@ class Sweeps:
             self._task = asyncio.get_running_loop().create_task(self._sweep_until_settled())
 
     def request_answers(self) -> None:
-        """Request a check of the cached answers soon: a reader has arrived, gone, or become the default."""
+        """Request a check of the cached answers soon: a reader was added, was removed, or became the default."""
         self._answers = True
         self.request(set())
 
@@ -229,18 +229,18 @@ class Sweeps:
             )
 
     async def _delete_foreign_answers(self, tags: Collection[str] | None) -> None:
-        """Delete answers with names that this worker would not give, at its start and in partitions that came here."""
+        """Delete answers with names in another form, at the start of the worker and in partitions that have arrived."""
         chosen = await self._partitions.local_tags() if tags is None else tags
         if deleted := await self._foreign_answers.delete(chosen):
             self._commands.log(
-                f"{deleted} cached answers are deleted: their keys name questions in another way (qa.answer-keys)"
+                f"{deleted} cached answers are deleted: their keys name questions in another form (qa.answer-keys)"
             )
 
     async def _delete_invalid_answers(self, tags: Collection[str] | None) -> None:
         """Delete cached answers from another reader or another version of their document, which a GET would return.
 
-        They are checked when this worker cannot know that they are valid: at its start, in partitions that came from
-        another shard, and when a reader has arrived, gone, or become the default.
+        They are checked if this worker cannot know that they are valid: at its start, in partitions that arrived from
+        another shard, and after a reader was added, was removed, or became the default.
         """
         if self._readers.if_loaded() is None:
             return

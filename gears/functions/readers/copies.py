@@ -203,7 +203,7 @@ class ReaderCopies:
         return all_answered, origins
 
     def _under_other_tags(self, view: View) -> list[_Origin]:
-        """The readers on this server under other tags than the shard's own; they came with slots."""
+        """The readers on this server under other tags than the shard's own, which arrived with slots."""
         tags = self._exchange.other_tags(view)
         return [_Origin(tag, "", offer) for tag in tags for offer in self._exchange.under(tag)]
 

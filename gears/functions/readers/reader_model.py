@@ -58,8 +58,10 @@ class ReaderModel:
             ports = (*model.compiled.inputs, *model.compiled.outputs)
             found = ", ".join(f"{port.name} {port.dtype} {list(port.shape or ())}" for port in ports)
             raise ModelError(
-                "the model cannot read batches of any size and length, export it with free dimensions: its inputs must "
-                f"be integers, and all its inputs and outputs [any, any], it has {found}".replace("None", "any")
+                "the model cannot read batches of any size and length: export it with free dimensions. Its inputs must"
+                f" be integers, and all inputs and outputs must be [any, any], but it has {found}".replace(
+                    "None", "any"
+                )
             )
         await self._models.warm(model, shapes)
 

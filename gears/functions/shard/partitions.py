@@ -114,5 +114,5 @@ class Partitions:
         try:
             return int(await self._shard.ask(node, REQUEST, None, ANSWER_SECONDS, RESEND_SOON_SECONDS))
         except GearsError as error:
-            self._shard.log(f"number of partitions: {error}", "warning")
+            self._shard.log(f"a shard did not report the number of partitions: {error}", "warning")
             return None

@@ -144,7 +144,7 @@ def current_section() -> CodeSection | None:
 
 @contextlib.contextmanager
 def shielded(*, late: bool = False) -> Generator[None]:
-    """A block that must not be interrupted half-way, such as the start of an atomic block; it must end by itself.
+    """A block that must not be interrupted half-way, such as the start of an atomic block. It must be short.
 
     If the code has already been interrupted, this raises `Aborted` and the block does not run. With `late`, the block
     runs even then, and `Aborted` comes at its end. That is for work that an interruption must not prevent.

@@ -92,7 +92,7 @@ class Strand(asyncio.AbstractEventLoop):
             self._over.set_result(None)
         if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
             self._work.close()  # ended before its first step: Python would warn that it was never awaited
-        # the history keeps executions, which must not keep alive what their functions worked on
+        # the history keeps executions, and these must not keep the objects of their functions alive
         self._work = self._task = self._call = None
 
     def _end(self, waited: float) -> None:
@@ -122,7 +122,7 @@ class Strand(asyncio.AbstractEventLoop):
         self._call = self._threads.submit(self._pool, self._owner, self._turn)
 
     def _turn(self, section: CodeSection) -> None:
-        """Run what is ready, on a function thread."""
+        """Run the ready callbacks, on a function thread."""
         asyncio._set_running_loop(self)
         try:
             self._run_ready(section)
@@ -253,7 +253,7 @@ class Strand(asyncio.AbstractEventLoop):
 
 
 async def _captured(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """The result and the error: a task would raise SystemExit through its loop."""
+    """Return the result and the error of the work, because a task would raise SystemExit through its loop."""
     try:
         return await work, None
     except asyncio.CancelledError:

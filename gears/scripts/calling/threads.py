@@ -137,7 +137,7 @@ class FunctionThreads:
         call.stuck = True
         self.stuck += 1
         self._release(call)
-        logger.warning("a function of %s does not end: it keeps a thread until it does", call.owner)
+        logger.warning("a function of %s does not end: it occupies a thread until it ends", call.owner)
         if self.stuck > self._limit:
             self.give_up(f"{self.stuck} functions do not end although they were aborted")
         self._dispatch(call.pool)

@@ -175,7 +175,7 @@ class AtomicBlock:
             try:
                 self._end(entry)
             except (GearsError, OSError) as error:  # for example, its lease has ended
-                logger.warning("the atomic block of a function that has ended: %s", error)
+                logger.warning("an atomic block that a function left open could not be ended: %s", error)
 
     def _end(self, entry: AtomicEntry) -> None:
         link = entry.link

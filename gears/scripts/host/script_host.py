@@ -28,7 +28,7 @@ _PUBLIC_FORMS = {"QA.MODELREF": "AI.MODELGET", "QA.SCRIPTREF": "AI.SCRIPTGET"}
 
 
 class ScriptHost(Host):
-    """The worker's host, with what functions of users need."""
+    """The worker's host, extended for users' functions."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""This room is what scripts use: the builder, the API and `redisAI`, which find the worker's parts by its runtime."""
+"""This room is the interface for scripts: the builder, the API and `redisAI`. The runtime has the worker's parts."""

@@ -219,7 +219,7 @@ class GearsBuilder:
         runtime = current_runtime()
         user = caller.user if caller is not None else ""
         if asyncio._get_running_loop() is None:
-            raise GearsError("run can not be called in a thread of a function's own: give runCoroutine a coroutine")
+            raise GearsError("run can not be called in a thread that a function has started: use runCoroutine")
         pool = caller.pool if caller is not None else FunctionPool.BACKGROUND
         execution = Execution(runtime.host.ids.next(), caller.session if caller else None, user=user, pool=pool)
         return runtime.host.await_on_loop(_results(runtime, plan, execution))

@@ -66,7 +66,7 @@ def _names(value: Any, what: str, allowed: frozenset[str] | None = None) -> tupl
     names = tuple(item.lower() for item in value)
     unknown = [name for name in names if allowed is not None and name not in allowed]
     if unknown:
-        raise GearsError(f"unknown {what}: {unknown[0]!r}, must be of {', '.join(sorted(allowed or ()))}")
+        raise GearsError(f"unknown {what}: {unknown[0]!r}, must be one of {', '.join(sorted(allowed or ()))}")
     return names
 
 

@@ -99,7 +99,7 @@ class Reconciliation:
             except (ClusterError, GearsError) as error:
                 logger.info("the other shards cannot be asked now: %s", error)
             except Exception:  # the next round may succeed; without this loop the shard would miss all later changes
-                logger.exception("comparing with the other shards failed")
+                logger.exception("the comparison of registrations with other shards failed")
             await asyncio.sleep(COMPARE_SECONDS)
 
     async def compare_all(self) -> None:

@@ -162,7 +162,7 @@ class Registrar:
             self._expect(session_id, late)
 
     def confirmed(self, sender: str, session_id: str) -> None:
-        """Use a session, and run its `onRegistered`: all shards have taken it."""
+        """Use a session and run its `onRegistered`, because all shards have installed it."""
         self._expect(session_id, None)
         self.installed.use(session_id)
 

@@ -95,7 +95,7 @@ def with_ids(session: ScriptSession, ids: list[str]) -> ScriptSession:
     if not set(ids) <= found.keys():
         if len(ids) != len(found):
             raise GearsError(
-                f"its source registers {len(found)} functions and {len(ids)} are left of them: run the script again"
+                f"its source registers {len(found)} functions, but the module has {len(ids)}: run the script again"
             )
         found = {known: replace(made, id=known) for known, made in zip(ids, found.values(), strict=True)}
     return replace(session, registrations={known: found[known] for known in ids})

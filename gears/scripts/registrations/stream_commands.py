@@ -75,4 +75,4 @@ def known_statuses(host: ScriptHost) -> dict[str, str]:
 def check_report(reply: Reply) -> None:
     """Log a refused report of a batch, unless the registration was removed meanwhile."""
     if isinstance(reply, Exception) and not str(reply).startswith("NOREG"):
-        logger.error("the module did not take the outcome of a batch: %s", reply)
+        logger.error("the module refused the report of a batch: %s", reply)

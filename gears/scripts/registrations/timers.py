@@ -1,4 +1,4 @@
-"""`registerTE`: functions that run at intervals, for as long as their session lives on this shard.
+"""`registerTE`: functions that run at intervals, as long as their session exists on this shard.
 
 A timer belongs to the worker in which it was started. A timer of a script is only on the shard that ran the script,
 until that worker ends. A timer of `onRegistered` is on every shard, and starts again with each worker.
@@ -100,6 +100,6 @@ async def _call(function: Callable[[], Any]) -> None:
 def check_timer(seconds: object, function: object) -> None:
     """Raise if these cannot be the interval and function of a timer."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds >= MIN_SECONDS:
-        raise GearsError(f"registerTE wants a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
+        raise GearsError(f"registerTE needs a number of seconds of at least {MIN_SECONDS}, got {seconds!r}")
     if not callable(function):
         raise GearsError("argument must be a function")

@@ -29,7 +29,7 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: Exception | None) -
 
 
 class StepSlot:
-    """Whether a waiting step may create a future; each coroutine of an execution has its own slot."""
+    """Records the future that a step has created. Each coroutine of an execution has its own slot."""
 
     __slots__ = ("step_future",)
 
@@ -143,7 +143,7 @@ def run_coroutine(
     It starts after `delay` seconds, as part of the execution of `session` or, without one, of the caller's.
     """
     if not asyncio.iscoroutine(coroutine):
-        raise GearsError(f"runCoroutine wants a coroutine, got {type(coroutine).__name__}")
+        raise GearsError(f"runCoroutine needs a coroutine, got {type(coroutine).__name__}")
     host = current_host()
     execution = session.execution if session is not None else current.get()
     loop = host.coroutines.loop

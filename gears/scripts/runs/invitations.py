@@ -72,8 +72,8 @@ class Invitations:
             if taker == request.worker:
                 return request.worker
         raise GearsError(
-            f"TRYAGAIN the worker of shard {node} was replaced while run {request.id} began there: it may have begun,"
-            " and is not run a second time"
+            f"TRYAGAIN the worker of shard {node} was replaced while run {request.id} started: it may have started,"
+            " so it is not started a second time"
         )
 
     async def _name(self, node: str) -> str:

@@ -109,7 +109,7 @@ class RunPart:
 
     @property
     def at_work(self) -> bool:
-        """Whether a function has a thread, or waits for a thread, a coroutine or a future, for any time."""
+        """Whether a function has a thread, or waits for a thread, a coroutine or a future."""
         return self.beginning or self.strand.busy or (self.chain is not None and self.chain.waits)
 
     def refuse(self, error: GearsError | None = None) -> None:

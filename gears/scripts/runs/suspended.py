@@ -70,7 +70,7 @@ class Suspended:
 
 
 class Gate:
-    """A record's place in the order of records that wait at a step; `passed` is set when it reaches the next step."""
+    """A record's position among the records that wait at a step. `passed` is set when it reaches the next step."""
 
     __slots__ = ("before", "passed")
 

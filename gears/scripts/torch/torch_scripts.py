@@ -124,7 +124,7 @@ class TorchScript:
 def _refuse_reaching_out(function: Any) -> None:
     for kind in ("prim::PythonOp", *REFUSED_OPERATORS):
         if function.inlined_graph.findAllNodes(kind):
-            raise GearsError(f"ERR function {function.name} uses {kind}, which scripts may not")
+            raise GearsError(f"ERR function {function.name} uses {kind}, which scripts must not use")
 
 
 def _positional(name: str, arguments: Sequence[Any], tensors: list[torch.Tensor]) -> list[Any]:
