@@ -295,7 +295,7 @@ def api_keys_key(tag: str) -> str:
 
 
 def api_use_key(key_id: str) -> str:
-    """The key of an API key's use of its limits: a hash."""
+    """The key of the counts of an API key's requests and sentences: a hash."""
     return f"api-use:{{{key_id}}}"
 
 

@@ -52,7 +52,7 @@ class Outcome:
 
     @property
     def head(self) -> bytes:
-        """The question's part of the JSON."""
+        """The part of the JSON that belongs to the question alone."""
         return answer_head(self.question.text, self.question.folded)
 
     def encode(self, request_id: str) -> bytes:

@@ -120,7 +120,7 @@ class Collections:
         raise CollectionBusy(f"collection {name!r} is being deleted: delete it again if that was interrupted")
 
     async def begin_removal(self, name: str) -> None:
-        """Close the collection to documents and questions; NotFound if it does not exist."""
+        """Make the collection refuse documents and questions; NotFound if it does not exist."""
         if check_collection(name) == DEFAULT_COLLECTION:
             raise InvalidInput(f"collection {name!r} always exists: delete its documents instead", place="collection")
         if name not in await self._read():

@@ -24,7 +24,7 @@ class Target:
     options: EngineOptions
 
     async def open(self) -> Engine:
-        """Connect to it."""
+        """Connect to the cluster."""
         return await Engine.open(self.seeds, self.login, self.options)
 
 

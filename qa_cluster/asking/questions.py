@@ -155,7 +155,7 @@ class Question:
     chosen: Filter | None = None
 
     def digest(self, plan: ReadingPlan) -> str:
-        """The name of its answer in caches: equal for questions that must have the same answer."""
+        """The name of the answer in caches: equal for questions that must have the same answer."""
         options = self.options
         given = {field.name: getattr(options, field.name) for field in fields(options)}
         # The answer depends on the effective value of these options, not on how it was given.

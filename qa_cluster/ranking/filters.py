@@ -126,7 +126,7 @@ def _number(value: float) -> float:
 
 
 def seconds_of(text: str) -> int | None:
-    """The moment of a text of ISO 8601 in seconds since 1970, rounded down; None for any other text.
+    """The time in an ISO 8601 text as seconds since 1970, rounded down; None for any other text.
 
     >>> seconds_of("1970-01-02"), seconds_of("1970-01-01T01:00:00+01:00"), seconds_of("soon")
     (86400, 0, None)

@@ -52,7 +52,7 @@ class ReadingPassage:
 
     @property
     def last(self) -> int:
-        """The number of its last sentence in the document."""
+        """The number of the passage's last sentence in the document."""
         return self.first + len(self.begins) - 1
 
     def sentence_of(self, position: int) -> int:

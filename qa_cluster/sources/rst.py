@@ -173,7 +173,7 @@ class _Any(Directive):
     option_spec: ClassVar[Any] = _AnyOption({"class": directives.unchanged})
 
     def run(self) -> list[nodes.Node]:
-        """Return the nodes of its words."""
+        """Return the nodes of the directive's words."""
         name, argument = self.named, " ".join(" ".join(self.arguments).split())
         base = name.rpartition(":")[2]
         if name in _CODE or base in _CODE:

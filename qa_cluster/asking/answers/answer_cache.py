@@ -136,7 +136,7 @@ class AnswerCache:
         self._partitions = self.watches.partitions = partitions
 
     async def get(self, digest: str, collection: str = DEFAULT_COLLECTION) -> StoredAnswer | None:
-        """The answer with this name, if nothing has changed since that may change it."""
+        """The answer with this name; None if a write since then may have changed it."""
         key = whole_answer_key(partition_of(digest, self._partitions), digest, collection)
         try:
             raw, tokens = await asyncio.gather(

@@ -83,7 +83,7 @@ class ComputedAnswer:
 
 @dataclass(slots=True)
 class StageReading:
-    """What one stage has read of its candidates."""
+    """The readings of one stage's candidates so far."""
 
     stage: ReadingStage
     candidates: Sequence[Candidate]

@@ -74,7 +74,7 @@ class ChosenAnswers:
     none: float
 
     def reaches(self, order: float, calibration: Calibration) -> bool:
-        """Whether the first answer's odds against "no answer" are at least those of a single span of this order."""
+        """Whether the first answer has at least the odds (against "no answer") of a single span with this order."""
         if not self.choices:
             return False
         wanted = exp(_bounded(calibration.a * order + calibration.b)) * self.none

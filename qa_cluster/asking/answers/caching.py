@@ -65,7 +65,7 @@ class CachedAnswers:
         self._answering = answering
 
     def near_hit(self, digest: str, coverage: str) -> SharedOutcome | None:
-        """The answer in the near cache, if it is certain that it is still valid."""
+        """The answer in the near cache; None unless it is certainly valid."""
         away: frozenset[str] = frozenset()
         if not self._freshness.drained():
             if coverage != PARTIAL or not (down := self._shards.down) or not self._freshness.drained_without_down():
