@@ -225,11 +225,36 @@ static int QA_DELANSWER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
+/* ---- QA.DELCOLLECTION ---- */
+
+/* QA.DELCOLLECTION collections:{tag} name */
+static int QA_DELCOLLECTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    static const char PREFIX[] = "collections:";
+    enum { PREFIX_LENGTH = sizeof PREFIX - 1 };
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    size_t length, name_length;
+    const char *key = RedisModule_StringPtrLen(argv[1], &length);
+    const char *name = RedisModule_StringPtrLen(argv[2], &name_length);
+    const char *tag = key + PREFIX_LENGTH;
+    if (length < PREFIX_LENGTH + 3 || memcmp(key, PREFIX, PREFIX_LENGTH) != 0 || *tag != '{' ||
+        memchr(tag, '}', length - PREFIX_LENGTH) != key + length - 1)
+        return RedisModule_ReplyWithError(ctx, "ERR the key must be collections:{tag}");
+    if (!text_is_collection(name, name_length))
+        return RedisModule_ReplyWithError(ctx, "ERR the name is not that of a collection which can be removed");
+    TextKey parsed = {.name = name, .collection_length = name_length, .tag = tag, .tag_length = length - PREFIX_LENGTH};
+    RedisModuleString *keys[] = {argv[1], collection_key("index:", &parsed), collection_key("epoch:", &parsed),
+                                 partition_key("flight:", &parsed)};
+    own_script_run(ctx, SCRIPT_FORGET_COLLECTION, keys, 4, argv + 2, 1);
+    free_keys(keys, 4);
+    return REDISMODULE_OK;
+}
+
 int document_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"QA.PUTDOCUMENT", QA_PUTDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.DELDOCUMENT", QA_DELDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.PUTANSWER", QA_PUTANSWER_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.DELCOLLECTION", QA_DELCOLLECTION_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.DELANSWER", QA_DELANSWER_RedisCommand, "write deny-script", 1, -1, 1, NULL},
     };
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);

@@ -44,8 +44,7 @@ bool text_is_utf8(const char *text, size_t length) {
 
 static bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-/* The name of a collection before the id of a document. The default collection has no name here. */
-static bool is_collection(const char *name, size_t length) {
+bool text_is_collection(const char *name, size_t length) {
     if (!length || length > MAX_COLLECTION || !is_letter_or_digit(name[0])) return false;
     for (size_t i = 1; i < length; i++)
         if (!is_letter_or_digit(name[i]) && name[i] != '_' && name[i] != '-') return false;
@@ -56,7 +55,7 @@ static bool is_collection(const char *name, size_t length) {
 static bool is_name(const char *name, size_t length) {
     const char *end = name + length, *percent = memchr(name, '%', length);
     if (percent && end - percent > 1 && percent[1] == '/') {
-        if (!is_collection(name, (size_t)(percent - name))) return false;
+        if (!text_is_collection(name, (size_t)(percent - name))) return false;
         percent = memchr(percent + 2, '%', (size_t)(end - percent - 2));
     }
     for (; percent; percent = memchr(percent + 3, '%', (size_t)(end - percent - 3))) {

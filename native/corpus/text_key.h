@@ -25,6 +25,9 @@ bool text_key_parse(RedisModuleString *key, TextKey *parsed);
 
 bool text_is_utf8(const char *text, size_t length);
 
+/* True: it is the name of a collection, and not of the default one. */
+bool text_is_collection(const char *name, size_t length);
+
 /* A new string, to be freed with RedisModule_FreeString(NULL, ..): `start`, then `length` bytes of `middle`, then
  * `end_length` bytes of `end`. */
 RedisModuleString *text_key_joined(const char *start, const char *middle, size_t length, const char *end,

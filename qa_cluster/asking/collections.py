@@ -16,13 +16,10 @@ from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     check_collection,
     collections_key,
-    epoch_key,
-    flight_key,
     index_key,
     partition_tags,
 )
 from qa_cluster.routing.shards import Shards
-from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.topology import Shard
 from qa_cluster.types import CollectionEntry
 
@@ -130,15 +127,8 @@ class Collections:
 
     async def end_removal(self, name: str) -> bool:
         """Remove a collection without documents from the lists; return whether its indexes were empty."""
-        calls = [
-            ScriptCall(
-                "forget_collection",
-                (collections_key(tag), index_key(tag, name), epoch_key(tag, name), flight_key(tag)),
-                (name,),
-            )
-            for tag in partition_tags(self.partitions)
-        ]
-        replies = await self._shards.execute_many([(call.keys[0], call.command()) for call in calls])
+        keys = map(collections_key, partition_tags(self.partitions))
+        replies = await self._shards.execute_many([(key, ("QA.DELCOLLECTION", key, name)) for key in keys])
         return all(replies)
 
     async def _everywhere(self, command: str, name: str, *value: str) -> list[Any]:

@@ -42,7 +42,7 @@ from .terms import ANALYZER_VERSION, question_terms
 Command = tuple[str | int | bytes, ...]
 
 # What a user needs on every shard to rank: docs/access.md has the same list.
-RIGHTS = "+mget +hget +qa.index.stats +qa.index.rank and %R~epoch:* %R~flight:* %R~layout:* %R~index:*"
+RIGHTS = "(+mget %R~epoch:* %R~flight:*) (+hget %R~layout:*) (+qa.index.stats +qa.index.rank %R~index:*)"
 # Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
 _COMMANDS_OF_STATISTICS = 3

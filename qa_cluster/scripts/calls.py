@@ -38,6 +38,9 @@ _SHARED = {
     "sentence_offsets": ("read_sentence", "read_hits", "store_answer"),
 }
 
+# Scripts that only read. Their users need no right to write the keys.
+_READ_ONLY = frozenset({"read_hits"})
+
 
 @dataclass(frozen=True, slots=True)
 class ScriptCall:
@@ -54,7 +57,7 @@ class ScriptCall:
 
     def short(self) -> tuple[str | bytes | int, ...]:
         """The call by the script's hash; a server that does not have the script replies with NOSCRIPT."""
-        return ("EVALSHA", digest(self.script), len(self.keys), *self.keys, *self.args)
+        return (self._verb("EVALSHA"), digest(self.script), len(self.keys), *self.keys, *self.args)
 
     def command(self) -> tuple[str | bytes | int, ...]:
         """The call as a command for any client.
@@ -62,7 +65,10 @@ class ScriptCall:
         >>> ScriptCall("store_answer", ("a",), (1,)).command()[2:]
         (1, 'a', 1)
         """
-        return ("EVAL", self.source, len(self.keys), *self.keys, *self.args)
+        return (self._verb("EVAL"), self.source, len(self.keys), *self.keys, *self.args)
+
+    def _verb(self, name: str) -> str:
+        return f"{name}_RO" if self.script in _READ_ONLY else name
 
 
 @dataclass(frozen=True, slots=True)

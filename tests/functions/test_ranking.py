@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -190,9 +191,8 @@ def user(shards: Shards, *rules: str) -> Iterator[str]:
 
 async def test_the_rights_that_a_refusal_names_are_enough_to_rank(shards: Shards, client: AsyncClusterClient) -> None:
     await client.put_document("indri", "Indris sing.")
-    commands, patterns = (each.split() for each in RIGHTS.split(" and "))
     connecting = ("+@connection", "+client", "+cluster|slots", "+get", "%R~qa:*", "%R~bert-qa:*")
-    with user(shards, "-@all", *commands, "resetkeys", *patterns, *connecting) as url:
+    with user(shards, "-@all", "resetkeys", *re.findall(r"\([^)]*\)", RIGHTS), *connecting) as url:
         async with AsyncClusterClient(url) as narrow:
             found = await narrow.engine._ranker.rank("indris", 8)
             assert [keys.parse_sentence(item.sentence).document for item in found.candidates] == ["indri"]

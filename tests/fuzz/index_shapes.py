@@ -156,5 +156,9 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
         "QA.PUTANSWER",
         lambda chance: ["QA.PUTANSWER", chance.choice(ANSWERS), junk(chance), chance.choice([0, 9]), 1000],
     ),
+    (
+        "QA.DELCOLLECTION",
+        lambda chance: ["QA.DELCOLLECTION", chance.choice(["collections:{t}", "collections:{}"]), "b"],
+    ),
     ("QA.DELANSWER", lambda chance: ["QA.DELANSWER", *chance.choices(ANSWERS, k=2)]),
 ]

@@ -22,7 +22,7 @@ TABLE = {
     for name, categories, right in ROW.findall((ROOT / "docs" / "access.md").read_text())
 }
 # Commands with the rights of the module, for users who may write the key.
-WRITES = {"QA.PUTDOCUMENT", "QA.DELDOCUMENT", "QA.PUTANSWER", "QA.DELANSWER"}
+WRITES = {"QA.PUTDOCUMENT", "QA.DELDOCUMENT", "QA.PUTANSWER", "QA.DELANSWER", "QA.DELCOLLECTION"}
 TENSOR = ["FLOAT", "1", "VALUES", "1"]
 
 
@@ -222,6 +222,7 @@ OTHERS_KEYS = [
     "QA.PUTANSWER secret x 1 1",
     "QA.DELANSWER secret",
     "QA.DELANSWER t:mine secret",
+    "QA.DELCOLLECTION secret x",
     "RG.INNERHOOK MGET t:a secret",
 ]
 

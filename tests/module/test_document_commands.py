@@ -203,3 +203,28 @@ def test_a_slot_that_is_migrating_refuses_them(server_binary: Path) -> None:
         with pytest.raises(redis.ResponseError, match=r"TRYAGAIN|migrating"):
             there.execute_command(*missing)
         assert here.get(keys.paragraphs_key("d", TAG)) == "One."
+
+
+def test_a_collection_leaves_the_list_only_if_it_is_being_deleted(server: Server, client: redis.Redis) -> None:
+    listed = keys.collections_key(TAG)
+    client.execute_command(*put("One."))
+    assert client.execute_command("QA.DELCOLLECTION", listed, "books") == 1
+    assert client.hget(listed, "books") == "ready" and client.exists(keys.epoch_key(TAG, "books"))
+    client.hset(listed, "books", "deleting")
+    assert client.execute_command("QA.DELCOLLECTION", listed, "books") == 1
+    assert not client.exists(listed, keys.epoch_key(TAG, "books"), keys.index_key(TAG, "books"))
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        *((key, "books") for key in ("collections:", "collections:{}", "collections:x{06S}", "collections:{a}{b}")),
+        *(("collections:{06S}", name) for name in ("default", "", "a:b", "Books", "{06S}", 65 * "a")),
+    ],
+)
+def test_a_key_that_is_no_list_and_a_name_of_no_collection_are_refused(
+    server: Server, client: redis.Redis, key: str, name: str
+) -> None:
+    with pytest.raises(redis.ResponseError, match=r"the key must be collections:|not that of a collection"):
+        client.execute_command("QA.DELCOLLECTION", key, name)
