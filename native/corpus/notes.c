@@ -9,6 +9,7 @@
 #include "corpus/notes.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "corpus/text_key.h"
 #include "server/server.h"
@@ -101,16 +102,40 @@ static void write_here(RedisModuleCtx *ctx, const Change *change, long long coun
     note_stats.made++;
 }
 
+static void free_reply(RedisModuleCallReply *reply) {
+    if (reply) RedisModule_FreeCallReply(reply);
+}
+
+/* The key of the notes has a value of another type. Without the notes no worker knows what is pending. So the partition
+ * also loses its mark: the next sweep scans all documents (gears/functions/indexing/marks.py). */
+static void discard_damaged(RedisModuleCtx *ctx, const Change *change) {
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(change->hash, &length), *tag = memchr(name, '{', length);
+    RedisModuleString *layout = text_key_joined("layout:", tag, length - (size_t)(tag - name), NULL, 0);
+    RedisModule_Log(ctx, "warning", "removed %s, which had a value of a wrong type", name);
+    free_reply(RedisModule_Call(ctx, "UNLINK", "!s", change->hash));
+    free_reply(RedisModule_Call(ctx, "HDEL", "!sc", layout, "layout"));
+    RedisModule_FreeString(NULL, layout);
+}
+
+static RedisModuleCallReply *call_new(RedisModuleCtx *ctx, const Change *change) {
+    return RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field, 1LL);
+}
+
 /* The server refuses the command if another shard has the slot, or if the hash may have moved there. 0: it refuses all
  * commands, because the cluster is down. Texts still expire and are still evicted then. */
 static int write_new(RedisModuleCtx *ctx, const Change *change) {
     errno = 0;
-    RedisModuleCallReply *reply = RedisModule_Call(ctx, "HSET", "!sslsl", change->hash, change->field, 1LL, sum_field,
-                                                   1LL);
+    RedisModuleCallReply *reply = call_new(ctx, change);
     if (!reply && (errno == ENETDOWN || errno == EROFS) && !exists(ctx, change->hash)) return 0;
+    if (reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ERROR && exists(ctx, change->hash)) {
+        RedisModule_FreeCallReply(reply);
+        discard_damaged(ctx, change);
+        reply = call_new(ctx, change);
+    }
     if (reply && RedisModule_CallReplyType(reply) != REDISMODULE_REPLY_ERROR) note_stats.made++;
     else note_stats.refused++;
-    if (reply) RedisModule_FreeCallReply(reply);
+    free_reply(reply);
     return 1;
 }
 

@@ -385,6 +385,12 @@ def fail_document(document: str, tag: str, version: str, reason: str, *, note: s
     return ScriptCall("fail_document", names, (version, reason, note))
 
 
+def repair_partition(tag: str) -> ScriptCall:
+    """Remove internal keys of a partition with a value of a wrong type; the reply is their number."""
+    names = (keys.pending_key(tag), keys.failures_key(tag), keys.layout_key(tag), keys.flight_key(tag))
+    return ScriptCall("repair_partition", names, ())
+
+
 def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: Mapping[int, bytes]) -> ScriptCall:
     """Store blocks of tokens (`pack_tokens`) by their numbers; the reply is ``[stored | stale]``."""
     args = (version, splitter, *(part for block in blocks.items() for part in block))

@@ -25,6 +25,7 @@ _SHARED = {
         "store_answer",
         "store_whole_answer",
         "drop_answers",
+        "repair_partition",
     ),
     "keys": (
         "put_document",

@@ -71,13 +71,10 @@ end
 -- stays pending. `*` matches any note.
 
 -- Removes damaged notes. Without them the worker does not know what is pending, so its next sweep must scan all documents
--- of the partition: it does so if the partition has no mark (gears/functions/indexing/marks.py).
+-- of the partition: it does so if the layout is unknown (gears/functions/indexing/marks.py).
 local function discard_notes(why)
   discard(why, PENDING)
-  local layout = redis.pcall('HGET', 'layout:' .. TAG, 'layout')
-  if type(layout) == 'string' and layout:find(' ', 1, true) then
-    redis.call('HSET', 'layout:' .. TAG, 'layout', layout:match('^[^ ]*'))
-  end
+  redis.pcall('HDEL', 'layout:' .. TAG, 'layout')
 end
 
 -- A field of the notes as text, false if it is missing.

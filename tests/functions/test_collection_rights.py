@@ -343,5 +343,31 @@ def test_a_damaged_internal_key_stops_no_write(
     figures.record(f"writes after {value} of internal keys, failed", failed, "of 3", 0)
     for name in names:
         log = log_of(shards.node_of(keys.pending_key(tag(name))))
-        for key in (keys.pending_key(tag(name)), keys.answers_key(name, tag(name))):
+        damaged = [keys.pending_key(tag(name)), *([] if value == "SADD" else [keys.answers_key(name, tag(name))])]
+        for key in damaged:
             assert re.search(rf"qa: removed {re.escape(key)}, which had a damaged value", log), key
+
+
+def test_a_sweep_repairs_damaged_keys_and_finds_what_their_notes_have_lost(
+    shards: Shards, client: ClusterClient, figures: Figures
+) -> None:
+    """No write comes, only another worker: it starts with a sweep."""
+    name = "unnoticed"
+    partition = tag(name)
+    node = shards.node_of(keys.pending_key(partition))
+    client.put_document(name, TEXT)
+    shards.client.hdel(keys.document_key(name, partition), "tokenized")  # as if the worker had not indexed it
+    for key in internal_keys(partition)[:2]:
+        shards.client.delete(key)
+        shards.client.execute_command("SET", key, "x")
+    shards.client.delete(keys.failures_key(partition))
+    shards.client.execute_command("RPUSH", keys.failures_key(partition), "x")
+    begun = time.monotonic()
+    node.signal_worker(9)
+    shards.wait_tokenized(name)
+    eventually(lambda: shards.client.hget(keys.layout_key(partition), "layout"), SECONDS, ignore=redis.ResponseError)
+    figures.record("a lost document is indexed after", time.monotonic() - begun, "s", SECONDS)
+    assert shards.client.type(keys.failures_key(partition)) in ("none", "hash")
+    for key in (keys.pending_key(partition), keys.layout_key(partition), keys.failures_key(partition)):
+        assert re.search(rf"qa: removed {re.escape(key)}, which had a damaged value", log_of(node)), key
+    client.delete_document(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -232,3 +233,19 @@ def test_a_note_reaches_the_replica_with_its_change(noting: Server, client: redi
             client.set(KEY, text)
             eventually(lambda text=text: reader.get(KEY) == text)
             assert notes(reader) == {"d": count, "": count}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("value", ["SET", "RPUSH", "SADD"])
+def test_a_damaged_key_of_notes_is_replaced(noting: Server, client: redis.Redis, value: str) -> None:
+    layout = keys.layout_key(TAG)
+    client.hset(layout, mapping={"layout": "2 shard", "splitter": "1"})
+    client.execute_command(value, HASH, "x")
+    client.set(KEY, "Text.")
+    assert notes(client) == {"d": 1, "": 1}
+    assert client.hgetall(layout) == {"splitter": "1"}, "the next sweep scans the partition"
+    assert re.search(rf"removed {re.escape(HASH)}, which had a value of a wrong type", noting.output())
+    noting.stop(signal.SIGKILL)
+    noting.start()
+    with noting.client() as again:
+        assert notes(again) == {"d": 1, "": 1}

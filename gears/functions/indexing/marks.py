@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from typing import Any
 
 from qa_cluster.documents.sentences import SPLITTER_VERSION
+from qa_cluster.documents.stored import repair_partition
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import View
 from qa_cluster.gears.shard.commands import is_wrong_type
@@ -73,6 +74,16 @@ class PartitionMarks:
             self._postponed.add(tag, moved=True)
         if leaving:
             self.remove_marks(leaving)
+
+    def repair(self, tag: str, error: GearsError) -> bool:
+        """Remove damaged internal keys of a partition, which is then scanned; return whether there were any.
+
+        If the damaged key is another one, it is logged, so that the work continues. Any other error is raised.
+        """
+        if is_wrong_type(error) and self._commands.run_script(repair_partition(tag)):
+            return True
+        self.log_wrong_type(tag, error)
+        return False
 
     def log_wrong_type(self, tag: str, error: GearsError) -> None:
         """Log that a key of a partition has the wrong type, so that other work continues; raise any other error."""

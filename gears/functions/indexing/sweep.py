@@ -149,7 +149,7 @@ class Sweeps:
                 await self._index_pending(tag)
             except GearsError as error:
                 if not self._postponed.if_migrating(tag, error):
-                    self._marks.log_wrong_type(tag, error)
+                    self._marks.repair(tag, error)
         if tags is None or tags:
             await self._reindex_old_layouts(tags)
 
@@ -210,8 +210,8 @@ class Sweeps:
                 [("HGETALL", layout_key(tag)), ("EXISTS", index_key(tag))], keep_errors=True
             )
             if isinstance(made, GearsError):
-                if not self._postponed.if_migrating(tag, made):
-                    self._marks.log_wrong_type(tag, made)
+                if not self._postponed.if_migrating(tag, made) and self._marks.repair(tag, made):
+                    others.append(tag)
             elif not has_this_layout(dict(zip(made[::2], made[1::2], strict=True))):
                 others.append(tag)
                 if isinstance(has_index, int) and has_index:
