@@ -1,8 +1,8 @@
-"""The form of messages between workers: MessagePack, which names values and never code.
+"""The form of messages between workers: MessagePack, which has data and never code.
 
 A message is ``[kind, request, body]``; a body consists of None, booleans, numbers, texts, bytes, lists, dicts and the
 dataclasses that are marked with `sent`. A value with functions, such as the plan of a run, is pickled by its sender and
-travels as bytes.
+is sent as bytes.
 """
 
 from __future__ import annotations

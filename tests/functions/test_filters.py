@@ -105,10 +105,10 @@ async def test_a_document_without_indexed_metadata_is_reindexed(shards: Shards, 
     assert await found(client, "dunlins", filter="year=1999") == []
     shards.register("UPGRADE")
 
-    async def indexed_anew() -> bool:
+    async def is_reindexed() -> bool:
         return await found(client, "dunlins", filter="year=1999") == ["dunlin"]
 
-    await eventually_async(indexed_anew)
+    await eventually_async(is_reindexed)
 
 
 @pytest.mark.parametrize("packed", ["00", "2d", "26ffff"])

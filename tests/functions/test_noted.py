@@ -76,16 +76,16 @@ class Corpus(Shards):
         """How often audit scans have completed partitions, by the log."""
         return node.log.read_text(errors="replace").count("from now on their changes are noted")
 
-    def wait_at_rest(self, node: Server) -> None:
+    def wait_idle(self, node: Server) -> None:
         """Wait until no document is pending and, if the server notes changes, all partitions are marked."""
 
-        def rests() -> bool:
+        def is_idle() -> bool:
             with node.client() as client:
                 waiting = [name for name in client.keys("pending:*") if name]
                 marked = [" " in (client.hget(name, "layout") or "") for name in client.keys("layout:*")]
             return not waiting and len(marked) == PARTITIONS // len(self.nodes) and all(marked) == self.noting
 
-        eventually(rests, SECONDS)
+        eventually(is_idle, SECONDS)
 
 
 @pytest.fixture(scope="module", params=chosen_servers())
@@ -106,7 +106,7 @@ def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
 
 
 @contextmanager
-def deaf(node: Server) -> Iterator[None]:
+def stopped_worker(node: Server) -> Iterator[None]:
     """Stop the worker, so that it gets no event."""
     pid = node.signal_worker(signal.SIGSTOP)
     try:
@@ -119,7 +119,7 @@ def kill(node: Server) -> None:
     node.stop(signal.SIGKILL)
 
 
-def expect_scan(corpus: Corpus, node: Server, before: dict[str, int], checks: int) -> None:
+def assert_scanned(corpus: Corpus, node: Server, before: dict[str, int], checks: int) -> None:
     """Check that only a server without change notes has scanned; `before` and `checks` are earlier counts."""
     if corpus.noting:
         assert not corpus.scanned(node, before)
@@ -139,9 +139,9 @@ def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> N
     corpus.put(older, "Newer words.")
     corpus.put(changed, "Old words.")
     corpus.wait_tokenized(changed)
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     checks = corpus.checks(node)
-    with deaf(node):
+    with stopped_worker(node):
         corpus.write(new, "Narwhals have tusks.")
         corpus.write(changed, "Quokkas smile.")
         corpus.write(never, "Nobody sees this.")
@@ -157,10 +157,10 @@ def test_changes_that_died_with_server_and_worker_are_found(corpus: Corpus) -> N
     eventually(lambda: corpus.ranked_documents("quokkas") == [changed], SECONDS)
     eventually(lambda: corpus.record(gone) is None, SECONDS)
     eventually(lambda: corpus.ranked_documents("belugas") == [untagged], SECONDS)
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     # nothing shows which of the two texts is newer, so the document stays
     assert corpus.client.get(keys.paragraphs_key(older, tag(older))) == "Newer words."
-    expect_scan(corpus, node, {}, checks)
+    assert_scanned(corpus, node, {}, checks)
     corpus.put(gone, f"The {gone} is a bird.")
 
 
@@ -171,7 +171,7 @@ def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
     raw, long, listed, homeless, book = names
     corpus.put(listed, "Old words.")
     corpus.wait_tokenized(listed)
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
 
     def write() -> None:
         corpus.client.set(keys.paragraphs_key(raw, tag(raw)), b"\xff")
@@ -184,15 +184,15 @@ def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
         corpus.write(keys.DocumentName.of(book, "nowhere"), words)
 
     write()
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     assert corpus.record(listed) is None
-    with deaf(node):
+    with stopped_worker(node):
         write()
         kill(node)
     node.start()
     node.wait_ready()
     eventually(lambda: bool(corpus.client.exists(keys.layout_key(tag(raw)))), SECONDS, ignore=redis.RedisError)
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     for name in (raw, long, listed, keys.DocumentName.of(homeless, "nowhere"), keys.DocumentName.of(book, "nowhere")):
         assert corpus.client.unlink(keys.paragraphs_key(name, corpus.tag_of(name))) == 1
 
@@ -200,16 +200,16 @@ def test_a_text_that_cannot_be_indexed_is_not_pending(corpus: Corpus) -> None:
 def test_a_full_queue_of_events_loses_nothing(corpus: Corpus) -> None:
     node = corpus.nodes[0]
     names = [name for name in (f"burst {n}" for n in range(900)) if keys.slot(tag(name)) < keys.SLOTS // 2]
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     dropped, checks, before = node.field("events_dropped"), corpus.checks(node), corpus.accesses(node)
-    with deaf(node):
+    with stopped_worker(node):
         pipeline = corpus.client.pipeline()
         for name in names:
             pipeline.set(keys.paragraphs_key(name, tag(name)), f"Zebra {name} grazes.")
         pipeline.execute()
         assert node.field("events_dropped") > dropped
     corpus.wait_tokenized(*names)
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     if corpus.noting:
         assert corpus.checks(node) == checks
         assert not corpus.scanned(node, before)
@@ -220,8 +220,8 @@ def test_a_full_queue_of_events_loses_nothing(corpus: Corpus) -> None:
 def test_a_corpus_without_marks_is_scanned_once(corpus: Corpus) -> None:
     node = corpus.nodes[1]
     new = corpus.of(node, "earlier")
-    corpus.wait_at_rest(node)
-    with deaf(node):
+    corpus.wait_idle(node)
+    with stopped_worker(node):
         corpus.write(new, "Okapis have striped legs.")
         # the state that a server and a worker without change notes would have left
         corpus.client.delete(keys.pending_key(tag(new)))
@@ -231,21 +231,21 @@ def test_a_corpus_without_marks_is_scanned_once(corpus: Corpus) -> None:
     node.start()
     node.wait_ready()
     eventually(lambda: corpus.ranked_documents("okapis") == [new], SECONDS, ignore=redis.RedisError)
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     if corpus.noting:
         assert corpus.checks(node) == checks + 1
     node.restart()
     node.wait_ready()
     # when a change that was noted before the start is found, the sweep of this start has ended
     other = corpus.of(node, "later")
-    with deaf(node):
+    with stopped_worker(node):
         corpus.write(other, "Tapirs swim.")
         kill(node)
     node.start()
     node.wait_ready()
     eventually(lambda: corpus.ranked_documents("tapirs") == [other], SECONDS, ignore=redis.RedisError)
-    corpus.wait_at_rest(node)
-    expect_scan(corpus, node, {}, checks + corpus.noting)
+    corpus.wait_idle(node)
+    assert_scanned(corpus, node, {}, checks + corpus.noting)
 
 
 def test_a_failed_audit_scan_leaves_its_partition_without_a_mark(corpus: Corpus) -> None:
@@ -254,10 +254,10 @@ def test_a_failed_audit_scan_leaves_its_partition_without_a_mark(corpus: Corpus)
     node = corpus.nodes[1]
     name = corpus.of(node, "blocked")
     index = keys.index_key(tag(name), "blocked")
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     corpus.client.hset(keys.collections_key(tag(name)), "blocked", "ready")
     corpus.client.set(index, "no index")
-    with deaf(node):
+    with stopped_worker(node):
         key = keys.paragraphs_key(keys.DocumentName.of(name, "blocked"), tag(name))
         corpus.client.set(key, "Olms live in caves.")
         corpus.client.delete(keys.pending_key(tag(name)))
@@ -278,7 +278,7 @@ def test_a_failed_audit_scan_leaves_its_partition_without_a_mark(corpus: Corpus)
     corpus.client.delete(listed)
     corpus.client.delete(index)
     corpus.register("UPGRADE")
-    corpus.wait_at_rest(node)
+    corpus.wait_idle(node)
     assert corpus.client.hget(keys.document_key(keys.DocumentName.of(name, "blocked"), tag(name)), "tokenized")
     corpus.client.delete(key)
     corpus.client.hdel(keys.collections_key(tag(name)), "blocked")
@@ -291,7 +291,7 @@ def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
     slot = keys.slot(tag(name))
     corpus.put(name, "Old words.")
     corpus.wait_tokenized(name)
-    corpus.wait_at_rest(source)
+    corpus.wait_idle(source)
     for node, state, other in ((target, "IMPORTING", source), (source, "MIGRATING", target)):
         corpus.on(node, "CLUSTER", "SETSLOT", slot, state, corpus.on(other, "CLUSTER", "MYID"))
     layout = keys.layout_key(tag(name))
@@ -301,7 +301,7 @@ def test_a_change_during_a_cancelled_migration_is_found(corpus: Corpus) -> None:
     for node in (source, target):
         corpus.on(node, "CLUSTER", "SETSLOT", slot, "STABLE")
     eventually(lambda: corpus.ranked_documents("axolotls") == [name], SECONDS, ignore=redis.RedisError)
-    corpus.wait_at_rest(source)
+    corpus.wait_idle(source)
 
 
 def ranked_anywhere(corpus: Corpus, question: str) -> list[str]:
@@ -314,8 +314,8 @@ def test_notes_move_with_their_slot(corpus: Corpus) -> None:
     source, target = corpus.nodes
     name = corpus.of(source, "nomad")
     slot = keys.slot(tag(name))
-    corpus.wait_at_rest(source)
-    with deaf(source), deaf(target):
+    corpus.wait_idle(source)
+    with stopped_worker(source), stopped_worker(target):
         corpus.write(name, "Wombats dig burrows.")
         begun_move(corpus, slot, source, target)
         kill(target)
@@ -327,7 +327,7 @@ def test_notes_move_with_their_slot(corpus: Corpus) -> None:
     shard = corpus.on(target, "CLUSTER", "MYSHARDID") if corpus.noting else ""
     eventually(lambda: corpus.client.hget(keys.layout_key(tag(name)), "layout") == f"2 {shard}".strip(), SECONDS)
     move(corpus, slot, target, source)
-    corpus.wait_at_rest(source)
+    corpus.wait_idle(source)
 
 
 def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corpus) -> None:
@@ -342,8 +342,8 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
         # Only the primary can tell the other node about its replica, and a node ignores unknown nodes.
         eventually(lambda: corpus.on(corpus.nodes[1], "CLUSTER", "REPLICAS", words[2]), 60)
         replica.wait_ready()
-        corpus.wait_at_rest(primary)
-        with deaf(primary):
+        corpus.wait_idle(primary)
+        with stopped_worker(primary):
             corpus.write(new, "Numbats eat termites.")
             corpus.client.delete(keys.paragraphs_key(gone, tag(gone)))
             eventually(lambda: corpus.on(primary, "DEBUG", "DIGEST") == corpus.on(replica, "DEBUG", "DIGEST"), SECONDS)
@@ -353,5 +353,5 @@ def test_a_promoted_replica_indexes_changes_that_the_primary_missed(corpus: Corp
         corpus.nodes = [replica, *corpus.nodes[1:]]  # the cluster still stops the old primary at its end
         eventually(lambda: ranked_anywhere(corpus, "numbats") == [new], SECONDS, ignore=redis.RedisError)
         eventually(lambda: corpus.record(gone) is None, SECONDS, ignore=redis.RedisError)
-        corpus.wait_at_rest(replica)
-        expect_scan(corpus, replica, before, 0)
+        corpus.wait_idle(replica)
+        assert_scanned(corpus, replica, before, 0)

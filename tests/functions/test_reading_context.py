@@ -54,17 +54,17 @@ def change(shards: Shards, **changes: object) -> str:
     shards.write_manifest(text if json.loads(text) != MANIFEST else MANIFEST_TEXT)
     expected = Manifest.from_json(text).reading_revision
 
-    def taken_up() -> bool:
+    def is_applied() -> bool:
         shown = [Manifest.from_json(shards.on(node, "RG.TRIGGER", "qa.reader")[0]) for node in shards.nodes]
         return all(manifest.reading_revision == expected for manifest in shown)
 
-    eventually(taken_up, SECONDS)
+    eventually(is_applied, SECONDS)
 
-    def old_answers_are_gone() -> bool:
+    def old_answers_are_deleted() -> bool:
         answer = shards.ask("curie", 3, "What did she do?")
         return answer is not None and answer["reading_revision"] == expected
 
-    eventually(old_answers_are_gone, SECONDS)
+    eventually(old_answers_are_deleted, SECONDS)
     return expected
 
 

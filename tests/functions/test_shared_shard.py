@@ -59,7 +59,7 @@ class Flood:
                 assert not any(isinstance(reply, Exception) for reply in replies), replies
 
     @contextmanager
-    def going_on(self, connections: int) -> Iterator[None]:
+    def asking(self, connections: int) -> Iterator[None]:
         with ThreadPoolExecutor(connections) as pool, ExitStack() as stack:
             stack.callback(self._stop.set)
             asking = [pool.submit(self._ask) for _ in range(connections)]
@@ -113,7 +113,7 @@ def test_a_user_with_one_connection_does_not_wait_for_a_user_with_many(
     begun = answered(node)
     with (
         node.client(username="alice", password="p", client_name="one", socket_timeout=120) as client,
-        flood.going_on(connections),
+        flood.asking(connections),
     ):
         eventually(lambda: answered(node) >= begun + connections)
         for number, call in enumerate(calls(names, 1, f"What is his name, beside {user} {name},")):

@@ -46,7 +46,7 @@ def pair(rows: int, value: float = 1.0, width: int = 2) -> list[Array]:
     return [np.full((rows, width), value, "<f4"), np.full((rows, width), value, "<f4")]
 
 
-async def over_only_when_it_ends(model: AddModel, work: Coroutine[Any, Any, object]) -> None:
+async def assert_ended_only_with_its_run(model: AddModel, work: Coroutine[Any, Any, object]) -> None:
     """Cancel a run repeatedly while its model waits; check that the run does not count as finished."""
     model.gate.clear()
     run = asyncio.ensure_future(work)

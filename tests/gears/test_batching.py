@@ -15,7 +15,7 @@ from qa_cluster.gears.inference.served import Batching, Item, ServedModel, Timed
 from qa_cluster.gears.inference.tensors import Array, to_wire
 from qa_cluster.gears.process.model_jobs import run_model
 from qa_cluster.gears.shard.failures import GearsError
-from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair
+from tests.gears.runtimes import POISON, AddModel, add, assert_ended_only_with_its_run, pair
 
 
 async def outputs(store: ModelStore, arrays: list[Array], batching: Batching) -> list[list[float]]:
@@ -133,7 +133,7 @@ async def test_the_time_limit_counts_waiting_but_not_running(store: ModelStore) 
 async def test_a_cancelled_run_is_not_finished_before_it_ends(store: ModelStore) -> None:
     """The module kills a worker whose cancelled job does not end. So an endless run must not count as finished."""
     model = await add(store, 1, AddModel())
-    await over_only_when_it_ends(model, store.run(1, pair(1)))
+    await assert_ended_only_with_its_run(model, store.run(1, pair(1)))
 
 
 async def test_the_job_says_timed_out(store: ModelStore) -> None:

@@ -38,7 +38,7 @@ def same(servers: list[Server], expected: dict[str, Any]) -> bool:
     return all(state(server) == expected for server in servers)
 
 
-def unheard(server: Server, *commands: tuple[object, ...]) -> None:
+def with_lost_messages(server: Server, *commands: tuple[object, ...]) -> None:
     """Run commands while the links to the other shards are cut, so that their messages are lost."""
     known = {str(row[2]) for _, _, *rows in execute(server, "CLUSTER", "SLOTS") for row in rows}
     others = known - {execute(server, "CLUSTER", "MYID")}
@@ -65,10 +65,10 @@ def test_shards_recover_from_lost_messages(cluster: Cluster) -> None:
     first, second, third = cluster.nodes
     assert execute(first, "RG.PYEXECUTE", SCRIPT, "ID", "s") == "OK"
     trigger, in_, out = ids(first)
-    unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_, out))
+    with_lost_messages(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_, out))
     eventually(lambda: same(cluster.nodes, {in_: "PAUSED", out: "PAUSED"}))
-    unheard(third, ("RG.UNPAUSEREGISTRATIONS", out))
-    unheard(second, ("RG.UNREGISTER", in_))
+    with_lost_messages(third, ("RG.UNPAUSEREGISTRATIONS", out))
+    with_lost_messages(second, ("RG.UNREGISTER", in_))
     eventually(lambda: same(cluster.nodes, {out: "OK"}))
     # the workers apply it, too: they read new streams, and do not send removed registrations to other shards
     with cluster.client() as client:
@@ -134,7 +134,7 @@ def test_a_shard_that_was_cut_off_is_corrected(own_cluster: Cluster) -> None:
     trigger, in_, out = ids(first)
     heal = cut_off(third)
     try:
-        unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", out))
+        with_lost_messages(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", out))
         eventually(lambda: same([first, second], {in_: "OK", out: "PAUSED"}))
     finally:
         heal()
@@ -185,7 +185,7 @@ def test_a_promoted_replica_knows_what_its_primary_has_unregistered(own_cluster:
         eventually(lambda: ids(replica) == [trigger, in_, out])
         execute(first, "CONFIG", "SET", "qa.worker-silence-ms", 600_000)
         first.signal_worker(signal.SIGSTOP)  # so that it cannot tell the other shards when it ends
-        unheard(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
+        with_lost_messages(first, ("RG.UNREGISTER", trigger), ("RG.PAUSEREGISTRATIONS", in_))
         eventually(lambda: same([replica], {in_: "PAUSED", out: "OK"}))
         first.stop(signal.SIGKILL)
         assert trigger in ids(second)

@@ -12,7 +12,7 @@ from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.inference.served import Batching, TimedOut
 from qa_cluster.gears.scripts.jobs.graph_jobs import run_dag
 from qa_cluster.gears.scripts.torch.dag import Dag, DagStep
-from tests.gears.runtimes import POISON, AddModel, add, over_only_when_it_ends, pair
+from tests.gears.runtimes import POISON, AddModel, add, assert_ended_only_with_its_run, pair
 
 
 def states(dag: Dag) -> list[str]:
@@ -60,7 +60,7 @@ async def test_the_first_failure_prevents_later_steps(store: ModelStore) -> None
     ]
     dag = Dag(steps, {0: a, 1: bad})
     run = asyncio.ensure_future(dag.run(store, NO_SCRIPTS))
-    assert await asyncio.to_thread(slow.entered.wait, 30), "a step that fails first keeps this one from starting"
+    assert await asyncio.to_thread(slow.entered.wait, 30), "a step that fails first prevents the start of this step"
     other.gate.set()
     while dag.failure is None:
         await asyncio.sleep(0.01)
@@ -80,7 +80,7 @@ async def test_a_run_that_has_not_started_times_out(store: ModelStore) -> None:
 
 async def test_a_cancelled_run_waits_for_the_step_that_runs(store: ModelStore) -> None:
     model = await add(store, 1, AddModel())
-    await over_only_when_it_ends(model, Dag([DagStep(1, [0, 0], [1])], {0: pair(1)[0]}).run(store, NO_SCRIPTS))
+    await assert_ended_only_with_its_run(model, Dag([DagStep(1, [0, 0], [1])], {0: pair(1)[0]}).run(store, NO_SCRIPTS))
 
 
 def model_step(ref: int, inputs: list[int], outputs: list[int]) -> list[Any]:

@@ -69,9 +69,9 @@ def test_a_part_ends_when_the_worker_of_its_origin_dies(pair: Cluster, script: s
         f"ERR shard {name} no longer leads this run: it has ended there, or its worker was replaced"
     ]
     eventually(lambda: second.fields("worker_functions_running", "worker_functions_waiting") == (0, 0))
-    assert second.field("worker_pid") == worker, "it was not replaced for that"
+    assert second.field("worker_pid") == worker, "the worker was not replaced"
     first.wait_ready()
-    assert state(first, execution) == "", "nothing of it is begun a second time"
+    assert state(first, execution) == "", "the run does not start a second time"
 
 
 def test_a_waiting_part_ends_too(pair: Cluster) -> None:

@@ -231,7 +231,7 @@ def test_steps_that_sometimes_wait_keep_the_order() -> None:
 def test_coroutines_of_a_run_wait_together_and_keep_the_order() -> None:
     waiting: list[asyncio.Event] = []
 
-    async def meets(x: int) -> int:
+    async def waits_for_all(x: int) -> int:
         """Waits until all ten records are here."""
         waiting.append(asyncio.Event())
         if len(waiting) % 10 == 0:
@@ -241,7 +241,7 @@ def test_coroutines_of_a_run_wait_together_and_keep_the_order() -> None:
         await asyncio.sleep(0.001 * (x % 3))  # they end in another order
         return x
 
-    execution = run(lambda gb: gb.map(meets).map(lambda x: x + 1).map(meets), range(10))
+    execution = run(lambda gb: gb.map(waits_for_all).map(lambda x: x + 1).map(waits_for_all), range(10))
     assert (execution.results, execution.errors) == (list(range(1, 11)), [])
 
 

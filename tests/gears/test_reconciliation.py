@@ -32,7 +32,7 @@ class Bus:
         if not self.lose(sender, to):
             asyncio.get_running_loop().call_soon(self.shards[to].peers.receive, sender, payload)
 
-    async def looks(self, count: int = 1) -> None:
+    async def compare_all(self, count: int = 1) -> None:
         """Let all shards compare at the same time."""
         for _ in range(count):
             await asyncio.gather(*(shard.reconciliation.compare_all() for shard in self.shards.values()))
@@ -132,30 +132,30 @@ def bus() -> Bus:
 
 
 async def test_shards_that_agree_are_silent_until_one_changes(bus: Bus) -> None:
-    await bus.looks(2)
+    await bus.compare_all(2)
     bus.sent.clear()
-    await bus.looks(5)
+    await bus.compare_all(5)
     assert bus.sent == []
     bus.shards["b"].unregister_permanently(["a-1"])
-    await bus.looks(3)
+    await bus.compare_all(3)
     assert bus.agree()
     bus.sent.clear()
-    await bus.looks(5)
+    await bus.compare_all(5)
     assert bus.sent == []
 
 
 async def test_a_digest_is_small_for_many_registrations(bus: Bus) -> None:
     for shard in bus.shards.values():
         shard.register("s", *[f"a-{number}" for number in range(1000)])
-    await bus.looks(2)
+    await bus.compare_all(2)
     assert max(size for _, _, size in bus.sent) < 500
 
 
 async def test_only_a_new_worker_asks(bus: Bus) -> None:
-    await bus.looks(2)
+    await bus.compare_all(2)
     bus.sent.clear()
     bus.shards["c"].renew()
-    await bus.looks()
+    await bus.compare_all()
     assert {sender for sender, _, _ in bus.sent if _ != "c"} == {"a", "b", "c"}
     assert len(bus.sent) == 4
 
@@ -164,7 +164,7 @@ async def test_unregistered_registrations_are_removed_and_missing_ones_installed
     bus.shards["a"].unregister_permanently(["a-1"])
     bus.shards["b"].register("t", "b-7")
     bus.shards["c"].entries.clear()
-    await bus.looks(4)
+    await bus.compare_all(4)
     assert bus.agree()
     assert set(bus.shards["c"].entries) == {"a-2", "b-7"}
 
@@ -173,7 +173,7 @@ async def test_the_later_order_reaches_all_shards_and_is_sent_with_a_session(bus
     bus.shards["a"].order({"a-1": 5})
     bus.shards["b"].order({"a-1": 4, "a-2": 7})
     bus.shards["c"].entries.clear()
-    await bus.looks(4)
+    await bus.compare_all(4)
     assert bus.agree()
     assert {name: entry.order for name, entry in bus.shards["c"].entries.items()} == {"a-1": 5, "a-2": 7}
 
@@ -181,7 +181,7 @@ async def test_the_later_order_reaches_all_shards_and_is_sent_with_a_session(bus
 async def test_the_newer_of_two_versions_of_a_session_stays(bus: Bus) -> None:
     bus.shards["b"].entries.clear()
     bus.shards["b"].register("s", "b-9")
-    await bus.looks(4)
+    await bus.compare_all(4)
     assert bus.agree()
     assert set(bus.shards["a"].entries) == {"b-9"}
     assert bus.shards["b"].adopted == []
@@ -190,10 +190,10 @@ async def test_the_newer_of_two_versions_of_a_session_stays(bus: Bus) -> None:
 async def test_nothing_is_compared_while_a_session_is_published(bus: Bus) -> None:
     bus.shards["a"].register("t", "a-9")
     bus.shards["a"].publishing = True
-    await bus.looks(3)
+    await bus.compare_all(3)
     assert bus.shards["b"].adopted == []
     bus.shards["a"].publishing = False
-    await bus.looks(3)
+    await bus.compare_all(3)
     assert bus.agree()
     assert "a-9" in bus.shards["b"].entries
 
@@ -201,7 +201,7 @@ async def test_nothing_is_compared_while_a_session_is_published(bus: Bus) -> Non
 async def test_a_worker_offers_nothing_during_its_start_or_a_publication(bus: Bus) -> None:
     shard = bus.shards["c"]
     assert shard.reconciliation.compare("a", b"another").publishing
-    await bus.looks()
+    await bus.compare_all()
     assert shard.reconciliation.compare("a", b"another").registrations == shard.registrations()
     offer = shard.reconciliation.offer("a", "s")
     assert offer is not None
@@ -214,23 +214,23 @@ async def test_a_replica_is_silent_until_it_is_promoted(bus: Bus) -> None:
     promoted = bus.shards["c"]
     promoted.replica = True
     promoted.entries.clear()
-    await bus.looks(2)
+    await bus.compare_all(2)
     assert not [sent for sent in bus.sent if sent[0] == "c" and sent[2] > 300]
     assert promoted.adopted == []
     promoted.replica = False
-    await bus.looks(3)
+    await bus.compare_all(3)
     assert bus.agree()
 
 
 async def test_a_failing_session_is_retried_at_growing_intervals(bus: Bus) -> None:
     bus.shards["c"].entries.clear()
     bus.shards["c"].broken.add("s")
-    await bus.looks(200)
+    await bus.compare_all(200)
     asked = len(bus.sent)
     assert 20 < asked < 400
     bus.shards["c"].broken.clear()
     bus.shards["a"].register("t", "a-9")  # a change makes it compare at once
-    await bus.looks(4)
+    await bus.compare_all(4)
     assert bus.agree()
 
 
@@ -252,9 +252,9 @@ async def test_connected_shards_converge_after_any_lost_messages(seed: int) -> N
             shard.order({paused: shard.entries[paused].order + chance.randint(1, 5)})
         else:
             shard.register(chance.choice("stuv"), f"{shard.info.shard_id}-{step}")
-        await bus.looks(chance.randint(0, 1))
+        await bus.compare_all(chance.randint(0, 1))
     bus.lose = lambda _sender, _to: False
-    await bus.looks(40)
+    await bus.compare_all(40)
     assert bus.agree()
     for shard in bus.shards.values():
         assert not unregistered & set(shard.entries)

@@ -56,7 +56,7 @@ def test_messages_over_a_bad_bus_arrive_once_and_in_order() -> None:
         if chance.random() < 0.5:
             sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
     assert taken == list(range(500))
-    assert arrivals._bytes == 0, "nothing is kept of what came twice"
+    assert arrivals._bytes == 0, "duplicates are not kept"
     sending.confirmed("b", Receipt(RUN, arrivals.taken(RUN, "a")))
     assert not sending.resend(RUN)
 
@@ -70,7 +70,7 @@ def test_acknowledged_messages_are_not_resent() -> None:
     sending.confirmed("b", Receipt(RUN, 1))
     sending.confirmed("d", Receipt(RUN, 9))
     sending.confirmed("b", Receipt("other", 9))
-    assert sending.resend(RUN) and len(sent) == 3, "it is too soon"
+    assert sending.resend(RUN) and len(sent) == 3, "it is too early to resend"
     clock.now += 1
     assert sending.resend(RUN)
     assert sorted(sent[3:]) == [("b", 2), ("c", 1)]
@@ -119,7 +119,7 @@ def test_waiting_messages_are_bounded_on_both_sides(monkeypatch: pytest.MonkeyPa
     arrivals.begin(RUN)
     for number in (2, 3, 4, 5, 1):
         arrivals.hold("a", Packet(RUN, 0, b"", number))
-    assert [message.number for message in arrivals.due(RUN, "a")] == [1, 2, 3, 4], "there was no room for the fifth"
+    assert [message.number for message in arrivals.due(RUN, "a")] == [1, 2, 3, 4], "the fifth exceeded the limit"
     for number in range(5, 9):
         arrivals.hold("a", Packet(RUN, 0, b"", number))
         arrivals.due(RUN, "a")
@@ -148,7 +148,7 @@ def test_messages_of_a_run_that_never_starts_are_dropped_after_some_seconds() ->
     arrivals.begin("late")
     clock.now += 100
     assert arrivals.expire() is None
-    assert [message.number for message in arrivals.due("late", "a")] == [1], "it began in time"
+    assert [message.number for message in arrivals.due("late", "a")] == [1], "the run started in time"
     arrivals.hold("a", Packet("never", 0, b"", 1))  # the message arrives again, and the run starts after all
     arrivals.begin("never")
     assert [message.number for message in arrivals.due("never", "a")] == [1]
@@ -342,5 +342,5 @@ async def test_an_origin_of_an_earlier_version_does_not_count_as_gone() -> None:
     watching = asyncio.ensure_future(abandoned(bus.ends["b"], "a", RUN, 0.0, led.set))
     await asyncio.sleep(0.8)
     assert not watching.done()
-    assert not led.is_set(), "the part has to judge for itself"
+    assert not led.is_set(), "the part must decide without an answer"
     watching.cancel()

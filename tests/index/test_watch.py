@@ -501,7 +501,7 @@ def test_many_questions_are_dropped_at_once_and_freed_later(scenes: list[Scene],
         steps += 1
     assert steps > 100
     assert scene.watch.memory < empty + 64 * count
-    assert not scene.watch.dropped(), "they are told once"
+    assert not scene.watch.dropped(), "each is reported once"
 
 
 def test_a_question_that_is_not_freed_yet_is_not_watched(scenes: list[Scene]) -> None:

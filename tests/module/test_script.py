@@ -220,7 +220,7 @@ def test_timeouts_and_transactions(ai: redis.Redis, ai_server: Server) -> None:
     assert ai.execute_command(*EXECUTE[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
     ai.execute_command("AI.SCRIPTDEL", "s")
     ai_server.let_go()
-    assert running.result() == b"OK", "a script that was deleted meanwhile is still there for the run"
+    assert running.result() == b"OK", "the run still has the script that was deleted meanwhile"
     store(ai)
     busy = ["AI.SCRIPTEXECUTE", "s", "busy", *EXECUTE[3:-1], "late"]
     assert ai.execute_command(*busy, "TIMEOUT", 5000) == b"TIMEDOUT"

@@ -76,6 +76,6 @@ class ReaderModel:
             self._models.drop(self.ref)
 
     async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
-        """Run the model in its device's queue; return the outputs, and how long they waited and were computed."""
+        """Run the model in its device's queue; return the outputs, and the times of their wait and run."""
         served = await self.load()
         return await self._models.devices.of(served.device).run_measured(served, inputs)

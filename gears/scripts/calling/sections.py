@@ -106,7 +106,7 @@ class CodeSection:
     def shield(self, *, late: bool = False) -> None:
         """Postpone interruptions until `unshield`.
 
-        If the code has already been interrupted, this raises `Aborted`. With `late`, it drops a pending exception
+        If the code has already been interrupted, this raises `Aborted`. With `late`, it discards a pending exception
         instead, because `unshield` raises `Aborted` again.
         """
         self._shielded = True

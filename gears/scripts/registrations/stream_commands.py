@@ -61,7 +61,7 @@ class Records:
 
 
 def known_statuses(host: ScriptHost) -> dict[str, str]:
-    """The status of each registration on streams that the module keeps, from an earlier worker or replication."""
+    """The status of each registration on streams in the module, from an earlier worker or from replication."""
     statuses: dict[str, str] = {}
     for entry in decode_reply(host.execute_own("RG.DUMPREGISTRATIONS")):
         values = dict(zip(entry[::2], entry[1::2], strict=False))
