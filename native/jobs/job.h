@@ -16,7 +16,7 @@ typedef enum {
     CAUSE_DEADLINE,    /* its deadline passed */
     CAUSE_LOST,        /* two workers died on it */
     CAUSE_CLIENT_GONE, /* its client left */
-    CAUSE_ABORTED,     /* its registration was removed together with its jobs */
+    CAUSE_ABORTED,     /* its registration was removed with ABORTPENDING, or the worker aborted its execution */
     CAUSE_PUSHED_OUT   /* the queue was full, and another user had fewer jobs in it */
 } JobCause;
 

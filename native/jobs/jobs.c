@@ -106,18 +106,15 @@ static void on_left(RedisModuleCtx *ctx, Job *job) {
     end_failed(ctx, job, CAUSE_CLIENT_GONE, "CANCELLED client left");
 }
 
-void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error) {
+void jobs_abort_queued(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error) {
     size_t count = 0, length;
     Job *job, **found = RedisModule_Alloc((RedisModule_DictSize(by_id) + 1) * sizeof *found);
     RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(by_id, "^", NULL, 0);
     while (RedisModule_DictNextC(iterator, &length, (void **)&job))
-        if (job->class->registration && !RedisModule_StringCompare(job->class->registration(job->data), registration))
+        if (job->state == JOB_QUEUED && job->class->registration && !RedisModule_StringCompare(job->class->registration(job->data), registration))
             found[count++] = job;
     RedisModule_DictIteratorStop(iterator);
-    for (size_t i = 0; i < count; i++) {
-        if (found[i]->state == JOB_RUNNING) cancelled_add(found[i], 0);
-        end_failed(ctx, found[i], CAUSE_ABORTED, error);
-    }
+    for (size_t i = 0; i < count; i++) end_failed(ctx, found[i], CAUSE_ABORTED, error);
     RedisModule_Free(found);
 }
 

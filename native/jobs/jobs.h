@@ -30,9 +30,8 @@ int jobs_submit(const JobClass *class, void *data, long long timeout_ms);
  * cancel). 0: too many notices are queued, and `data` has been freed. */
 int jobs_notify(const JobClass *class, void *data);
 
-/* Ends all jobs of a registration with this error. The worker gets a notice for each job that it has. Needs a context
- * that may write keys. */
-void jobs_abort(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
+/* Ends the queued jobs of a registration with this error. Needs a context that may write keys. */
+void jobs_abort_queued(RedisModuleCtx *ctx, RedisModuleString *registration, const char *error);
 
 /* ---- For the part that hands out jobs, and for statistics ---- */
 

@@ -210,13 +210,15 @@ static int QA_DONE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         const char *word;
         JobStatus status;
         int min_argc, max_argc;
-    } WORDS[] = {{"OK", JOB_OK, 3, 4},
-                 {"OVERRIDE", JOB_OVERRIDE, 4, 4},
-                 {"SKIP", JOB_SKIP, 3, 3},
-                 {"ERR", JOB_FAILED, 4, 4},
-                 {"TENSORS", JOB_TENSORS, 4, 1 << 24},
-                 {"DAG", JOB_DAG, 5, 1 << 24},
-                 {"TIMEDOUT", JOB_TIMEDOUT, 3, 3}};
+        JobCause cause;
+    } WORDS[] = {{"OK", JOB_OK, 3, 4, CAUSE_ANSWERED},
+                 {"OVERRIDE", JOB_OVERRIDE, 4, 4, CAUSE_ANSWERED},
+                 {"SKIP", JOB_SKIP, 3, 3, CAUSE_ANSWERED},
+                 {"ERR", JOB_FAILED, 4, 4, CAUSE_ANSWERED},
+                 {"ABORTED", JOB_FAILED, 4, 4, CAUSE_ABORTED},
+                 {"TENSORS", JOB_TENSORS, 4, 1 << 24, CAUSE_ANSWERED},
+                 {"DAG", JOB_DAG, 5, 1 << 24, CAUSE_ANSWERED},
+                 {"TIMEDOUT", JOB_TIMEDOUT, 3, 3, CAUSE_ANSWERED}};
     long long id;
     if (!link_require(ctx, "QA.DONE")) return REDISMODULE_OK;
     if (argc < 3) return RedisModule_WrongArity(ctx);
@@ -226,9 +228,10 @@ static int QA_DONE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
     size_t i = 0, count = sizeof WORDS / sizeof *WORDS;
     while (i < count && strcasecmp(WORDS[i].word, word)) i++;
     if (i == count)
-        return RedisModule_ReplyWithError(ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR, TENSORS, DAG or TIMEDOUT");
+        return RedisModule_ReplyWithError(
+            ctx, "ERR status must be OK, OVERRIDE, SKIP, ERR, ABORTED, TENSORS, DAG or TIMEDOUT");
     if (argc < WORDS[i].min_argc || argc > WORDS[i].max_argc) return RedisModule_WrongArity(ctx);
-    JobResult result = {.status = WORDS[i].status, .argv = argv + 3, .argc = argc - 3, .cause = CAUSE_ANSWERED};
+    JobResult result = {.status = WORDS[i].status, .argv = argv + 3, .argc = argc - 3, .cause = WORDS[i].cause};
     if (result.status == JOB_FAILED) {
         result.error = RedisModule_StringPtrLen(argv[3], NULL);
         result.argc = 0;

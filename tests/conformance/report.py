@@ -23,12 +23,15 @@ class Row:
     """The results for one command or option."""
 
     better: list[str] = field(default_factory=list)
+    differs: list[str] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def verdict(self) -> str:
         """The table's last column."""
         if self.left_out:
             return "left out: " + "; ".join(self.left_out)
+        if self.differs:
+            return "differs: " + "; ".join(self.differs)
         return "better: " + "; ".join(self.better) if self.better else "same"
 
 
@@ -47,15 +50,15 @@ class Proofs:
 
     def passed(self, item: Any) -> None:
         """Remember the marks of a test that passed."""
-        for command, option, better, left_out in _marks(item):
+        for command, option, better, differs, left_out in _marks(item):
             row = self._rows.setdefault(command, {}).setdefault(option, Row())
-            for text, known in ((better, row.better), (left_out, row.left_out)):
+            for text, known in ((better, row.better), (differs, row.differs), (left_out, row.left_out)):
                 if text and text not in known:
                     known.append(text)
 
     def unproved(self, session: Any) -> set[tuple[str, str]]:
         """Marked commands and options that no test has proved."""
-        wanted = {(command, option) for item in session.items for command, option, _, _ in _marks(item)}
+        wanted = {(command, option) for item in session.items for command, option, *_ in _marks(item)}
         return wanted - {(command, option) for command, rows in self._rows.items() for option in rows}
 
     def document(self) -> str:
@@ -76,13 +79,14 @@ class Proofs:
         return "\n\n".join(parts) + "\n"
 
 
-def _marks(item: Any) -> list[tuple[str, str, str, str]]:
+def _marks(item: Any) -> list[tuple[str, str, str, str, str]]:
     found = []
     for mark in item.iter_markers("covers"):
         command, *options = mark.args
-        found += [(command, option, mark.kwargs.get("better", ""), "") for option in options or [""]]
+        better, differs = mark.kwargs.get("better", ""), mark.kwargs.get("differs", "")
+        found += [(command, option, better, differs, "") for option in options or [""]]
     for mark in item.iter_markers("left_out"):
         command, *options = mark.args
         text = f"{mark.kwargs['why']}; instead: {mark.kwargs['instead']}"
-        found += [(command, option, "", text) for option in options or [""]]
+        found += [(command, option, "", "", text) for option in options or [""]]
     return found

@@ -64,7 +64,7 @@ class Behaviour(Worker):
             return self.dag(job)
         if kind in ("script", "trigger", "event", "command", "onregistered") and right < 0.5:
             return [chance.choice(["OK", "OK", "OVERRIDE"]) if kind == "event" else "OK", chance.choice(RESP[4:6])]
-        statuses = ["OK", "OVERRIDE", "SKIP", "ERR", "TENSORS", "TIMEDOUT", "DAG", "WHAT"]
+        statuses = ["OK", "OVERRIDE", "SKIP", "ERR", "ABORTED", "TENSORS", "TIMEDOUT", "DAG", "WHAT"]
         rest: list[Command] = [[], [chance.choice(RESP)], [word(chance), word(chance)]]
         rest += [[1, word(chance), 0, junk(chance)], done(chance)[3:]]
         return [chance.choice(statuses), *chance.choice(rest)]

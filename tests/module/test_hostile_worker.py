@@ -65,6 +65,7 @@ GARBAGE: list[list[Any]] = [
     ["OVERRIDE"],
     ["ERR"],
     ["ERR", "a\r\n+two lines"],
+    ["ABORTED"],
     ["TIMEDOUT", "x"],
 ]
 # Faults of the link that reports a job may differ by kind; faults of the worker do not.

@@ -196,7 +196,7 @@ def test_unregister(server: Server) -> None:
             client.execute_command("RG.UNREGISTER", "id-echo")
         with pytest.raises(redis.ResponseError, match="subcommand not found"):
             client.execute_command("RG.TRIGGER", "echo")
-        eventually(lambda: "unregister id-echo" in client.lrange("notices", 0, -1))
+        eventually(lambda: "unregister id-echo 0" in client.lrange("notices", 0, -1))
         assert client.execute_command("RG.UNREGISTER", "id-hook", "ABORTPENDING") == "OK"
         assert client.get("hook:x") is None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
@@ -51,6 +51,7 @@ class Execution:
         "finished_at",
         "first_failure",
         "id",
+        "leave_list",
         "overriding",
         "owner",
         "pool",
@@ -104,6 +105,8 @@ class Execution:
         self.shards_completed = 0
         self.aborted = False
         self.abort_reason = ABORTED
+        # called at its end, if it is listed only until then
+        self.leave_list: Callable[[], None] | None = None
         # how often a function has reported that it still works on its record
         self.beats = 0
         self.task: asyncio.Task[Any] | None = None
@@ -145,18 +148,33 @@ class Execution:
             raise GearsError("Can only override reply once")
         self.overriding = replies.encode_reply(value)
 
+    @property
+    def pending(self) -> bool:
+        """Whether its steps have not begun."""
+        return self.status == "created"
+
     def abort(self, reason: str = ABORTED) -> None:
         """Stop the run if it has not finished; it then ends as aborted, with the reason as its error."""
-        if self.task is not None and not self.finished and not self.aborted:
-            self.aborted = True
-            self.abort_reason = reason
+        if self.finished or self.aborted:
+            return
+        self.aborted = True
+        self.abort_reason = reason
+        if self.task is not None:
             self.task.cancel()
+
+    def end_aborted(self) -> None:
+        """Record the end of a run that was aborted."""
+        self.add_error(self.abort_reason)
+        self.finish("aborted")
 
     def finish(self, status: str = "done") -> None:
         """Record the end of the run, and wake all code that waits for it."""
         self.status = status
         self.finished_at = time.perf_counter()
         self.task = None
+        if self.leave_list is not None:
+            self.leave_list()
+            self.leave_list = None
         self._wake()
 
     def hold(self) -> None:

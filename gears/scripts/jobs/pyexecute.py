@@ -168,10 +168,11 @@ async def _run(runtime: Runtime, session: ScriptSession, plan: ExecutionPlan, *,
     except TooManyCalls as error:
         raise GearsError(str(error)) from error
     execution = Execution(runtime.host.ids.next(), session, pool=pool)
-    runtime.history.add(execution)
     if unblocking:
+        runtime.history.add(execution)
         runtime.distributor.start(plan, execution)
         return replies.encode_data(execution.id)
+    runtime.history.add_until_end(execution)
     await runtime.distributor.run(plan, execution)
     if session.registrations:
         return replies.OK

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine, Hashable
+from typing import Any
+
 from ...process.jobs import Capacity, Job, JobResult, JobTable
 from ...shard import replies
 from ...shard.failures import GearsError
@@ -36,12 +40,16 @@ class ScriptJobs:
         table.add("script.load", lambda job: graph_jobs.load_script(runtime.torch_scripts, job.arguments))
         table.add("dag.run", lambda job: graph_jobs.run_dag(runtime.models, runtime.torch_scripts, job.arguments))
         table.on_notification("model.drop", lambda job: self._drop_script(int(job.arguments[0])))
-        table.on_notification("unregister", lambda job: runtime.registrar.installed.unregister(job.registration))
+        table.on_notification("unregister", self._unregister)
         table.on_notification("stream", lambda job: runtime.streams.notice(job.registration, job.arguments[1]))
         table.on_notification(
             "pause", lambda job: runtime.streams.pause(job.registration, job.arguments[1] in (1, b"1"))
         )
         table.on_notification("promoted", lambda _: runtime.registrar.installed.promoted())
+
+    def _unregister(self, job: Job) -> None:
+        abort_pending = job.arguments[1] in (1, b"1")
+        self._runtime.registrar.installed.unregister(job.registration, abort_pending=abort_pending)
 
     def _drop_script(self, ref: int) -> None:
         self._runtime.torch_scripts.drop(ref)
@@ -75,8 +83,27 @@ class ScriptJobs:
         records: OneRecord | None = None,
     ) -> None:
         await self._runtime.on_registered.until_returned(registration.id)
-        self._runtime.history.add_registered(registration.id, execution)
         await self._runtime.distributor.run(plan, execution, records, registration.id)
+
+    async def _until_end(
+        self, registration: Registration, execution: Execution, run: Coroutine[Any, Any, None], name: Hashable = None
+    ) -> None:
+        """List an execution and wait for its run, which takes its turn among the runs with its `name`, if it has one.
+
+        An abort before the run has begun ends the execution, not the job.
+        """
+        execution.task = asyncio.current_task()
+        self._runtime.history.add_registered(registration.id, execution)
+        try:
+            await (run if name is None else self._in_order.run(name, execution, run))
+        except asyncio.CancelledError:
+            if execution.finished or not execution.aborted or execution.task is None:
+                raise
+            execution.task.uncancel()
+            execution.end_aborted()
+        finally:
+            if not execution.finished:
+                execution.finish("aborted")
 
     async def _trigger(self, job: Job) -> JobResult:
         session, registration = self._registration(job)
@@ -94,12 +121,10 @@ class ScriptJobs:
         )
         plan = registration.trigger_plan([decode_reply(item) for item in job.arguments[2:]])
         run = self._run(registration, plan, execution)
-        if isinstance(registration.source, CommandSource) and registration.source.inorder:
-            await self._in_order.run(registration.id, execution, run)
-        else:
-            await run
+        inorder = isinstance(registration.source, CommandSource) and registration.source.inorder
+        await self._until_end(registration, execution, run, registration.id if inorder else None)
         if execution.failure is not None:
-            return ("ERR", execution.failure)
+            return (_failed(execution), execution.failure)
         return ("OK", replies.encode_reply(execution.results))
 
     async def _event(self, job: Job) -> JobResult:
@@ -122,17 +147,14 @@ class ScriptJobs:
             owner=registration.id,
         )
         run = self._run(registration, registration.plan(), execution, OneRecord(record))
-        if awaited:
-            await run
-        else:
-            await self._in_order.run((registration.id, key), execution, run)
+        await self._until_end(registration, execution, run, None if awaited else (registration.id, key))
         if execution.can_override:
             # coroutines of the execution may still answer the client
             await execution.until_released()
         if execution.overriding is not None:
             return ("OVERRIDE", execution.overriding)
         if execution.failure is not None:
-            return ("ERR", execution.failure)
+            return (_failed(execution), execution.failure)
         return ("OK",)
 
     async def _on_registered(self, job: Job) -> JobResult:
@@ -142,6 +164,11 @@ class ScriptJobs:
     async def _command(self, job: Job) -> JobResult:
         name, *arguments = (argument.decode("utf-8", "replace") for argument in job.arguments)
         return ("OK", await run_command(self._runtime, name.upper(), arguments))
+
+
+def _failed(execution: Execution) -> str:
+    """The status of a job whose execution has an error."""
+    return "ABORTED" if execution.aborted else "ERR"
 
 
 def _missing_function(registration: Registration) -> JobResult:

@@ -24,6 +24,7 @@ from .streams import Streams
 from .timers import Timers
 
 logger = logging.getLogger(__name__)
+UNREGISTERED = "execution was aborted: its registration was removed with ABORTPENDING"
 
 
 class Installed:
@@ -180,8 +181,13 @@ class Installed:
             self._adopt(session)
             self.use(session.id)
 
-    def unregister(self, registration_id: str) -> None:
-        """Remove a registration that the module has dropped, so that no later step restores it."""
+    def unregister(self, registration_id: str, *, abort_pending: bool = False) -> None:
+        """Remove a registration that the module has dropped, so that no later step restores it.
+
+        Its running executions continue. Its pending executions continue, too, unless `abort_pending` ends them.
+        """
+        if abort_pending:
+            self._history.abort_pending(registration_id, UNREGISTERED)
         session = self._sessions.remove_registration(registration_id)
         self._forget(registration_id)
         if session is None:

@@ -144,6 +144,9 @@ class Distributor:
         `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
         For a plan of a registration, each other shard uses its own copy of the functions.
         """
+        if execution.aborted:
+            execution.end_aborted()
+            return
         token = current.set(execution)
         execution.task = asyncio.current_task()
         strand = self._strand(execution)
@@ -205,7 +208,7 @@ class Distributor:
         own, max_idle_seconds = self._host.info.shard_id, self._settings.max_idle_seconds
         start = StartRun(
             *(execution.id, own, session_id, plan, topology, max_idle_seconds),
-            *(execution.user, execution.pool, registration_id),
+            *(execution.user, execution.pool, registration_id, execution.leave_list is not None),
         )
         part = RunPart(start, own, execution, self._strand(execution))
         sent = replace(start, plan=replace(plan, steps=())) if registration_id else start
@@ -357,6 +360,8 @@ class Distributor:
         execution.task = asyncio.current_task()
         if start.registration_id:
             self._history.add_registered(start.registration_id, execution)
+        elif getattr(start, "until_end", False):  # a worker of an earlier version does not send this
+            self._history.add_until_end(execution)
         else:
             self._history.add(execution)
         current.set(execution)

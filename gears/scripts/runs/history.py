@@ -1,9 +1,13 @@
-"""Keeps the executions that commands can show: all running ones, and a limited number of finished ones."""
+"""Keeps the executions that commands can show: all running ones, and a limited number of finished ones.
+
+As in RedisGears, a run whose client waits for it leaves the list when it ends, because the client gets its results.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
+from functools import partial
 
 from ...shard.failures import GearsError
 from ..host.executions import Execution
@@ -27,17 +31,28 @@ class ExecutionHistory:
         self._executions[execution.id] = execution
         _shorten(self._executions, self.max_executions)
 
+    def add_until_end(self, execution: Execution) -> None:
+        """Keep an execution until it ends."""
+        execution.leave_list = partial(self._executions.pop, execution.id, None)
+        self.add(execution)
+
     def add_registered(self, registration_id: str, execution: Execution) -> None:
         """Keep an execution of a registration; its oldest finished ones are dropped."""
         executions = self._registered.setdefault(registration_id, OrderedDict())
         executions[execution.id] = execution
         _shorten(executions, self.max_per_registration)
 
+    def abort_pending(self, registration_id: str, reason: str) -> None:
+        """Abort the executions of a registration that have not begun."""
+        for execution in self._registered.get(registration_id, {}).values():
+            if execution.pending:
+                execution.abort(reason)
+
     def forget_registration(self, registration_id: str) -> None:
-        """Drop the history of a removed registration, except running executions."""
+        """Drop the history of a removed registration; its running executions are kept until they end."""
         for execution in self._registered.pop(registration_id, {}).values():
             if not execution.finished:
-                self.add(execution)
+                self.add_until_end(execution)
 
     def all(self) -> list[Execution]:
         """All executions that are kept."""

@@ -39,6 +39,8 @@ class StartRun:
     pool: FunctionPool = FunctionPool.RUNS
     # the registration whose steps run instead of the steps of `plan`; empty: the steps of `plan`
     registration_id: str = ""
+    # whether the shards list it only while it runs
+    until_end: bool = False
 
 
 @sent

@@ -97,8 +97,8 @@ class Chain:
             {} if s.kind is _GROUP else 0 if s.kind is _LIMIT else _UNKNOWN if s.kind is _ACCUMULATE else None
             for s in self._steps
         ]
-        # the last waiting record of each step, or of each step and group key
-        self._gates: dict[int | tuple[int, str], Gate] = {}
+        # the last waiting record of each step
+        self._gates: dict[int, Gate] = {}
         # how many records wait at each step, and since when
         self._waiting: dict[int, tuple[int, float]] = {}
         self._sink = sink
@@ -193,7 +193,8 @@ class Chain:
                 if type(value) not in _PLAIN and isinstance(value, Awaitable):
                     execution.step_future = OUTSIDE
                     self.clocked = since
-                    return self._wait(record, position, value, self._queue(position, since))
+                    waits = self._wait(record, position, value, self._queue(position, since))
+                    return self._future(waits) if isinstance(value, GearsFuture) else waits
                 execution.step_future = OUTSIDE
                 now = _now()
                 seconds[place] += now - since
@@ -223,20 +224,29 @@ class Chain:
 
     # ---- Steps that wait ----
 
-    def _queue(self, position: int, since: float, key: str | None = None) -> Gate:
+    def _future(self, waits: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+        """Count a record that waits for a future, until it has continued."""
+        self.suspended.futures += 1
+        return self._counted(waits)
+
+    async def _counted(self, waits: Coroutine[Any, Any, None]) -> None:
+        try:
+            await waits
+        finally:
+            self.suspended.futures -= 1
+
+    def _queue(self, position: int, since: float) -> Gate:
         """A gate behind the records that already wait at a step."""
-        name = position if key is None else (position, key)
-        gate = self._gates[name] = Gate(self._gates.get(name))
+        gate = self._gates[position] = Gate(self._gates.get(position))
         count, began = self._waiting.get(position, (0, since))
         self._waiting[position] = (count + 1, began)
         return gate
 
-    def _pass(self, position: int, gate: Gate, key: str | None = None) -> None:
+    def _pass(self, position: int, gate: Gate) -> None:
         """Let the records behind this one pass the step."""
         gate.open()
-        name = position if key is None else (position, key)
-        if self._gates.get(name) is gate and gate.passed.done():
-            del self._gates[name]
+        if self._gates.get(position) is gate and gate.passed.done():
+            del self._gates[position]
 
     def _end_waiting(self, position: int) -> None:
         count, began = self._waiting.pop(position)
@@ -300,15 +310,18 @@ class Chain:
     # ---- Steps that reduce ----
 
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
-        """Add a record to the state of a step, one record at a time; the others wait."""
+        """Add a record to the state of a step, one record at a time; the others wait.
+
+        The groups of a step take turns, too: as in RedisGears, their functions may share a global without a lock.
+        """
         key = ""
         try:
             if self._calls[position][0] is _GROUP:
                 self._execution.step_future = OUTSIDE  # an extractor must not return a future
                 key = key_text(self._steps[position].key(record))  # type: ignore[misc]
-            if self._gates and (position, key) in self._gates:
+            if self._gates and position in self._gates:
                 self.clocked = since
-                return self._reduce_later(record, position, key, self._queue(position, since, key))
+                return self._reduce_later(record, position, key, self._queue(position, since))
             self._execution.step_future = None
             value = self._reduced(record, position, key)
         except BaseException:
@@ -317,7 +330,7 @@ class Chain:
         if type(value) not in _PLAIN and isinstance(value, Awaitable):
             self._execution.step_future = OUTSIDE
             self.clocked = since
-            return self._reduce_wait(position, key, value, self._queue(position, since, key))
+            return self._reduce_wait(position, key, value, self._queue(position, since))
         self._store(position, key, value)
         self._end_step(position, since)
         return None
@@ -342,7 +355,7 @@ class Chain:
             self._store(position, key, await waiting)
         finally:
             self._end_waiting(position)
-            self._pass(position, gate, key)
+            self._pass(position, gate)
 
     async def _reduce_later(self, record: Any, position: int, key: str, gate: Gate) -> None:
         try:
@@ -359,7 +372,7 @@ class Chain:
             self._store(position, key, value)
         finally:
             self._end_waiting(position)
-            self._pass(position, gate, key)
+            self._pass(position, gate)
 
     def _end_step(self, position: int, since: float) -> None:
         self._execution.step_future = OUTSIDE

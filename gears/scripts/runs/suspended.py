@@ -9,8 +9,10 @@ from typing import Any
 
 from ..host.executions import Execution
 
-# a source continues while fewer records of its run wait; futures that continue in batches need smaller batches
 MAX_SUSPENDED = 1024
+"""A source continues while fewer records of its run wait for coroutines and for earlier records."""
+MAX_FUTURES = 100_000
+"""A source continues while fewer records wait in all. Functions may collect futures and continue them together."""
 
 
 class Suspended:
@@ -20,12 +22,13 @@ class Suspended:
         self._execution = execution
         self._tasks: set[asyncio.Task[None]] = set()
         self._capacity: asyncio.Future[None] | None = None
+        self.futures = 0  # how many of the records wait for a GearsFuture
         self.ending = False
 
     @property
     def full(self) -> bool:
         """Whether no further record should start to wait."""
-        return len(self._tasks) >= MAX_SUSPENDED
+        return len(self._tasks) >= min(MAX_SUSPENDED + self.futures, MAX_FUTURES)
 
     def add(self, rest: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Let a record continue by itself."""

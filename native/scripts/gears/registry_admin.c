@@ -32,18 +32,13 @@ typedef enum { UNREGISTER = 'U', ABORT = 'A', ORDER = 'O', CLEAR = 'C' } Verb;
 
 typedef struct Notice {
     RedisModuleString *id;
-    int paused;
+    int on; /* of an unregistration: pending executions are aborted; of a pause: reading stops */
 } Notice;
 
-static int emit_unregister(RedisModuleCtx *ctx, void *data) {
-    RedisModule_ReplyWithString(ctx, ((Notice *)data)->id);
-    return 1;
-}
-
-static int emit_pause(RedisModuleCtx *ctx, void *data) {
+static int emit_notice(RedisModuleCtx *ctx, void *data) {
     const Notice *notice = data;
     RedisModule_ReplyWithString(ctx, notice->id);
-    RedisModule_ReplyWithLongLong(ctx, notice->paused);
+    RedisModule_ReplyWithLongLong(ctx, notice->on);
     return 2;
 }
 
@@ -52,13 +47,13 @@ static void free_notice(void *data) {
     RedisModule_Free(data);
 }
 
-static const JobClass UNREGISTERED = {.kind = "unregister", .emit = emit_unregister, .free = free_notice};
-static const JobClass PAUSED = {.kind = "pause", .emit = emit_pause, .free = free_notice, .before_ready = 1};
+static const JobClass UNREGISTERED = {.kind = "unregister", .emit = emit_notice, .free = free_notice};
+static const JobClass PAUSED = {.kind = "pause", .emit = emit_notice, .free = free_notice, .before_ready = 1};
 
-static void notify(const JobClass *class, RedisModuleString *id, int paused) {
+static void notify(const JobClass *class, RedisModuleString *id, int on) {
     Notice *notice = RedisModule_Alloc(sizeof *notice);
     notice->id = RedisModule_CreateStringFromString(NULL, id);
-    notice->paused = paused;
+    notice->on = on;
     jobs_notify(class, notice);
 }
 
@@ -90,14 +85,15 @@ static int apply_order(RedisModuleString *id, long long order) {
 
 typedef enum { NOTHING, BURIED, REMOVED } Removal;
 
-/* Needs a context that may write keys, because jobs end. BURIED: the shard does not have the registration, but the
+/* Needs a context that may write keys, because queued jobs end. Jobs that the worker has continue; with `abort` it
+ * ends those whose execution has not begun. BURIED: the shard does not have the registration, but the
  * tombstone is new. */
 static Removal unregister(RedisModuleCtx *ctx, RedisModuleString *id, int abort) {
     RedisModuleString *kept = RedisModule_CreateStringFromString(NULL, id);
     int removed = registry_remove(id), buried = tombstones_add(kept);
-    if (removed) notify(&UNREGISTERED, kept, 0);
+    if (removed) notify(&UNREGISTERED, kept, abort);
     if (removed && abort)
-        jobs_abort(ctx, kept, "ERR execution was aborted: its registration was removed with ABORTPENDING");
+        jobs_abort_queued(ctx, kept, "ERR execution was aborted: its registration was removed with ABORTPENDING");
     RedisModule_FreeString(NULL, kept);
     return removed ? REMOVED : buried ? BURIED : NOTHING;
 }
