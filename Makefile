@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 6
 
 .PHONY: help demo install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
-	reader test-deploy environments conformance parity fuzz hostile schemathesis soak bench picture wheel lock clean
+	reader test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -151,6 +151,11 @@ fuzz: $(VENV)/.test build  ## 200,000 random commands and damaged files, under A
 	@QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
 		$(BIN)/python -m tests.fuzz.fuzz_commands --server redis $(or $(ARGS),--cases 200000 --parts 2 --files 300)
 	@test -n "$(ARGS)" || $(BIN)/python -m tests.fuzz.fuzz_commands --server valkey --cases 20000 --files 50
+
+asan-sequences: $(VENV)/.test build  ## 200 rounds of kills, renames, RESTORE and failovers under blocking calls, on a sanitized cluster; ROUNDS=N
+	@$(MAKE) --silent --no-print-directory -C native asan
+	@QA_TEST_MODULE=$(CURDIR)/native/build/qa-asan.so QA_TEST_PRELOAD=$$(cc -print-file-name=libasan.so) \
+		$(BIN)/python -m tests.fuzz.asan_sequences --server redis --rounds $(if $(filter file default undefined,$(origin ROUNDS)),200,$(ROUNDS)) $(ARGS)
 
 hostile: $(VENV)/.test install  ## the tests of input and clients that mean harm, of all suites; ARGS as for pytest
 	@$(BIN)/python -m pytest -m hostile $(ARGS)

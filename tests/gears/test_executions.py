@@ -93,6 +93,9 @@ def test_settings_bound_the_history_and_shape_errors(shard: Server) -> None:
         for _ in range(6):
             _, errors = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').map(lambda r: 1 // 0).run()")
             assert errors == ["Error type: <class 'ZeroDivisionError'>, Value: integer division or modulo by zero"]
+        for _ in range(6):
+            execution_id = execute(shard, "RG.PYEXECUTE", "GB('ShardsIDReader').run()", "UNBLOCKING")
+            execute(shard, "RG.GETRESULTSBLOCKING", execution_id)
         of_scripts = [entry for entry in execute(shard, "RG.DUMPEXECUTIONS") if not entry[5]]
         assert len(of_scripts) == 3
     finally:

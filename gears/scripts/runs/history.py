@@ -33,8 +33,11 @@ class ExecutionHistory:
 
     def add_until_end(self, execution: Execution) -> None:
         """Keep an execution until it ends."""
-        execution.leave_list = partial(self._executions.pop, execution.id, None)
+        execution.leave_list = partial(self._leave, execution.id)
         self.add(execution)
+
+    def _leave(self, execution_id: str) -> None:
+        self._executions.pop(execution_id, None)
 
     def add_registered(self, registration_id: str, execution: Execution) -> None:
         """Keep an execution of a registration; its oldest finished ones are dropped."""

@@ -1,0 +1,387 @@
+"""Rounds of sequences on a cluster with replicas: clients block, and the data that they wait for changes under them.
+
+    python -m tests.fuzz.asan_sequences --rounds 200 --seed 1 [--server redis]
+
+Two primaries with a replica each run with a hostile worker. A round has `STEPS` random steps:
+
+- blocking calls, and CLIENT KILL and CLIENT UNBLOCK of blocked clients
+- RENAME, COPY, DEL and expiry of the keys that the calls use; MULTI; EVAL; RESTORE of good and damaged dumps
+- rewriting and loading of the AOF, DEBUG RELOAD, broken replication links, manual failovers, dead workers
+
+After each round all clients leave. Then no job and no blocked client may remain, and each replica must have its
+primary's data. The exit status is 1 if a server ends, hangs or reports an error. The output names the seed, the round
+and the file with the last commands.
+
+QA_TEST_MODULE and QA_TEST_PRELOAD choose a sanitized build, as in `fuzz_commands.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from tests.fuzz.checks import check_alive
+from tests.fuzz.client import Client, Finding
+from tests.fuzz.damage import damaged, payloads
+from tests.fuzz.fuzz_commands import SETTINGS, binary_of
+from tests.fuzz.generate import Generator
+from tests.fuzz.words import OURS, PLAIN, Command
+from tests.harness.clusters import Cluster, meet
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, execute
+from tests.harness.workers import fake_worker
+
+STEPS = 40
+PATIENCE_SECONDS = 60.0
+NAMES = frozenset([*OURS, *PLAIN, "absent"])
+CLUSTER: dict[str, object] = {
+    **SETTINGS,
+    "cluster-enabled": "yes",
+    "cluster-node-timeout": 15_000,  # a sanitized server on a busy machine answers late
+    "cluster-replica-no-failover": "yes",  # failovers are steps of the rounds
+    "cluster-allow-replica-migration": "no",
+    "cluster-require-full-coverage": "no",
+    "repl-timeout": 20,
+}
+
+Step = Callable[["Shard", random.Random], None]
+
+
+def tagged(command: Command, tag: str) -> Command:
+    """The command with its keys on one shard."""
+    return [f"{word}{{{tag}}}" if isinstance(word, str) and word in NAMES else word for word in command]
+
+
+class Shard:
+    """A primary and its replica, which may change roles, and the clients of the primary."""
+
+    def __init__(self, first: Server, second: Server) -> None:
+        self.servers = (first, second)
+        self.tag = ""
+        self.clients: list[Client] = []
+
+    @property
+    def primary(self) -> Server:
+        """The server that is the primary now."""
+        return self.servers[0] if _role(self.servers[0]) == "master" else self.servers[1]
+
+    @property
+    def replica(self) -> Server:
+        """The other server."""
+        return self.servers[1] if self.primary is self.servers[0] else self.servers[0]
+
+    def leave(self) -> None:
+        """Disconnect all clients."""
+        for client in self.clients:
+            client.leave()
+        self.clients.clear()
+
+
+def _role(server: Server) -> str:
+    return str(server.info("replication")["role"])
+
+
+class Sequences:
+    """The rounds on one cluster."""
+
+    def __init__(self, shards: list[Shard], generator: Generator, dumps: dict[str, bytes], seed: int) -> None:
+        self.shards = shards
+        self.generator = generator
+        self.dumps = dumps
+        self.seed = seed
+        self.log: deque[str] = deque(maxlen=400)
+        self.done: Counter[str] = Counter()
+        self.steps: list[tuple[int, Step]] = [
+            (10, self.wait),
+            (4, self.vanish),
+            (6, self.kill),
+            (6, self.unblock),
+            (6, self.rename),
+            (5, self.transaction),
+            (5, self.script),
+            (6, self.restore),
+            (3, self.rewrite),
+            (1, self.load),
+            (1, self.reload),
+            (3, self.break_link),
+            (1, self.fail_over),
+            (1, self.kill_worker),
+        ]
+
+    def run(self, number: int) -> None:
+        """One round."""
+        chance = random.Random(f"{self.seed} {number}")
+        self.log.append(f"---- round {number}")
+        steps = chance.choices([step for _, step in self.steps], [weight for weight, _ in self.steps], k=STEPS)
+        try:
+            for step in steps:
+                self.done[step.__name__] += 1
+                # a server that loads or has just changed its role refuses the step
+                with suppress(redis.ResponseError, redis.ConnectionError, ConnectionError):
+                    step(chance.choice(self.shards), chance)
+            for shard in self.shards:
+                shard.leave()
+            for shard in self.shards:
+                self.check(shard)
+        except (Finding, AssertionError, OSError, EOFError, redis.RedisError) as error:
+            raise Finding(f"seed {self.seed}, round {number}: {error}; see {self.keep_log()}") from error
+
+    def send(self, shard: Shard, commands: list[Command], client: Client | None = None) -> None:
+        """Send commands to a primary; their replies are read later, or never."""
+        made = [tagged(command, shard.tag) for command in commands]
+        self.log.extend(repr(command)[:1000] for command in made)
+        if client is None:
+            client = Client(shard.primary.socket, random.Random(0))
+            shard.clients.append(client)
+        client.send(made)
+        while len(shard.clients) > 16:
+            shard.clients.pop(0).leave()
+
+    def admin(self, server: Server, *words: Any) -> Any:
+        """Run a command of an administrator."""
+        self.log.append(f"{server.port}: {words!r}"[:1000])
+        with server.client(encoding_errors="backslashreplace") as client:
+            return client.execute_command(*words)
+
+    # ---- steps ----
+
+    def scene(self) -> list[Command]:
+        """Commands that set all keys to good values."""
+        return [["RESTORE", key, 0, dump, "REPLACE"] for key, dump in self.dumps.items()]
+
+    def wait(self, shard: Shard, chance: random.Random) -> None:
+        """Blocking calls of one client."""
+        known = shard.clients and chance.random() < 0.5
+        client = chance.choice(shard.clients) if known else None
+        commands = self.scene() if chance.random() < 0.5 else []
+        self.send(shard, [*commands, *(self.generator.wait(chance) for _ in range(chance.choice([1, 2, 4])))], client)
+
+    def vanish(self, shard: Shard, chance: random.Random) -> None:
+        """A blocking call of a client that leaves at once."""
+        self.send(shard, [*self.scene(), self.generator.wait(chance)])
+        shard.clients.pop().leave()
+
+    def blocked(self, shard: Shard) -> list[int]:
+        """The ids of the blocked clients of a primary."""
+        with shard.primary.client(encoding_errors="backslashreplace") as client:
+            return [int(c["id"]) for c in client.client_list() if "b" in c["flags"] and c["user"] != "qa-worker"]
+
+    def kill(self, shard: Shard, chance: random.Random) -> None:
+        """CLIENT KILL of a blocked client."""
+        if blocked := self.blocked(shard):
+            self.admin(shard.primary, "CLIENT", "KILL", "ID", chance.choice(blocked))
+            self.done["killed"] += 1
+
+    def unblock(self, shard: Shard, chance: random.Random) -> None:
+        """CLIENT UNBLOCK of a blocked client."""
+        if blocked := self.blocked(shard):
+            way = chance.choice(["TIMEOUT", "ERROR"])
+            self.done["unblocked"] += self.admin(shard.primary, "CLIENT", "UNBLOCK", chance.choice(blocked), way)
+
+    def rename(self, shard: Shard, chance: random.Random) -> None:
+        """Move, copy, remove or expire a key that jobs may be working on."""
+        key, other = chance.choice(OURS), chance.choice(OURS)
+        choices: list[Command] = [
+            ["RENAME", key, other],
+            ["RENAMENX", key, "absent"],
+            ["COPY", key, other, "REPLACE"],
+            ["DEL", key],
+            ["UNLINK", key],
+            ["PEXPIRE", key, chance.choice([1, 20])],
+            ["SET", key, "v"],
+            ["MEMORY", "USAGE", key],
+        ]
+        self.send(shard, [*self.scene(), self.generator.wait(chance), chance.choice(choices)])
+        self.send(shard, [chance.choice(choices)])
+
+    def transaction(self, shard: Shard, chance: random.Random) -> None:
+        """Commands in MULTI, where no command may block."""
+        inner = [self.generator.wait(chance), self.generator.command(chance), ["RENAME", "m1", "m2"]]
+        self.send(shard, [["MULTI"], *inner, [chance.choice(["EXEC", "EXEC", "DISCARD"])]])
+
+    def script(self, shard: Shard, chance: random.Random) -> None:
+        """A command from a Lua script."""
+        inner = self.generator.wait(chance) if chance.random() < 0.6 else self.generator.command(chance)
+        self.send(shard, [["EVAL", "return redis.pcall(unpack(ARGV))", 1, "absent", *inner]])
+
+    def restore(self, shard: Shard, chance: random.Random) -> None:
+        """Good and damaged dumps, some over keys in use."""
+        commands: list[Command] = [self.generator.wait(chance)]
+        for _ in range(5):
+            dump = damaged(chance, self.dumps[chance.choice(sorted(self.dumps))])
+            key = chance.choice(OURS)
+            commands += [["RESTORE", key, chance.choice([0, 0, 30]), dump, "REPLACE"], ["DEBUG", "DIGEST-VALUE", key]]
+        self.send(shard, commands)
+
+    def rewrite(self, shard: Shard, chance: random.Random) -> None:
+        """Rewrite the AOF, as commands or with an RDB preamble."""
+        self.admin(shard.primary, "CONFIG", "SET", "aof-use-rdb-preamble", chance.choice(["yes", "no"]))
+        self.admin(chance.choice([shard.primary, shard.replica]), "BGREWRITEAOF")
+
+    def load(self, shard: Shard, chance: random.Random) -> None:
+        """Load the data from the AOF while clients wait."""
+        self.admin(shard.primary, "DEBUG", "LOADAOF")
+
+    def reload(self, shard: Shard, chance: random.Random) -> None:
+        """Save and load an RDB file while clients wait."""
+        self.admin(chance.choice([shard.primary, shard.replica]), "DEBUG", "RELOAD")
+
+    def break_link(self, shard: Shard, chance: random.Random) -> None:
+        """Cut the replication link; the replica continues or loads all data again."""
+        if chance.random() < 0.3:  # the primary forgets its backlog
+            self.admin(shard.primary, "DEBUG", "CHANGE-REPL-ID")
+        self.admin(shard.primary, "CLIENT", "KILL", "TYPE", "replica")
+
+    def fail_over(self, shard: Shard, chance: random.Random) -> None:
+        """Exchange primary and replica while clients wait."""
+        self.admin(shard.replica, "CLUSTER", "FAILOVER", *chance.choice([(), ("TAKEOVER",)]))
+
+    def kill_worker(self, shard: Shard, chance: random.Random) -> None:
+        """End or stop the worker, which has jobs."""
+        if pid := int(shard.primary.field("worker_pid")):
+            self.log.append(f"{shard.primary.port}: kill the worker {pid}")
+            with suppress(ProcessLookupError):
+                os.kill(pid, chance.choice([signal.SIGKILL, signal.SIGSTOP]))
+
+    # ---- checks ----
+
+    def check(self, shard: Shard) -> None:
+        """Check a shard without clients: one primary, no jobs, no blocked clients, the same data on both servers."""
+        for server in shard.servers:
+            eventually(lambda server=server: _loaded(server), PATIENCE_SECONDS, ignore=redis.RedisError)  # type: ignore[misc]
+            check_alive(server)
+        told = self._rest(shard)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while told and time.monotonic() < until:
+            time.sleep(0.1)
+            told = self._rest(shard)
+        if told:
+            raise Finding(told)
+
+    def _rest(self, shard: Shard) -> str:
+        """What a shard at rest must not have; empty if it has nothing of that."""
+        try:
+            roles = sorted(map(_role, shard.servers))
+            if roles != ["master", "slave"]:
+                return f"the roles are {roles}"
+            primary, replica = shard.primary.info("everything"), shard.replica.info("everything")
+            found = {name: primary[f"qa_{name}"] for name in ("queued_clients", "queued_events", "in_flight")}
+            found["blocked clients"] = max(0, primary["blocked_clients"] - primary["qa_worker_links"])
+            found["workers that are not ready"] = int(primary["qa_worker_state"] != "ready")
+            found["replicas without a link"] = int(replica["master_link_status"] != "up")
+            if left := {name: count for name, count in found.items() if count}:
+                return f"all clients have left, but there are {left}"
+            before, after = self._digests(shard.primary), self._digests(shard.replica)
+            differing = {key: (before.get(key), after.get(key)) for key in before | after}
+            differing = {key: pair for key, pair in differing.items() if pair[0] != pair[1]}
+            return f"primary and replica differ: {differing}" if differing else ""
+        except redis.RedisError as error:
+            return f"a server at rest does not answer: {error}"
+
+    @staticmethod
+    def _digests(server: Server) -> dict[str, Any]:
+        """The digest of each key's value, of one moment."""
+        with server.client(decode_responses=False) as client:
+            client.execute_command("READONLY")
+            keys = sorted(client.keys("*"))
+            digests = client.execute_command("DEBUG", "DIGEST-VALUE", *keys) if keys else []
+            return {repr(key): digest for key, digest in zip(keys, digests, strict=True)}
+
+    def keep_log(self) -> Path:
+        """Write a file with the last commands and the servers' logs."""
+        where = Path(tempfile.gettempdir()) / f"qa-sequences-{self.seed}-{time.time_ns()}.log"
+        parts = list(self.log)
+        for shard in self.shards:
+            for server in shard.servers:
+                parts.append(f"---- server {server.port}")
+                files = (server.log, server.directory / "stderr.log")
+                parts += [path.read_text(errors="replace") for path in files if path.exists()]
+        where.write_text("\n".join(parts))
+        return where
+
+
+def _loaded(server: Server) -> bool:
+    return not server.info("persistence")["loading"]
+
+
+def _dumps(name: str, seed: int) -> tuple[dict[str, bytes], list[str]]:
+    """Good dumps of the module's types, and the names of its commands."""
+    with Server(binary_of(name), SETTINGS, worker=fake_worker("tests.fuzz.hostile", seed)) as server:
+        server.wait_ready()
+        names = execute(server, "COMMAND LIST", "FILTERBY", "MODULE", "qa")
+        return payloads(server), names
+
+
+def _attach(replica: Server, primary: Server) -> None:
+    meet(replica, primary)
+    name = execute(primary, "CLUSTER", "MYID")
+    eventually(lambda: execute(replica, "CLUSTER", "REPLICATE", name), PATIENCE_SECONDS, ignore=redis.RedisError)
+    eventually(lambda: replica.info("replication")["master_link_status"] == "up", PATIENCE_SECONDS)
+
+
+def run(rounds: int, seed: int, name: str, *, quiet: bool = False) -> Counter[str]:
+    """Run that many rounds on one cluster; return how often each step ran. Raises Finding."""
+    dumps, names = _dumps(name, seed)
+    worker = fake_worker("tests.fuzz.hostile", seed)
+    with Cluster(binary_of(name), CLUSTER, worker=worker, size=2) as cluster, ExitStack() as stack:
+        shards = []
+        for primary in cluster.nodes:
+            replica = stack.enter_context(Server(primary.binary, CLUSTER, worker=worker))
+            _attach(replica, primary)
+            shards.append(Shard(primary, replica))
+        for shard in shards:
+            for server in shard.servers:
+                execute(server, "DEBUG", "SET-SKIP-CHECKSUM-VALIDATION", 1)
+                execute(server, "ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@read", "+auth", "+echo")
+            primary = shard.primary
+            primary.wait_ready()
+            shard.tag = next(tag for tag in map(str, range(10_000)) if _owns(primary, tag))
+        sequences = Sequences(shards, Generator(names), dumps, seed)
+        for number in range(rounds):
+            sequences.run(number)
+            if not quiet:
+                print(f"round {number + 1} of {rounds}", flush=True)
+        return sequences.done
+
+
+def _owns(server: Server, tag: str) -> bool:
+    with server.client() as client:
+        try:
+            client.get(f"{{{tag}}}")
+        except redis.ResponseError:
+            return False
+        return True
+
+
+def main() -> int:
+    """Run what the arguments say."""
+    parser = argparse.ArgumentParser(description="Sequences of blocking calls and faults on a cluster with replicas.")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 30))
+    parser.add_argument("--server", choices=("redis", "valkey"), default="redis")
+    options = parser.parse_args()
+    print(f"{options.rounds} rounds, seed {options.seed}, {options.server}", flush=True)
+    try:
+        done = run(options.rounds, options.seed, options.server)
+    except Finding as error:
+        print(f"FOUND: {error}", flush=True)
+        return 1
+    print(f"{options.rounds} rounds without a finding; steps: {dict(sorted(done.items()))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
