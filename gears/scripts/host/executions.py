@@ -162,10 +162,12 @@ class Execution:
         if self.task is not None:
             self.task.cancel()
 
-    def end_aborted(self) -> None:
-        """Record the end of a run that was aborted."""
-        self.add_error(self.abort_reason)
-        self.finish("aborted")
+    def end_if_aborted(self) -> bool:
+        """Record the end of a run that was aborted before it began; return whether it was aborted."""
+        if self.aborted:
+            self.add_error(self.abort_reason)
+            self.finish("aborted")
+        return self.aborted
 
     def finish(self, status: str = "done") -> None:
         """Record the end of the run, and wake all code that waits for it."""

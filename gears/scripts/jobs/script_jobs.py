@@ -100,7 +100,7 @@ class ScriptJobs:
             if execution.finished or not execution.aborted or execution.task is None:
                 raise
             execution.task.uncancel()
-            execution.end_aborted()
+            execution.end_if_aborted()
         finally:
             if not execution.finished:
                 execution.finish("aborted")

@@ -144,8 +144,7 @@ class Distributor:
         `records`, if given, are the only input (of a registration's event); otherwise every shard reads the source.
         For a plan of a registration, each other shard uses its own copy of the functions.
         """
-        if execution.aborted:
-            execution.end_aborted()
+        if execution.end_if_aborted():
             return
         token = current.set(execution)
         execution.task = asyncio.current_task()
