@@ -111,7 +111,8 @@ void jobs_abort_queued(RedisModuleCtx *ctx, RedisModuleString *registration, con
     Job *job, **found = RedisModule_Alloc((RedisModule_DictSize(by_id) + 1) * sizeof *found);
     RedisModuleDictIter *iterator = RedisModule_DictIteratorStartC(by_id, "^", NULL, 0);
     while (RedisModule_DictNextC(iterator, &length, (void **)&job))
-        if (job->state == JOB_QUEUED && job->class->registration && !RedisModule_StringCompare(job->class->registration(job->data), registration))
+        if (job->state == JOB_QUEUED && job->class->registration &&
+            !RedisModule_StringCompare(job->class->registration(job->data), registration))
             found[count++] = job;
     RedisModule_DictIteratorStop(iterator);
     for (size_t i = 0; i < count; i++) end_failed(ctx, found[i], CAUSE_ABORTED, error);

@@ -211,14 +211,10 @@ static int QA_DONE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, i
         JobStatus status;
         int min_argc, max_argc;
         JobCause cause;
-    } WORDS[] = {{"OK", JOB_OK, 3, 4, CAUSE_ANSWERED},
-                 {"OVERRIDE", JOB_OVERRIDE, 4, 4, CAUSE_ANSWERED},
-                 {"SKIP", JOB_SKIP, 3, 3, CAUSE_ANSWERED},
-                 {"ERR", JOB_FAILED, 4, 4, CAUSE_ANSWERED},
-                 {"ABORTED", JOB_FAILED, 4, 4, CAUSE_ABORTED},
-                 {"TENSORS", JOB_TENSORS, 4, 1 << 24, CAUSE_ANSWERED},
-                 {"DAG", JOB_DAG, 5, 1 << 24, CAUSE_ANSWERED},
-                 {"TIMEDOUT", JOB_TIMEDOUT, 3, 3, CAUSE_ANSWERED}};
+    } WORDS[] = {{"OK", JOB_OK, 3, 4, CAUSE_ANSWERED},         {"OVERRIDE", JOB_OVERRIDE, 4, 4, CAUSE_ANSWERED},
+                 {"SKIP", JOB_SKIP, 3, 3, CAUSE_ANSWERED},     {"ERR", JOB_FAILED, 4, 4, CAUSE_ANSWERED},
+                 {"ABORTED", JOB_FAILED, 4, 4, CAUSE_ABORTED}, {"TENSORS", JOB_TENSORS, 4, 1 << 24, CAUSE_ANSWERED},
+                 {"DAG", JOB_DAG, 5, 1 << 24, CAUSE_ANSWERED}, {"TIMEDOUT", JOB_TIMEDOUT, 3, 3, CAUSE_ANSWERED}};
     long long id;
     if (!link_require(ctx, "QA.DONE")) return REDISMODULE_OK;
     if (argc < 3) return RedisModule_WrongArity(ctx);

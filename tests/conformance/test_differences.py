@@ -305,7 +305,7 @@ GB('ShardsIDReader').map(early).run(mode='async_local')
 @covers(
     "GearsBuilder",
     "accumulate: a function that creates a future and returns another value",
-    differs="the value counts; RedisGears went on with None",
+    differs="the value counts; RedisGears continued with None",
 )
 def test_a_future_that_is_not_returned(deployment: Deployment) -> None:
     script = """
