@@ -109,7 +109,7 @@ ATTACKS: list[tuple[dict[str, Any], int, int, int]] = [
 ]
 
 
-async def test_large_answers_keep_nobody_waiting(service: Service) -> None:
+async def test_large_answers_do_not_delay_other_clients(service: Service) -> None:
     assert 60_000 < len(orjson.dumps(METADATA)) < 65_536
     assert len(TEXT) > 1_500_000
     for parameters, at_once, status, count in ATTACKS:
@@ -139,7 +139,7 @@ async def test_large_answers_keep_nobody_waiting(service: Service) -> None:
         assert not late
 
 
-async def test_large_bodies_keep_nobody_waiting(service: Service) -> None:
+async def test_large_bodies_do_not_delay_other_clients(service: Service) -> None:
     """A body of 7 MB that is refused only after it was parsed."""
     body = json.dumps({"query": "a", "filters": {"x": [12345678901234567] * 350_000}}).encode()
     headers = {"content-type": "application/json"}

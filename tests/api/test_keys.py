@@ -168,7 +168,7 @@ async def test_any_spelling_of_the_scheme_is_taken(cluster: ScriptedCluster) -> 
 
 
 @pytest.mark.hostile
-async def test_where_keys_are_required_nobody_gets_in_before_there_is_one(cluster: ScriptedCluster) -> None:
+async def test_where_keys_are_required_requests_are_refused_until_a_key_exists(cluster: ScriptedCluster) -> None:
     async with service(cluster.target(), keys_required=True) as (app, client):
         for _ in range(2):
             for route in (*ROUTES, *WHOLE):

@@ -70,7 +70,7 @@ async def test_it_starts_when_there_is_a_key_and_asks_for_it(cluster: ScriptedCl
 
 
 @pytest.mark.hostile
-async def test_without_a_cluster_it_starts_and_lets_nobody_in() -> None:
+async def test_without_a_cluster_it_starts_and_refuses_all_requests() -> None:
     port = free_port()
     nowhere = f"redis://127.0.0.1:{free_port()}"
     async with (

@@ -370,7 +370,7 @@ async def test_a_receiver_of_the_whole_machine_without_the_extra_is_only_said(
 
 
 @pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://127.0.0.1:4317", "http://"])
-async def test_an_address_that_is_none_is_a_wrong_setting(cluster: ScriptedCluster, endpoint: str) -> None:
+async def test_an_invalid_address_is_a_wrong_setting(cluster: ScriptedCluster, endpoint: str) -> None:
     with pytest.raises(ConfigError, match="must be a URL such as"):
         with_traces(Application(ServiceOptions(cluster.target())), Settings(otlp_endpoint=endpoint), {})
 

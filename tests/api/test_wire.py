@@ -73,7 +73,7 @@ def assert_refused(raw: bytes, status: int, kind: str) -> None:
     assert document["request_id"] == headers["x-request-id"]
 
 
-async def test_a_body_is_no_request_whatever_protocol_is_asked_for(cluster: ScriptedCluster) -> None:
+async def test_a_body_is_no_request_for_any_requested_protocol(cluster: ScriptedCluster) -> None:
     """Java's client asks for h2c in its first request; a proxy that passes this on would get wrong answers."""
     asked, smuggled = b'{"query": "Who?"}', b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
     async with running(cluster) as (port, _):

@@ -48,7 +48,7 @@ class Others:
     sentences: int
 
 
-def besides(connections: int, bulk: int) -> dict[str, Others]:
+def other_loads(connections: int, bulk: int) -> dict[str, Others]:
     """The other loads with which the first user's questions are measured."""
     calls = max(1, bulk // MOST_A_CALL)
     return {
@@ -119,7 +119,7 @@ class Bench:
         return int(self._node.info("everything")["qa_worker_batched_items"])
 
     @contextmanager
-    def beside(self, others: Others) -> Iterator[Callable[[int], float]]:
+    def running(self, others: Others) -> Iterator[Callable[[int], float]]:
         """Run the other load within the block; yield a function that returns its sentences read per second.
 
         Its argument is the number of sentences in each question that the measured user has asked meanwhile.
@@ -172,10 +172,10 @@ def run(
         bench = Bench(cluster, questions=questions)
         for each in sentences:
             bench.asked(each)  # the first use of a shape compiles it
-            rows = measured(bench, each, besides(connections, bulk), rounds)
+            rows = measured(bench, each, other_loads(connections, bulk), rounds)
             report.table(
                 f"A user's question about {each} new sentence{'s' * (each > 1)} of one shard, one connection (ms)",
-                ["beside", "p50", "p95", "p99", "p95 / alone", "others, sentences/s"],
+                ["other load", "p50", "p95", "p99", "p95 / alone", "others, sentences/s"],
                 rows,
                 f"{questions} questions a round, {rounds} rounds; median [least–most]; the ratio: to just before;"
                 f" aim: p95 at most {AIM:g} × alone",
@@ -191,7 +191,7 @@ def measured(bench: Bench, each: int, others: dict[str, Others], rounds: int) ->
     for _ in range(rounds):
         for name, wanted in others.items():
             alone.append(bench.asked(each))
-            with bench.beside(wanted) as rate:
+            with bench.running(wanted) as rate:
                 found[name].append(bench.asked(each))
                 rates[name].append(rate(each))
             ratios[name].append(found[name][-1][1] / alone[-1][1])

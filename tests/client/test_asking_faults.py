@@ -124,7 +124,7 @@ async def test_a_shard_that_does_not_have_a_function_yet_is_asked_again(
     assert asked > 3
 
 
-async def test_a_function_that_nobody_has_registered_is_an_error_that_says_what_to_do(
+async def test_an_unregistered_function_is_an_error_that_says_what_to_do(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "REGISTERED_WITHIN_SECONDS", 0.3)

@@ -54,7 +54,7 @@ def frozen(node: Node) -> Iterator[None]:
         os.kill(node.server.pid, signal.SIGCONT)
 
 
-async def test_the_best_of_the_whole_corpus_are_found_whatever_a_shard_holds(engine: Engine) -> None:
+async def test_the_best_of_the_whole_corpus_are_found_for_every_distribution(engine: Engine) -> None:
     """One shard has nearly all sentences with a term, so by the numbers of this shard another term is the rare one."""
     tags = partition_tags(PARTITIONS)
     chance = random.Random(5)
@@ -255,7 +255,7 @@ async def test_candidates_name_their_documents_as_keys_do(engine: Engine) -> Non
     assert [hit.document_id for hit in (await search(engine, QUERY)).hits] == [name]
 
 
-async def test_a_partition_that_nobody_serves_is_waited_for(
+async def test_a_question_waits_for_a_partition_without_owner(
     cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await write(engine, "Ada wrote programs.")

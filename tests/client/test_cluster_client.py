@@ -116,7 +116,7 @@ def test_a_wrong_url_is_refused_at_once(url: str) -> None:
         ClusterClient(url)
 
 
-async def test_nobody_there_is_a_cluster_error() -> None:
+async def test_an_unreachable_cluster_is_a_cluster_error() -> None:
     def work() -> None:
         with pytest.raises(ClusterError, match="cannot connect"):
             ClusterClient("redis://127.0.0.1:1").open()

@@ -253,7 +253,7 @@ async def test_a_near_answer_goes_with_its_collection(engine: Engine, second_eng
     assert (await ask(engine, QUESTION, collection=books)).answers == ()
 
 
-async def test_an_interrupted_removal_takes_nothing_in_and_goes_on(engine: Engine, books: str) -> None:
+async def test_an_interrupted_removal_refuses_writes_and_continues(engine: Engine, books: str) -> None:
     for number in range(20):
         await engine.documents.put(f"b {number}", "Bob wrote programs.", collection=books)
     assert await engine.collection_removal.run(books, seconds=0) == Removal(0, False)
@@ -269,7 +269,7 @@ async def test_an_interrupted_removal_takes_nothing_in_and_goes_on(engine: Engin
     assert await engine.collections.create(books)
 
 
-async def test_no_document_outlives_its_collection_whoever_races(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_no_document_outlives_its_collection_in_any_race(cluster: ScriptedCluster, engine: Engine) -> None:
     """Writes that their service has checked reach the shards before, during and after the removal."""
     before = await all_keys(cluster)
     async with opened(cluster) as writer:

@@ -80,7 +80,7 @@ async def test_a_question_is_answered_by_the_shards_that_are_there(cluster: Scri
 
 
 @pytest.mark.parametrize("how", [killed, frozen])
-async def test_a_question_under_way_goes_on_without_a_shard_that_goes_down(
+async def test_a_running_question_continues_without_a_shard_that_goes_down(
     cluster: ScriptedCluster, engine: Engine, how: Callable[[Node], Any]
 ) -> None:
     lost, other, _ = cluster.nodes
@@ -170,7 +170,7 @@ async def test_a_shard_that_comes_back_with_other_documents_has_its_part_in_answ
     assert {answer.answer for answer in (await ask(engine, QUESTION, coverage="partial")).answers} == {"Ada", "Bob"}
 
 
-async def test_a_partial_answer_is_joined_by_nobody_who_wants_all(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_a_question_with_full_coverage_joins_no_partial_answer(cluster: ScriptedCluster, engine: Engine) -> None:
     here, lost, _ = cluster.nodes
     await write_on(engine, here, "Ada wrote programs.")
     async with without(engine, lost):

@@ -85,7 +85,7 @@ async def test_cache_off_neither_reads_nor_keeps(engine: Engine) -> None:
     assert await kept(engine, QUESTION) is None
 
 
-async def test_cache_refresh_reads_anew_and_keeps(engine: Engine) -> None:
+async def test_cache_refresh_reads_again_and_caches(engine: Engine) -> None:
     await ask(engine, QUESTION)
     assert (await ask(engine, QUESTION, cache="refresh")).cache.status == "refresh"
     assert engine.rankings == 2
@@ -122,7 +122,7 @@ async def test_a_question_after_a_write_does_not_join_work_from_before_it(
     assert [answer.answer for answer in (await ask(engine, QUESTION)).answers] == ["Bob"]
 
 
-async def test_another_model_asks_anew(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_another_model_asks_again(cluster: ScriptedCluster, engine: Engine) -> None:
     assert (await ask(engine, QUESTION)).model.revision == "a" * 12
     async with noticed(engine):
         await cluster.set_manifest("c")
@@ -130,7 +130,7 @@ async def test_another_model_asks_anew(cluster: ScriptedCluster, engine: Engine)
     assert (result.cache.status, result.model.revision) == ("miss", "c" * 12)
 
 
-async def test_another_reading_context_asks_anew(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_another_reading_context_asks_again(cluster: ScriptedCluster, engine: Engine) -> None:
     for context_tokens in (0, 96, 128):
         if context_tokens:
             async with noticed(engine):

@@ -47,7 +47,7 @@ async def listed(engine: Engine, limit: int, prefix: str = "") -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 7, MAX_PAGE])
-async def test_every_document_is_listed_once_whatever_the_page(engine: Engine, limit: int) -> None:
+async def test_every_document_is_listed_once_for_every_page_size(engine: Engine, limit: int) -> None:
     names = [f"doc {number}" for number in range(40)] + ["a:b_{x}%7B", "東京"]
     await fill(engine, names)
     await ready(engine, len(names))

@@ -94,7 +94,7 @@ def test_a_response_of_something_else_is_no_result() -> None:
         client.put_document("a", "t")
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_service() -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(ClusterError, match="cannot be reached"):
         client.ask("Who?", timeout_ms=100)
 

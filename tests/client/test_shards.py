@@ -122,7 +122,7 @@ async def test_the_pool_is_bounded_and_refuses_beyond_its_queue(cluster: Scripte
         assert shards.pool(shard.address).in_use == 0
 
 
-async def test_a_connection_has_the_name_of_those_for_whom_it_works(cluster: ScriptedCluster) -> None:
+async def test_a_connection_has_the_name_of_its_asker(cluster: ScriptedCluster) -> None:
     node, _ = await owner_and_other(cluster)
 
     async def waiting_names() -> list[bytes]:

@@ -440,7 +440,7 @@ def numbers(backup: Path, *names: str) -> list[int]:
 
 
 @pytest.mark.parametrize(("pause", "hold"), [(2.0, 0), (0.0, 0), (0.0, 30)], ids=["now and then", "always", "held"])
-def test_beside_a_writer_the_documents_of_a_shard_are_of_one_moment_or_it_says_so(
+def test_while_a_client_writes_a_shard_is_saved_at_one_moment_or_the_backup_says_so(
     source: Site, tmp_path: Path, pause: float, hold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patience = -1.0 if hold else 120.0 if pause else 1.0
@@ -492,7 +492,7 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_restore_that_is_killed_goes_on_when_it_is_repeated(source: Site, backup: Path, valkey_site: Site) -> None:
+def test_a_killed_restore_continues_when_it_is_repeated(source: Site, backup: Path, valkey_site: Site) -> None:
     with valkey_site.client() as client:
         for name in ("many", "books"):
             if name in {entry.name for entry in client.collections()}:

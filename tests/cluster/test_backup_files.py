@@ -76,7 +76,7 @@ def qa(*arguments: str, code: int) -> str:
     return " ".join((done.stdout if code == 0 else done.stderr).replace("│", " ").split())
 
 
-def test_a_finished_backup_is_whole_and_nobody_elses(backup: Path) -> None:
+def test_a_finished_backup_is_complete_and_private(backup: Path) -> None:
     found = BackupManifest.load(backup)
     verify(backup, found)
     assert [value["id"] for value in read_lines(backup / DOCUMENTS)] == list(NAMES)

@@ -125,7 +125,7 @@ def test_from_nothing_to_an_answer_and_back(qa: Qa, server: str) -> None:
     assert sum(shard["documents"] for shard in qa.status()["shards"]) == 2
 
 
-def test_that_documents_of_an_earlier_version_are_indexed_anew_is_said(up: Qa) -> None:
+def test_status_says_that_documents_of_an_earlier_version_are_reindexed(up: Qa) -> None:
     said = "reindexing documents of an earlier version (1 of 12 partitions remain)"
     assert said not in up("status").stderr
     with redis.RedisCluster.from_url(f"redis://:{up.password}@{up.status()['shards'][0]['address']}") as client:

@@ -39,7 +39,7 @@ def guarded(server_binary: Path) -> Iterator[System]:
         yield made
 
 
-def test_commands_and_clients_find_the_password_and_nobody_gets_in_without(
+def test_commands_and_clients_find_the_password_and_it_is_required(
     guarded: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = guarded.folder / "data"
@@ -99,7 +99,7 @@ def in_view(system: System, password: str) -> list[str]:
 
 
 @pytest.mark.one_server("a setting says so, whichever the server")
-def test_an_empty_password_that_is_given_is_none(server_binary: Path, tmp_path: Path) -> None:
+def test_an_empty_password_means_no_password(server_binary: Path, tmp_path: Path) -> None:
     given = {"QA_SHARDS": "1", "QA_SERVER": str(server_binary), "QA_MODULE_PATH": str(MODULE)}
     try:
         done = run_here(("up", "--bare"), tmp_path, {**given, "QA_CLUSTER_PASSWORD": ""})

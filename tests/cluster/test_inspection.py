@@ -86,7 +86,7 @@ def test_a_shard_that_is_down_is_reported(make_cluster: MakeCluster) -> None:
 
 
 @pytest.mark.parametrize("url", ["db:7000", "http://db:7000", "redis://", "redis://db:x", "redis://db:7000,:1"])
-def test_addresses_that_are_none(url: str) -> None:
+def test_invalid_addresses(url: str) -> None:
     with pytest.raises(ConfigError, match="cluster_url"):
         login(Settings(), url)
 

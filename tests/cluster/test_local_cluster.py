@@ -259,7 +259,7 @@ def test_two_commands_do_not_change_one_cluster(make_cluster: MakeCluster) -> No
         cluster.up()
 
 
-def test_an_unfinished_creation_is_begun_anew(make_cluster: MakeCluster) -> None:
+def test_an_unfinished_creation_is_started_again(make_cluster: MakeCluster) -> None:
     cluster = make_cluster()
     cluster.data_dir.mkdir()
     write_state(

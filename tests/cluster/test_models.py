@@ -313,7 +313,7 @@ def test_a_bench_measures_and_leaves_nothing(shards: TinyShards, qa: Tool) -> No
         assert not [key for key in left if "measured" in key or not key.startswith("bertqa")]
 
 
-def test_a_reader_that_does_not_fit_is_refused_with_numbers_and_the_others_go_on(
+def test_a_reader_that_does_not_fit_is_refused_with_numbers_and_the_others_continue(
     tmp_path: Path, server_binary: Path
 ) -> None:
     size = 144_000_000

@@ -164,7 +164,7 @@ def test_a_student_learns_from_a_teacher_with_other_tokens(
         train(str(base), tmp_path / "other", chosen, Silent(), stopping=lambda: False)
 
 
-def test_outputs_are_made_once_and_a_stopped_teacher_goes_on(
+def test_outputs_are_made_once_and_a_stopped_teacher_resumes(
     base: Path, taught: tuple[Path, Path], groups: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teacher, _ = taught

@@ -111,10 +111,10 @@ class Soak:
         try:
             self.load.start()
             self.faults.start()
-            self.go_on(plan.seconds, plan.rests, calm=False)
+            self.continue_load(plan.seconds, plan.rests, calm=False)
             eventually(lambda: self.faults.counts.total() >= plan.faults, LONGER_SECONDS)
             self.faults.stop()
-            self.go_on(plan.calm_seconds, plan.calm_rests, calm=True)
+            self.continue_load(plan.calm_seconds, plan.calm_rests, calm=True)
             eventually(lambda: all(map(self.load.verdicts.right, plan.right)), LONGER_SECONDS)
         finally:  # an interrupted run leaves no thread behind: it would disturb the next test
             self.faults.stop()
@@ -124,7 +124,7 @@ class Soak:
         self.problems += [] if self.faults.counts else ["no fault was injected"]
         self.recovers()
 
-    def go_on(self, seconds: float, rests: int, *, calm: bool) -> None:
+    def continue_load(self, seconds: float, rests: int, *, calm: bool) -> None:
         """Continues for this time, with this number of pauses."""
         begun = time.monotonic()
         for number in range(1, rests + 1):

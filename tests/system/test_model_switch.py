@@ -152,7 +152,7 @@ def check(watchers: Watchers, what: str) -> None:
     assert pause < max(LONGEST_PAUSE_SECONDS, watchers.longest_change)
 
 
-def test_questions_go_on_while_the_default_is_changed_to_and_fro(shards: TinyShards) -> None:
+def test_questions_continue_while_the_default_is_changed_repeatedly(shards: TinyShards) -> None:
     first, last = shards.first.revision, shards.last.revision
     with watched(shards) as watchers:
         watchers.change(lambda: shards.load("last", keep_old=True), last)
@@ -166,7 +166,7 @@ def test_questions_go_on_while_the_default_is_changed_to_and_fro(shards: TinySha
     assert any(who == "ask hit" for *_, who in watchers.seen)
 
 
-def test_questions_go_on_while_slots_move_and_a_reader_is_loaded(shards: TinyShards) -> None:
+def test_questions_continue_while_slots_move_and_a_reader_is_loaded(shards: TinyShards) -> None:
     moved = threading.Thread(target=move_to_and_fro, args=(shards,))
     with watched(shards) as watchers:
         moved.start()

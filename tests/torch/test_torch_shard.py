@@ -188,7 +188,7 @@ def test_a_worker_that_died_is_replaced_with_models_and_scripts(shard: Server) -
     assert run(shard, "AI.TENSORGET", "c3", "VALUES") == [5.0, 8.0]
 
 
-def test_what_never_ends_costs_its_worker_and_nobody_else(shard: Server) -> None:
+def test_a_run_that_never_ends_costs_only_its_worker(shard: Server) -> None:
     with shard.client() as client:
         client.config_set("qa.job-timeout-ms", 1500)
         client.config_set("qa.cancel-grace-ms", 300)

@@ -56,7 +56,7 @@ def test_no_two_keys_are_alike() -> None:
         lambda text: text[17:],
     ],
 )
-def test_a_text_that_is_not_the_key_is_nobodys(change: Any) -> None:
+def test_a_text_that_is_not_the_key_matches_no_key(change: Any) -> None:
     key, text = made()
     assert find({key.id: key}, change(text).encode()) is None
 

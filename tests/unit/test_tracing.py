@@ -55,7 +55,7 @@ class Recorded:
         self.error = error
 
 
-def test_nobody_records_nothing_is_made() -> None:
+def test_without_a_recorder_nothing_is_made() -> None:
     blocks = [step("a"), step("b", {"x": 1}, is_call=True)]
     assert blocks[0] is blocks[1]
     with blocks[0] as found, blocks[1] as inner:

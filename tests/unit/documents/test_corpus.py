@@ -129,7 +129,7 @@ def test_a_document_over_the_limit_is_refused(tmp_path: Path) -> None:
         list(read_documents([file], max_bytes=1000))
 
 
-def test_skip_reports_and_goes_on(tmp_path: Path) -> None:
+def test_skip_reports_and_continues(tmp_path: Path) -> None:
     write(tmp_path, "a.jsonl", '{"id": "x", "text": "ok"}\nbroken\n{"id": "y", "text": "ok"}\n')
     write(tmp_path, "b.txt", b"\xff")
     write(tmp_path, "c.txt", "Fine.")

@@ -31,7 +31,7 @@ def test_every_sentence_is_cut_out(text: str, first: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["A cat. A dog. A cow.", "Ä cat. A dog. A cow."])
-def test_a_sentence_whose_bytes_have_changed_is_none(text: str) -> None:
+def test_a_sentence_whose_bytes_have_changed_is_missing(text: str) -> None:
     spans = [(0, 6), (7, 13), (14, 20)]
     packed = pack_offsets(text, spans)
     changed = text.replace("dog", "fox").encode()

@@ -108,7 +108,7 @@ def test_places_are_optional_and_impossible_questions_have_no_answer(tmp_path: P
     assert found == [Example("Who?", "Ada did.", ("Ada",)), Example("Why?", "Ada did.", ())]
 
 
-def test_an_answer_without_text_is_none(tmp_path: Path) -> None:
+def test_an_answer_without_text_is_no_answer(tmp_path: Path) -> None:
     (tmp_path / "set.jsonl").write_text(json.dumps({**ROWS[0], "answer": " "}), encoding="utf-8")
     assert load_examples(tmp_path / "set.jsonl") == [Example("Who?", "Ada did.", ())]
     answers = [{"text": "", "answer_start": 0}, {"text": "did", "answer_start": 4}]

@@ -72,7 +72,7 @@ def test_the_calibration_error_compares_scores_with_right_answers() -> None:
     assert (sure_and_right.calibration_error, sure_and_wrong.calibration_error) == (0.0, 0.75)
 
 
-def test_what_no_question_counts_for_is_none() -> None:
+def test_a_figure_without_questions_is_none() -> None:
     found = plain_figures([question()], [told(answerable=False)])
     assert found.right_first is None
     assert found.very_sure_right is None

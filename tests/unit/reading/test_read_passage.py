@@ -94,7 +94,7 @@ async def test_one_run_for_all_sentences_of_a_passage(passages: reading.PassageR
     assert (later.best.spans[0].end, later.windows) == (len(" ".join(TEXTS)), 1)
 
 
-async def test_what_differs_is_read_anew(passages: reading.PassageReader, manifest: Manifest) -> None:
+async def test_a_changed_text_is_read_again(passages: reading.PassageReader, manifest: Manifest) -> None:
     reader, other = CountingReader(manifest), CountingReader(manifest, arrival=2)
     await read(passages, reader)
     await read(passages, reader, question="what")
@@ -107,7 +107,9 @@ async def test_what_differs_is_read_anew(passages: reading.PassageReader, manife
     assert len(passages._recent) == 4
 
 
-async def test_sentences_of_another_splitter_are_read_anew(passages: reading.PassageReader, manifest: Manifest) -> None:
+async def test_sentences_of_another_splitter_are_read_again(
+    passages: reading.PassageReader, manifest: Manifest
+) -> None:
     reader = CountingReader(manifest)
     for texts in (TEXTS, ("The cat sat. Who", "is it?", "The dog."), ("The cat sat.", "Who is it?", "A dog.")):
         await read(passages, reader, texts=texts)

@@ -148,7 +148,7 @@ def with_span(tokens: int, null: float, at: tuple[int, int], logit: float) -> tu
     return start, end
 
 
-def test_a_span_that_cannot_answer_gives_way_to_those_around_it_and_beside_it() -> None:
+def test_a_span_that_cannot_answer_is_replaced_by_spans_around_it_and_next_to_it() -> None:
     text = "cat on mat . dog"
     tokens = small_tokenizer().encode_text(text)
     start, end = (quiet(len(tokens.ids), 0) for _ in range(2))
@@ -193,7 +193,7 @@ def test_no_answer_goes_over_the_end_of_a_sentence() -> None:
                 assert not any(span.start < at * 4 < span.end for at in breaks)
 
 
-def test_a_break_is_a_token_of_the_passage_whatever_the_window() -> None:
+def test_a_break_is_a_token_of_the_passage_in_every_window() -> None:
     tokens, text = words(12)
     logits = [with_span(6, 0, (1, 1), 1), with_span(6, 0, (1, 4), 8)]
     free = best_spans([window(0, 6), window(6, 6)], logits, tokens, text, max_answer_tokens=8)

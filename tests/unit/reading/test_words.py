@@ -97,5 +97,5 @@ def test_signs_and_joining_words_alone_answer_nothing(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["-a", "no", "1843", "by 1843", "WHO", "the IT department", "\u4eac", "C++", "all", "may"]
 )
-def test_whatever_has_a_word_of_its_own_can_answer(text: str) -> None:
+def test_a_text_with_its_own_word_can_answer(text: str) -> None:
     assert can_answer(text)

@@ -55,7 +55,7 @@ def test_the_group_may_write_if_it_is_the_users_own(
     assert objection(file) == (None if own else f"may be written by group {name}")
 
 
-def test_a_group_without_a_name_is_nobodys_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_without_a_name_is_not_private(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(number: int) -> None:
         raise KeyError(number)
 

@@ -160,7 +160,7 @@ def test_a_page_of_mdoc() -> None:
         (".Bx 4.4 ,", "4.4BSD,"),
     ],
 )
-def test_punctuation_after_a_macro_is_none_of_its_words(line: str, read: str) -> None:
+def test_punctuation_after_a_macro_is_not_one_of_its_words(line: str, read: str) -> None:
     page = man.read(f".Dd May 1, 2020\n.Dt A 2\n.Sh NAME\n.Nm a\n.Sh TEXT\nSee\n{line}\n", "a.2")
     assert f"See {read}" in page.text
 
