@@ -69,7 +69,7 @@ LONG = (
     "tests/cluster/test_check.py",
     "tests/cluster/test_commands.py::test_an_attached_cluster",
     "tests/cluster/test_commands.py::test_an_interrupted_ingest",
-    "tests/cluster/test_commands.py::test_that_documents_of_an_earlier",
+    "tests/cluster/test_commands.py::test_status_says_that_documents_of_an_earlier",
     "tests/cluster/test_commands.py::test_the_demo_takes_everything",
     "tests/cluster/test_eval.py::test_a_question_whose_end",
     "tests/cluster/test_eval.py::test_a_running_cluster",
