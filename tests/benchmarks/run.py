@@ -27,9 +27,7 @@ from . import (
     large_corpus,
     living,
     pauses,
-    pretokenize,
     reader_latency,
-    reading_cost,
     recall,
     service,
     shard_get,
@@ -40,7 +38,7 @@ from .report import ROOT, Report, server_version
 
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
-SCENARIOS = ("shard", "service", "pretokenize", "reader", "reading", "blocking", "fairness", *ENGINE)
+SCENARIOS = ("shard", "service", "reader", "blocking", "fairness", *ENGINE)
 # scenarios that need files of their own
 OTHERS = ("living", "corpus", "recall")
 # scenarios that run only when they are named, because not every server supports them
@@ -100,13 +98,9 @@ def main() -> None:
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
     run_others(report, binary, options, scenarios)
-    if "pretokenize" in scenarios:
-        pretokenize.run(report, corpus, binary)
     if "reader" in scenarios:
         with reader_latency.readers(options.model, model, options.checkpoint) as models:
             reader_latency.run(report, corpus, models, options.checkpoint, options.rounds)
-    if "reading" in scenarios:
-        reading_cost.run(report, binary, corpus, options.rounds)
     if "blocking" in scenarios:
         blocking.run(report, binary, corpus, options.rounds)
     if "fairness" in scenarios:

@@ -25,7 +25,6 @@ from . import (
     living,
     pauses,
     reader_latency,
-    reading_cost,
     recall,
     tls,
 )
@@ -121,17 +120,6 @@ def test_limit_is_the_best_rate_seen() -> None:
     peak.measure()
     assert all(peak.per_second[name] >= rate > 0 for name, rate in first.items())
     assert peak.limit_ms("float32", int(first["float32"])) <= 1000
-
-
-def test_reading_cost_runs(binary: Path) -> None:
-    report = Report(server_version(binary), "none", "none")
-    reading_cost.run(report, binary, from_pydoc(count=5), 1, candidates=(3,), questions=2, documents=3)
-    (table,) = report.tables
-    assert [row[1:3] for row in table["rows"]] == [
-        *(["stored", "by length (ours)"], ["stored", "as they come"]),
-        *(["made when asked", "by length"], ["made when asked", "as they come"]),
-    ]
-    assert all(float(row[3]) > 0 and float(row[5]) > 0 and float(row[7]) >= 1 for row in table["rows"])
 
 
 def test_blocking_runs(binary: Path) -> None:
