@@ -18,10 +18,8 @@ import pytest
 
 from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.stored import SentenceRecord
-from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.answering.passage import passage_of
 from qa_cluster.gears.functions.readers.reader import Reader
-from qa_cluster.keys import SentenceRef, answer_key, parse_answer_key
 from qa_cluster.reading.manifest import Manifest, PairLayout
 from qa_cluster.reading.readings import parse_readings
 from qa_cluster.reading.spans import best_spans
@@ -58,14 +56,6 @@ def test_the_reader_is_told_which_tokens_are_the_context(manifest: Manifest, fam
     assert arrays["attention_mask"][0].tolist() == [1] * length + [0] * (arrays["attention_mask"].shape[1] - length)
 
 
-@pytest.mark.parametrize("document", ["a_b", "_", "x_{y}_z", "tokenized_bert_qa"])
-@pytest.mark.parametrize("question", ["what_is_it", "_", "a:{t}:0_b"])
-def test_underscores_in_ids_and_questions(document: str, question: str) -> None:
-    """the-pattern: `key.split('_')` cut ids and questions with an underscore."""
-    sentence = SentenceRef(document, "t", 3)
-    assert parse_answer_key(answer_key(sentence, question)) == (sentence, question, "")
-
-
 def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> None:
     """Haystack: it dropped documents without content but not their questions, so answers went astray."""
     texts = ["The cat sat.", "", " ", "The dog sat."]
@@ -84,31 +74,6 @@ def test_an_empty_text_among_others_shifts_nothing(encoder: TextPairEncoder) -> 
     replies = [orjson.dumps(value), b"-NOTFOUND gone", orjson.dumps(value)]
     parsed = parse_readings(names, replies, "shard")
     assert [reading and reading.sentence.index for reading in parsed] == [0, None, 2]
-
-
-@pytest.mark.parametrize(("window_tokens", "stride"), [(70, 3), (70, 70), (70, -1), (67, 0), (0, 0), (10_000, 0)])
-def test_an_impossible_stride_is_refused_when_it_is_set(manifest: Manifest, window_tokens: int, stride: int) -> None:
-    """tokenizers #944: a stride that leaves no room panics at the first text that is long enough."""
-    with pytest.raises(InvalidInput, match=r"must be from \d+"):
-        PairEncoder(manifest, window_tokens=window_tokens, doc_stride=stride)
-
-
-@pytest.mark.parametrize("question", ["why", "why " * 300])
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 17, 1000])
-def test_long_texts_are_read_whole_in_windows_that_fit(encoder: TextPairEncoder, question: str, length: int) -> None:
-    """the-pattern: question and context could have more tokens than the model; transformers #2615: it cut them."""
-    pairs = PairEncoder(encoder.pairs.manifest, window_tokens=70, doc_stride=2)
-    found = TextPairEncoder(encoder.tokenizer, pairs).windows(question, "word " * length)
-    covered = {token for each in found for token in range(each.first, each.first + each.tokens)}
-    assert covered == set(range(length))
-    assert all(len(each.input_ids) <= 70 for each in found)
-
-
-def test_a_question_that_is_cut_off_says_so() -> None:
-    """TEI: by default it silently cuts off long inputs."""
-    tokenizer = small_tokenizer()
-    assert tokenizer.encode_question("why " * 65, 64).truncated
-    assert not tokenizer.encode_question("w " * 64, 64).truncated
 
 
 def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
@@ -130,17 +95,6 @@ def test_eight_threads_share_one_tokenizer(encoder: TextPairEncoder) -> None:
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(work, range(8)))
-
-
-def test_each_pair_of_a_batch_gets_its_own_answer(encoder: TextPairEncoder) -> None:
-    """transformer-deploy #159: it read only `question[0]` and `context[0]` of every batch."""
-    texts = ["The cat sat.", "Dogs bark at night.", "It rains."]
-    windows = [encoder.windows(f"What about {text}", text)[0] for text in texts]
-    rows = encoder.pairs.batch(windows)["input_ids"]
-    assert [row[: len(each.input_ids)].tolist() for row, each in zip(rows, windows, strict=True)] == [
-        each.input_ids.tolist() for each in windows
-    ]
-    assert len({tuple(row) for row in rows.tolist()}) == 3
 
 
 class _NoTokenizer:

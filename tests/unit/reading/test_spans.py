@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -285,3 +286,30 @@ def test_logits_may_be_of_any_shape_and_type_that_holds_a_row() -> None:
         (start.astype(np.float16), end.astype(np.float64)),
     ]
     assert all(read(*form, tokens, text) == expected for form in forms)
+
+
+def test_what_is_read_is_not_changed() -> None:
+    tokens, text = words(5)
+    start, end = with_span(5, 0, (1, 2), 6)
+    arrays = (start, end, tokens.ids, tokens.starts, tokens.ends)
+    before = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    for overlapping in (True, False):
+        read(start, end, tokens, text, n_best=4, overlapping=overlapping, breaks=[3])
+    assert all((array == old).all() for array, old in zip(arrays, before, strict=True))
+
+
+def test_memory_does_not_grow_with_the_square_of_the_length() -> None:
+    count = 4096
+    tokens, text = words(count)
+    rng = np.random.default_rng(1)
+    start, end = tempting(rng, count), tempting(rng, count)
+    for options in ({"n_best": 3, "overlapping": False}, {"n_best": 20}):
+        tracemalloc.start()
+        try:
+            read(start, end, tokens, text, max_answer_tokens=30, **options)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < count * 30 * 4 * 6 < count * count

@@ -45,12 +45,13 @@ def test_offsets_are_code_points(encoder: TextPairEncoder) -> None:
 
 @pytest.mark.parametrize("copies", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("stride", [0, 8])
+@pytest.mark.parametrize("question", ["Who paid?", "why " * 300])
 def test_windows_cover_every_token_with_the_overlap_asked_for(
-    reader: Path, encoder: TextPairEncoder, copies: int, stride: int
+    reader: Path, encoder: TextPairEncoder, copies: int, stride: int, question: str
 ) -> None:
     encoder = small(encoder, stride=stride)
     text = TEXT * copies
-    windows = encoder.windows("Who paid?", text)
+    windows = encoder.windows(question, text)
     whole = Tokenizer.from_file(str(reader / TOKENIZER_FILE)).encode(text, add_special_tokens=False).offsets
     seen = [(int(a), int(b)) for window in windows for a, b in places(encoder, window, text)]
     assert list(dict.fromkeys(seen)) == list(dict.fromkeys(whole))
