@@ -7,8 +7,10 @@ half-open, in code points of the stored document: ``document.text[answer.start:a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, Self
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 import orjson
 
@@ -36,9 +38,9 @@ class _Json:
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_dict` returns. Unknown fields are ignored; InvalidInput if a field is missing."""
         try:
-            made: Self = _pick(cls, value)
+            made: Self = _read(cls, value)
             return made
-        except TypeError as error:
+        except (TypeError, AttributeError) as error:
             raise InvalidInput(f"not {cls._what}: {error}") from error
 
     @classmethod
@@ -74,15 +76,9 @@ class Mention:
     section: tuple[str, ...] = ()
     source: Source | None = None
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `asdict` returns."""
-        mention: Self = _pick(cls, {**value, **_origin(value)})
-        return mention
-
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(_Json, what="an answer"):
     """One answer: a span of a sentence of a stored document.
 
     Attributes:
@@ -115,13 +111,6 @@ class Answer:
     def shards(self) -> tuple[str, ...]:
         """The shards that hold the answer."""
         return (self.shard, *(mention.shard for mention in self.also_in))
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
-        mentions = tuple(Mention.from_dict(mention) for mention in value.get("also_in", ()))
-        answer: Self = _pick(cls, {**value, **_origin(value), "also_in": mentions})
-        return answer
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as JSON-ready values."""
@@ -198,7 +187,7 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class AskResult(_Json):
+class AskResult(_Json, what="a result of a question"):
     """The result of one question. If there is no answer, `answerable` is false."""
 
     id: str
@@ -236,28 +225,6 @@ class AskResult(_Json):
             usage=self.usage,
         )
         return answer_json(self.id, self.created, head, body, cache=self.cache, timings=self.timings_ms)
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
-        try:
-            timings = value["timings_ms"]
-            return cls(
-                id=value["id"],
-                created=value["created"],
-                question=value["question"],
-                normalized_question=value["normalized_question"],
-                model=_pick(Model, value["model"]),
-                answerable=value["answerable"],
-                no_answer_score=value["no_answer_score"],
-                answers=tuple(Answer.from_dict(answer) for answer in value["answers"]),
-                cache=_pick(CacheUse, value["cache"]),
-                index=_index(value["index"]),
-                usage=_pick(Usage, value["usage"]),
-                timings_ms=_pick(Timings, {**timings, "read": tuple(timings["read"])}),
-            )
-        except (KeyError, TypeError) as error:
-            raise InvalidInput(f"not a result of a question: {error!r}") from error
 
 
 def answer_head(question: str, normalized: str) -> bytes:
@@ -310,7 +277,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(_Json, what="a hit"):
     """One sentence that a search found: ``document.text[hit.start:hit.end] == hit.text``.
 
     Attributes:
@@ -343,15 +310,6 @@ class Hit:
             "source": None if self.source is None else asdict(self.source),
         }
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
-        passage = value.get("passage")
-        spans = tuple(_pick(Span, span) for span in value.get("highlights", ()))
-        read = None if passage is None else _pick(Passage, passage)
-        hit: Self = _pick(cls, {**value, "highlights": spans, "passage": read, **_origin(value)})
-        return hit
-
 
 @dataclass(frozen=True, slots=True)
 class SearchTimings:
@@ -363,7 +321,7 @@ class SearchTimings:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchResult(_Json):
+class SearchResult(_Json, what="a result of a search"):
     """The result of one search.
 
     Attributes:
@@ -396,23 +354,6 @@ class SearchResult(_Json):
         """Return the JSON text. The encoder reads the hits as they are, so their metadata are not copied."""
         values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return orjson.dumps({"id": values.pop("id"), "object": "qa.search", **values})
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Self:
-        """Read what `to_dict` returns."""
-        try:
-            return cls(
-                id=value["id"],
-                created=value["created"],
-                query=value["query"],
-                terms=tuple(value["terms"]),
-                hits=tuple(Hit.from_dict(hit) for hit in value["hits"]),
-                sentences=value["sentences"],
-                index=_index(value["index"]),
-                timings_ms=_pick(SearchTimings, value["timings_ms"]),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidInput(f"not a result of a search: {error!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,7 +397,7 @@ class DocumentPage(_Json):
     def from_dict(cls, value: Mapping[str, Any]) -> Self:
         """Read what `to_dict` returns."""
         try:
-            return cls(tuple(_pick(DocumentEntry, entry) for entry in value["data"]), value["next_cursor"])
+            return cls(tuple(_read(DocumentEntry, entry) for entry in value["data"]), value["next_cursor"])
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput(f"not a page of documents: {error!r}") from error
 
@@ -517,19 +458,23 @@ class WriteResult(_Json, what="the result of a write"):
         return values
 
 
-def _pick(kind: Any, value: Mapping[str, Any]) -> Any:
-    known = {entry.name for entry in fields(kind)}
-    return kind(**{name: item for name, item in value.items() if name in known})
+@cache
+def _types_of(kind: type) -> dict[str, Any]:
+    """The types of a dataclass's fields."""
+    types = get_type_hints(kind)
+    return {entry.name: types[entry.name] for entry in fields(kind)}
 
 
-def _index(value: Mapping[str, Any]) -> Index:
-    found: Index = _pick(Index, {**value, "missing": tuple(value.get("missing", ()))})
-    return found
-
-
-def _origin(value: Mapping[str, Any]) -> dict[str, Any]:
-    source = value.get("source")
-    return {"section": tuple(value.get("section", ())), "source": None if source is None else _pick(Source, source)}
+def _read(kind: Any, value: Any) -> Any:
+    """A value of this type from its JSON form. Unknown fields are ignored."""
+    if is_dataclass(kind):
+        types = _types_of(kind)  # type: ignore[arg-type]
+        return kind(**{name: _read(types[name], item) for name, item in value.items() if name in types})  # type: ignore[operator]
+    if get_origin(kind) is tuple:
+        return tuple(_read(get_args(kind)[0], item) for item in value)
+    if isinstance(kind, UnionType):
+        return None if value is None else _read(get_args(kind)[0], value)
+    return value
 
 
 def _object(text: bytes | str) -> Mapping[str, Any]:

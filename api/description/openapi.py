@@ -9,8 +9,10 @@ from typing import Any
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.config import PARTIAL
 from qa_cluster.huggingface.request import PipelineLimits
+from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
 
-from . import collections, documents, models, search
+from . import models
+from .results import BOOLEAN, INTEGER, RESULTS, STRING, list_of, object_of
 from .schemas import (
     Field,
     ask_fields,
@@ -51,151 +53,62 @@ _STATUS_TEXT = {
 _ANY_REQUEST = ("400", "403", "408", "421", "431", "503")
 
 
-def _object(properties: dict[str, Any], required: Sequence[str] | None = None) -> dict[str, Any]:
-    return {"type": "object", "required": list(properties if required is None else required), "properties": properties}
-
-
-_STRING, _INTEGER, _NUMBER, _BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))
-_SPAN = _object({"start": _INTEGER, "end": _INTEGER, "kind": _STRING})
-_MENTION = _object(
-    {
-        "document_id": _STRING,
-        "document_version": _STRING,
-        "passage_id": _STRING,
-        "title": _STRING,
-        "start": _INTEGER,
-        "end": _INTEGER,
-        "shard": _STRING,
-        "section": search.SECTION,
-        "source": search.SOURCE,
-    }
-)
-_ANSWER = _object(
-    {
-        "rank": _INTEGER,
-        "answer": _STRING,
-        "score": {
-            **_NUMBER,
-            "description": "probability that the answer is right; all scores and no_answer_score sum to 1",
-        },
-        "logit": {**_NUMBER, "description": "score of the reader minus its score for no answer"},
-        "start": {**_INTEGER, "description": "offset of the first code point in the stored document"},
-        "end": {**_INTEGER, "description": "offset after the last code point"},
-        "document_id": _STRING,
-        "document_version": _STRING,
-        "passage_id": _STRING,
-        "title": _STRING,
-        "context": {**_STRING, "description": "the sentence with the answer"},
-        "context_start": _INTEGER,
-        "context_end": _INTEGER,
-        "shard": {**_STRING, "description": "the shard that read it"},
-        "metadata": {"type": "object"},
-        "section": search.SECTION,
-        "source": search.SOURCE,
-        "also_in": {
-            "type": "array",
-            "items": _MENTION,
-            "description": "other sentences with the same answer, best first",
-        },
-        "highlights": {"type": "array", "items": _SPAN},
-    }
-)
-_RESULT = _object(
-    {
-        "id": _STRING,
-        "object": {"const": "qa.result"},
-        "created": _INTEGER,
-        "question": _STRING,
-        "normalized_question": _STRING,
-        "model": _object({"id": _STRING, "revision": _STRING, "precision": _STRING}),
-        "answerable": _BOOLEAN,
-        "no_answer_score": {**_NUMBER, "description": "probability that no answer is right"},
-        "answers": {"type": "array", "items": _ANSWER},
-        "cache": _object({"status": _STRING, "tier": _STRING, "age_s": _INTEGER, "ttl_s": _INTEGER}),
-        "index": search.INDEX,
-        "usage": _object(
-            {
-                "candidates": _INTEGER,
-                "sentences_read": _INTEGER,
-                "sentences_cached": _INTEGER,
-                "waves": _INTEGER,
-                "truncated": _BOOLEAN,
-                "windows": _INTEGER,
-            }
-        ),
-        "timings_ms": _object(
-            {"cache": _NUMBER, "rank": _NUMBER, "read": {"type": "array", "items": _NUMBER}, "total": _NUMBER}
-        ),
-    }
-)
-_DOCUMENT = _object(
-    {
-        "id": _STRING,
-        "text": _STRING,
-        "title": _STRING,
-        "metadata": {"type": "object"},
-        "version": _STRING,
-        "sentences": _INTEGER,
-        "tokenized": _BOOLEAN,
-    }
-)
-_WRITE = _object({"id": _STRING, "version": _STRING, "changed": _BOOLEAN, "created": _BOOLEAN, "tokenized": _BOOLEAN})
-_MODEL = _object(
+_MODEL = object_of(
     {
         "object": {"const": "qa.model"},
-        "name": {**_STRING, "description": "id@revision"},
-        "id": _STRING,
-        "revision": _STRING,
-        "default": {**_BOOLEAN, "description": "whether it answers questions that name no model"},
-        "precision": _STRING,
-        "bytes": {**_INTEGER, "description": "size of the ONNX file"},
+        "name": {**STRING, "description": "id@revision"},
+        "id": STRING,
+        "revision": STRING,
+        "default": {**BOOLEAN, "description": "whether it answers questions that name no model"},
+        "precision": STRING,
+        "bytes": {**INTEGER, "description": "size of the ONNX file"},
         "context_tokens": {
-            **_INTEGER,
+            **INTEGER,
             "description": "maximum tokens of a sentence with its neighbours; 0: each sentence is read alone",
         },
-        "warm": {**_INTEGER, "description": "number of shards on which the model is ready"},
-        "shards": _INTEGER,
+        "warm": {**INTEGER, "description": "number of shards on which the model is ready"},
+        "shards": INTEGER,
     }
 )
-_MODELS = _object({"object": {"const": "list"}, "data": {"type": "array", "items": _MODEL}})
-_ALIVE = _object({"alive": _BOOLEAN})
-_READINESS = _object(
+_MODELS = list_of(_MODEL)
+_ALIVE = object_of({"alive": BOOLEAN})
+_READINESS = object_of(
     {
-        "ready": _BOOLEAN,
-        "detail": _STRING,
-        "cache_tracking": {**_BOOLEAN, "description": "whether every shard reports its changes to the service"},
+        "ready": BOOLEAN,
+        "detail": STRING,
+        "cache_tracking": {**BOOLEAN, "description": "whether every shard reports its changes to the service"},
         "shards": {
             "type": "array",
-            "items": _object(
+            "items": object_of(
                 {
-                    "shard": _STRING,
-                    "address": _STRING,
-                    "ready": _BOOLEAN,
-                    "model": {**_STRING, "description": "revision of the default model"},
-                    "missing": {"type": "array", "items": _STRING},
+                    "shard": STRING,
+                    "address": STRING,
+                    "ready": BOOLEAN,
+                    "model": {**STRING, "description": "revision of the default model"},
+                    "missing": {"type": "array", "items": STRING},
                 }
             ),
         },
     },
     ["ready", "detail", "shards"],
 )
-_PROBLEM_SCHEMA = _object(
+_PROBLEM_SCHEMA = object_of(
     {
-        "type": _STRING,
-        "title": _STRING,
-        "status": _INTEGER,
-        "detail": _STRING,
-        "instance": _STRING,
-        "code": {**_STRING, "description": "error code for programs; VALIDATION for every 422"},
-        "request_id": _STRING,
+        "type": STRING,
+        "title": STRING,
+        "status": INTEGER,
+        "detail": STRING,
+        "instance": STRING,
+        "code": {**STRING, "description": "error code for programs; VALIDATION for every 422"},
+        "request_id": STRING,
         "errors": {
             "type": "array",
             "description": "each invalid field, with its pointer or parameter",
-            "items": _object(
+            "items": object_of(
                 {
-                    "pointer": {**_STRING, "description": "a JSON pointer into the body"},
-                    "parameter": {**_STRING, "description": "the name of a parameter in the query string or the path"},
-                    "detail": _STRING,
+                    "pointer": {**STRING, "description": "a JSON pointer into the body"},
+                    "parameter": {**STRING, "description": "the name of a parameter in the query string or the path"},
+                    "detail": STRING,
                 },
                 ["detail"],
             ),
@@ -217,7 +130,7 @@ def _typed(field: Field) -> dict[str, Any]:
 
 def _body(fields: Sequence[Field]) -> dict[str, Any]:
     """A JSON object. A null field has the same meaning as a missing field."""
-    schema = _object({field.name: field.schema(null=not field.required) for field in fields})
+    schema = object_of({field.name: field.schema(null=not field.required) for field in fields})
     schema["required"] = [field.name for field in fields if field.required]
     return {"required": True, "content": {"application/json": {"schema": {**schema, "additionalProperties": False}}}}
 
@@ -238,16 +151,7 @@ def _operation(
 
 
 _SCHEMAS = {
-    "Result": _RESULT,
-    "Search": search.RESULT,
-    "Document": _DOCUMENT,
-    "Documents": documents.DOCUMENTS,
-    "DocumentCounts": documents.COUNTS,
-    "Removal": documents.REMOVAL,
-    "Collection": collections.COLLECTION,
-    "Collections": collections.COLLECTIONS,
-    "Created": collections.CREATED,
-    "Write": _WRITE,
+    **RESULTS,
     "Models": _MODELS,
     "Alive": _ALIVE,
     "Readiness": _READINESS,
@@ -260,6 +164,12 @@ _KEY = {
     "scheme": "bearer",
     "bearerFormat": "qac_<id>_<secret>",
     "description": "an API key (`qa-cluster keys create`); required once the cluster has a key",
+}
+_COLLECTION_NAME = {
+    "name": "name",
+    "in": "path",
+    "required": True,
+    "schema": {**STRING, "minLength": 1, "maxLength": MAX_COLLECTION_CHARS, "pattern": COLLECTION_PATTERN},
 }
 _STATE = {
     "/livez": {"get": _operation("Check whether the process is running", {"200": ("it is running", "Alive")}, [])},
@@ -276,7 +186,7 @@ _STATE = {
     "/metrics": {"get": _operation("Get the metrics for Prometheus", {"200": ("the metrics", None)}, ["503"])},
 }
 _STATE["/readyz"]["get"]["responses"]["503"]["content"] |= _PROBLEM
-_STATE["/metrics"]["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": _STRING}}
+_STATE["/metrics"]["get"]["responses"]["200"]["content"] = {"text/plain": {"schema": STRING}}
 
 
 def describe(
@@ -392,7 +302,7 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
             ),
         },
         "/collections/{name}": {
-            "parameters": [collections.NAME],
+            "parameters": [_COLLECTION_NAME],
             "get": _operation(
                 "Count the documents and sentences of a collection",
                 {"200": ("the counts", "Collection")},
