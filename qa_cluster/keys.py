@@ -311,7 +311,7 @@ def _own(collection: str) -> str:
 def pending_key(tag: str) -> str:
     """The key of a partition's pending documents: a hash of their sizes in bytes, with the sum under ``""``.
 
-    The module adds 1 to the size of a document whose text changes in another way than by the scripts of this package
+    If a text is changed by anything but the scripts of this package, the module adds 1 to the size of its document
     (`native/corpus/notes.h`).
     """
     return f"{PENDING_PREFIX}{{{tag}}}"

@@ -142,7 +142,7 @@ async def _save_documents(
 
 
 async def _save_keys(engine: Engine, folder: BackupFolder) -> None:
-    """Save the records of the API keys. They have only the hashes of the keys."""
+    """Save the records of the API keys, which contain only the hashes of the keys."""
     writer = folder.lines(API_KEYS_FILE)
     for key in await engine.api_keys.all():
         writer.add(orjson.loads(key.to_json()))

@@ -28,8 +28,8 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
 
     `announce` is the name or address under which other servers reach it; if empty, they detect it.
 
-    ConfigError if this name cannot be resolved, if the port is invalid or in use, if other machines could use the
-    server without a password, if the certificates cannot be used, or if the folder may belong to another user.
+    ConfigError in these cases: the name cannot be resolved; the port is invalid or in use; other machines could use the
+    server without a password; the certificates cannot be used; the folder may belong to another user.
     """
     check_port(port)
     need_password(settings, host)
@@ -86,8 +86,8 @@ def need_password(settings: Settings, host: str) -> None:
 def server_tls_of(settings: Settings, host: str = "") -> ServerTls | None:
     """The TLS files of a server; None if the settings have no certificate.
 
-    ConfigError if a file is missing or cannot be used, or if other servers, or clients that know the server as `host`,
-    would refuse the certificate. Host names are not checked if `cluster_tls_check_host` is false.
+    ConfigError if a file is missing or cannot be used, or if other servers or clients would refuse the certificate for
+    `host`. Host names are not checked if `cluster_tls_check_host` is false.
     """
     host = host if settings.cluster_tls_check_host else ""
     given = {name: getattr(settings, name) for name in ("server_tls_cert", "server_tls_key", "cluster_tls_ca")}

@@ -15,7 +15,8 @@ typedef struct Cancelled {
     RedisModuleTimerID timer;
     int was_paused;
     uint64_t told_at;   /* number of QA.NEXT calls when the worker got the notice; 0: it has not got the notice */
-    long long later_ms; /* how long it may work on the job after that: the client has left, but the deadline is later */
+    long long later_ms; /* how long the worker may continue after the notice: until the deadline, if the client left
+                           before it */
     Order *order;       /* the next job of this order must wait */
     Queue *queue;
     QueueHold hold;

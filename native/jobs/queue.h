@@ -80,8 +80,8 @@ void queue_hold(Queue *queue, QueueNode *node, const QueuePlace *place);
 void queue_release(Queue *queue, QueueHold *hold);
 void queue_remove(Queue *queue, QueueNode *node);
 
-/* For a full queue: the newest item of the largest flow, on the first level on which the flow of this place is smaller
- * by at least two items. NULL: there is no such level. */
+/* For a full queue: the newest item of the largest flow of a level. It is the first level on which the flow of this
+ * place has at least two items less than the largest flow. NULL: there is no such level. */
 QueueNode *queue_rival(Queue *queue, const QueuePlace *place);
 
 size_t queue_length(const Queue *queue);

@@ -2,10 +2,10 @@
  * copies nor joins them.
  *
  * OWNERSHIP. A blob has a reference count, because the copies of a model share it. The last release may happen on any
- * thread. The server does not count the owners of its strings atomically, so at that time each string must belong only
- * to the blob. The arguments of a command also belong to its client until the command has ended, and a blocked command
- * ends after its job. Therefore code that makes a blob of arguments keeps its own reference until both have ended, and
- * releases it with blob_release_later. */
+ * thread. The server does not count the owners of its strings atomically, so at the last release each string must
+ * belong to the blob alone. The arguments of a command also belong to its client until the command has ended, and a
+ * blocked command ends after its job. Therefore code that makes a blob of arguments keeps its own reference until both
+ * have ended, and releases it with blob_release_later. */
 #ifndef QA_BLOB_H
 #define QA_BLOB_H
 

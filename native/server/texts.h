@@ -39,7 +39,7 @@ void names_reply(RedisModuleCtx *ctx, const Names *names);
 
 void text_save(RedisModuleIO *io, const Text *text);
 void names_save(RedisModuleIO *io, const Names *names);
-/* Replace *text, *names by what they read. 0: the file is damaged; *text, *names are still valid. */
+/* Read a text or names, and replace *text or *names. 0: the file is damaged; *text and *names stay valid. */
 int text_load(RedisModuleIO *io, size_t max, Text *text);
 int names_load(RedisModuleIO *io, Names *names);
 void names_digest(RedisModuleDigest *digest, const Names *names);

@@ -232,6 +232,6 @@ class AsyncClient:
         return parsed_models(await self._send(RestCall("GET", "/models")))
 
     async def ready(self) -> Mapping[str, Any]:
-        """Return the service's report on whether every shard can answer. A shard that cannot raises no error."""
+        """Return the service's report on whether every shard can answer. A shard that is not ready is no error."""
         response = await self._http.get("/readyz", timeout=TIMEOUT_SECONDS)
         return parsed_object(response.content)

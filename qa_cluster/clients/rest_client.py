@@ -228,6 +228,6 @@ class Client:
         return parsed_models(self._send(RestCall("GET", "/models")))
 
     def ready(self) -> Mapping[str, Any]:
-        """Return the service's report on whether every shard can answer. A shard that cannot raises no error."""
+        """Return the service's report on whether every shard can answer. A shard that is not ready is no error."""
         response = self._http.get("/readyz", timeout=TIMEOUT_SECONDS)
         return parsed_object(response.content)

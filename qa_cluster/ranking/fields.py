@@ -32,7 +32,7 @@ _ENDING = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
 def scaled_length(length: int) -> int:
-    """The length to store with frequencies in quarters, so that weights stay as with whole frequencies and `length`."""
+    """The length to store with frequencies in quarters: the weights are then those of whole frequencies."""
     return OCCURRENCE * length + 5 * (OCCURRENCE - 1)
 
 

@@ -141,7 +141,7 @@ class TextBuilder:
         self._add("paragraph", term + text, at)
 
     def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
-        """Add a definition whose term heads the next blocks, until an entry of its depth or `end_entries`."""
+        """Add a definition. Its term is a heading of the next blocks, until an entry of this depth or `end_entries`."""
         term = clean(term)
         self.end_entries(depth)
         if term:

@@ -87,7 +87,7 @@ def read(source: str) -> Extracted:
 
 
 def _with_code(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Give fences their line as an attribute of their own element; their renderer writes it at the inner element."""
+    """Replace code blocks by a `<pre>` with their line; the usual renderer puts the line on an inner element."""
     for token in tokens:
         if token.type in ("fence", "code_block"):
             from html import escape

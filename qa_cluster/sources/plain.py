@@ -341,7 +341,7 @@ def _is_underlined(lines: Sequence[str], place: int) -> bool:
 
 
 def _is_item_of(lines: Sequence[str], place: int) -> bool:
-    """Whether a list starts in the middle of a block: its first item is marked clearly."""
+    """Whether a list starts at a line in the middle of a block: then the line has a clear mark of an item."""
     found = _ITEM.match(lines[place])
     if found is None or found[2] == "o" or (found[2][-1] in ".)" and found[2].strip("(.)") not in ("1", "a", "i")):
         return False

@@ -362,7 +362,7 @@ async def retrying_without(shards: Shards, coverage: str, attempt: Callable[[fro
     unable: set[Shard] = set()
 
     async def tried() -> Any:
-        """Try at once without each shard that turns out to be unable to answer."""
+        """Attempt, and repeat at once without a shard that turns out to be unable to answer."""
         while True:
             without = shards_without(shards, coverage) | unable
             if coverage != PARTIAL:
