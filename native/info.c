@@ -40,9 +40,32 @@ static void add_worker(RedisModuleInfoCtx *info) {
     beat_add_info(info, BEAT_OF_WORKER);
 }
 
+enum { REFUSED_SHOWN = 16, REFUSED_TEXT = 400 };
+
+typedef struct Refused {
+    RedisModuleInfoCtx *info;
+    int found;
+} Refused;
+
+/* Adds the key of a refused model or script with the reason of its last failure. A key can have any bytes, and
+ * clients take a value with `=` for a dictionary. */
+static void add_refused(const Runnable *runnable, void *data) {
+    Refused *refused = data;
+    char field[32], text[REFUSED_TEXT];
+    if (refused->found++ >= REFUSED_SHOWN) return;
+    snprintf(field, sizeof field, "model_refused_%d", refused->found);
+    snprintf(text, sizeof text, "%s: %s", runnable->key.data, runnable->failure.data);
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < ' ' || (unsigned char)*at > '~' || *at == '=') *at = '?';
+    RedisModule_InfoAddFieldCString(refused->info, field, text);
+}
+
 static void add_inference(RedisModuleInfoCtx *info) {
     RedisModule_InfoAddSection(info, "inference");
     beat_add_info(info, BEAT_OF_INFERENCE);
+    Refused refused = {info, 0};
+    runnable_each_refused(add_refused, &refused);
+    number(info, "models_refused", (unsigned long long)refused.found);
 }
 
 static void add_queue(RedisModuleInfoCtx *info) {

@@ -187,12 +187,12 @@ class Batcher:
         return [np.concatenate(outputs) for outputs in zip(*results, strict=True)], items
 
     async def call(
-        self, function: Callable[[], list[Array]], limit: WaitLimit | None = None
+        self, function: Callable[[], list[Array]], limit: WaitLimit | None = None, *, isolated: bool = False
     ) -> tuple[list[Array], int]:
         """Queue a call of a function; return its result and its duration in microseconds."""
         self._check_capacity()
         future = self._loop.create_future()
-        call = DeviceCall(function, future, limit)
+        call = DeviceCall(function, future, limit, isolated=isolated)
         self._add(call)
         try:
             return await future, call.run_us
@@ -210,7 +210,12 @@ class Batcher:
         return future.result()
 
     async def until_ended(self, item: Item | DeviceCall) -> None:
-        """Wait until a cancelled item no longer runs, so that a run that never ends does not count as ended."""
+        """Wait until a cancelled item no longer runs, so that a run that never ends does not count as ended.
+
+        A run in a process of its own has a time limit and harms no other work, so its end is not awaited.
+        """
+        if (isinstance(item, DeviceCall) and item.isolated) or (isinstance(item, Item) and item.model.isolated):
+            return
         while True:
             with self._wake:
                 if not item.running:

@@ -17,10 +17,16 @@ T = TypeVar("T")
 
 
 class LoadedByRef(Generic[T]):
-    """Loaded objects by reference. `fetch` gets the bytes of a reference from the shard and loads the object."""
+    """Loaded objects by reference. `fetch` gets the bytes of a reference from the shard and loads the object.
 
-    def __init__(self, fetch: Callable[[int], T], loader: ThreadPoolExecutor) -> None:
+    `discard` gets each object that is dropped.
+    """
+
+    def __init__(
+        self, fetch: Callable[[int], T], loader: ThreadPoolExecutor, discard: Callable[[T], None] = lambda made: None
+    ) -> None:
         self._fetch = fetch
+        self._discard = discard
         self._loader = loader
         self._lock = threading.Lock()
         self._loading: dict[int, Future[T]] = {}
@@ -47,8 +53,10 @@ class LoadedByRef(Generic[T]):
     def drop(self, ref: int) -> None:
         """Drop an object that the shard no longer has."""
         with self._lock:
-            self._ready.pop(ref, None)
+            made = self._ready.pop(ref, None)
             self._loading.pop(ref, None)
+        if made is not None:
+            self._discard(made)
 
     def _begin(self, ref: int, make: Callable[[], T]) -> Future[T]:
         with self._lock:
@@ -72,6 +80,9 @@ class LoadedByRef(Generic[T]):
             del loading, make
             return
         with self._lock:
-            if self._loading.get(ref) is loading:
+            is_wanted = self._loading.get(ref) is loading
+            if is_wanted:
                 self._ready[ref] = made
         loading.set_result(made)
+        if not is_wanted:
+            self._discard(made)

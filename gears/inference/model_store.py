@@ -1,18 +1,24 @@
 """Holds the models of the shard: compiles them outside the event loop, warms them, and runs them in queues.
 
-Without `qa.inference-workers`, this process compiles and runs the models. Otherwise only the inference workers do
-(`workers`).
+*Readers* run in this process or, with `qa.inference-workers`, in the inference workers (`workers.pool`). Every other
+model is *foreign*: it runs in a process of its own, with limits (`workers.isolated`). A file becomes a reader's only
+after it was loaded and run within these limits. Foreign models have their own queues and loader threads, so that they
+never delay a reader.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from functools import partial
+from typing import IO
 
-from qa_cluster.errors import InferenceFailed, QAError
+from qa_cluster.errors import InferenceFailed, InvalidInput, QAError
+from qa_cluster.keys import manifest_key, model_key, parse_model_key
 from qa_cluster.reading.manifest import LENGTH_STEP
 
 from ..shard.failures import GearsError, error_line
@@ -21,12 +27,14 @@ from ..shard.link import raise_on_error
 from ..shard.memory import check_fits, is_exhaustion, too_large
 from .backends.base import CompiledModel, RuntimeLimits, blank_inputs
 from .backends.choose import load_model
+from .batcher import Batcher
 from .devices import Devices
 from .loading import LoadedByRef
-from .model_file import RUNTIME_COPIES, fetch, temporary_model_file
-from .served import Batching, ServedModel, WaitLimit
+from .model_file import RUNTIME_COPIES, fetch, memory_file, temporary_model_file
+from .served import Batching, BatchTotals, ServedModel, WaitLimit
 from .tensors import Array
 from .token_batches import BATCH_SIZES
+from .workers.isolated import IsolatedModel, IsolatedProcesses, Trial
 from .workers.pool import InferenceWorkers, WorkerCounts
 from .workers.remote import RemoteModel
 
@@ -37,9 +45,16 @@ _WARM_LENGTHS = range(LENGTH_STEP, 129, LENGTH_STEP)
 
 
 class ModelStore:
-    """Compiled models by reference. With `workers`, these processes load and run the models.
+    """Compiled models by reference.
 
-    `loader` is the thread that compiles models.
+    Args:
+        workers: the processes that load and run readers; None: this process.
+        isolated: the processes of foreign models; None: foreign models run where readers run.
+
+    Attributes:
+        devices, foreign_devices: the queues of readers and of foreign models.
+        foreign_loader: the threads that load foreign models and scripts.
+        limits: returns the limits of the runtimes.
     """
 
     def __init__(
@@ -50,90 +65,193 @@ class ModelStore:
         limits: Callable[[], RuntimeLimits],
         max_batch_tokens: int,
         workers: InferenceWorkers | None = None,
+        isolated: IsolatedProcesses | None = None,
+        foreign_devices: Devices | None = None,
     ) -> None:
         self.devices = devices
+        self.foreign_devices = foreign_devices or devices
+        self.isolated = isolated
         self._workers = workers
         self._host = host
-        self._limits = limits
+        self.limits = limits
         self._max_tokens = max_batch_tokens
-        self.loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
-        self._models = LoadedByRef(self._fetch, self.loader)
+        loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
+        self.foreign_loader = loader
+        self._readers = self._models = LoadedByRef(self._fetch, loader)
+        if isolated is not None:
+            self.foreign_loader = ThreadPoolExecutor(isolated.limits.processes, thread_name_prefix="load-foreign")
+            self._models = LoadedByRef(self._fetch_isolated, self.foreign_loader, _close)
 
     @property
     def worker_counts(self) -> WorkerCounts:
         """The counts of the inference workers; zeros if models run in this process."""
         return self._workers.counts if self._workers is not None else WorkerCounts()
 
+    @property
+    def totals(self) -> BatchTotals:
+        """The totals of all queues."""
+        summed = BatchTotals()
+        for devices in {self.devices, self.foreign_devices}:
+            summed.add(devices.totals)
+        return summed
+
+    @property
+    def depth(self) -> int:
+        """The number of waiting items in all queues."""
+        return sum(devices.depth for devices in {self.devices, self.foreign_devices})
+
     async def get(self, ref: int) -> ServedModel:
         """Return the compiled model. Load it from the shard if this worker does not have it."""
-        return await self._models.get(ref)
+        return self.ready(ref) or await self._models.get(ref)
 
     def get_blocking(self, ref: int) -> ServedModel:
         """Like `get`, for a thread that may block."""
-        return self._models.get_blocking(ref)
+        return self.ready(ref) or self._models.get_blocking(ref)
 
     async def load(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
         """Compile a model that is being stored."""
-        return await self._models.load(ref, partial(self._fetch_file, ref, backend, device, size))
+        if self.isolated is None:
+            return await self._models.load(ref, partial(self._fetch_file, ref, backend, device, size))
+        return await self._models.load(ref, partial(self._isolate_stored, ref, backend, device, size))
 
-    async def compile(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
-        """Compile a model that no key of this shard stores."""
-        return await self._models.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
+    async def reader(self, ref: int) -> ServedModel:
+        """Return the compiled model of a reader. Before its first load here, a process of its own loads and runs it."""
+        found = self._readers.ready(ref)
+        if found is not None or self.isolated is None:
+            return found or await self._readers.get(ref)
+        await self._try_first(ref)
+        found = await self._readers.get(ref)
+        self._models.drop(ref)  # the process of the trial
+        return found
+
+    async def compile_reader(self, ref: int, backend: str, device: str, blob: bytes) -> ServedModel:
+        """Compile the model of a reader that no key of this shard stores, after a trial as in `reader`."""
+        if self.isolated is not None:
+            await self._models.load(ref, lambda: self._isolate(ref, backend, device, lambda: memory_file([blob])))
+        found = await self._readers.load(ref, lambda: self._compile(ref, backend, device, [blob], len(blob)))
+        if self.isolated is not None:
+            self._models.drop(ref)
+        return found
+
+    async def _try_first(self, ref: int) -> None:
+        """Load and run a file in a process of its own, unless this has succeeded before."""
+        trial = await asyncio.get_running_loop().run_in_executor(self.foreign_loader, self._trial, ref)
+        if not trial.passed:
+            await self._models.get(ref)
+
+    def _trial(self, ref: int) -> Trial:
+        assert self.isolated is not None
+        return self.isolated.trials.of(ref)
+
+    def queue_of(self, model: ServedModel) -> Batcher:
+        """Return the queue of the model's device."""
+        return (self.foreign_devices if model.isolated else self.devices).of(model.device)
 
     async def warm(self, model: ServedModel, shapes: Sequence[tuple[int, int]]) -> None:
         """Run a token model once in each shape (rows x tokens), in turn with other work of the device.
 
         InferenceFailed if a run fails.
         """
-        queue = self.devices.of(model.device)
+        queue = self.queue_of(model)
         for rows, length in shapes:
             if rows * length <= self._max_tokens and (rows, length) not in model.warmed:
                 await queue.call(partial(self._warm_asked, model, rows, length))
 
     def ready(self, ref: int) -> ServedModel | None:
         """Return the compiled model if it is already loaded."""
-        return self._models.ready(ref)
+        return self._readers.ready(ref) or self._models.ready(ref)
+
+    def reader_ready(self, ref: int) -> ServedModel | None:
+        """Return the compiled model of a reader if it is already loaded."""
+        return self._readers.ready(ref)
 
     async def run(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model."""
-        return await self.run_loaded(self._models.ready(ref) or await self._models.get(ref), arrays)
+        return await self.run_loaded(await self.get(ref), arrays)
 
     async def run_loaded(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
         """Run a compiled model, even if no key stores it any more."""
-        outputs, _ = await self.devices.of(model.device).run(model, arrays)
+        outputs, _ = await self.queue_of(model).run(model, arrays)
         return outputs
 
     async def run_batched(
         self, ref: int, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], int]:
         """Run a model by its batching options, if it has any. Return the outputs and the microseconds of the run."""
-        model = self._models.ready(ref) or await self._models.get(ref)
-        return await self.devices.of(model.device).run(model, arrays, batching, limit)
+        model = await self.get(ref)
+        return await self.queue_of(model).run(model, arrays, batching, limit)
 
     def run_blocking(self, ref: int, arrays: Sequence[Array]) -> list[Array]:
         """Run a model on its device and wait for it. Any thread may call this."""
-        model = self._models.get_blocking(ref)
+        model = self.get_blocking(ref)
         checked = model.check(arrays)
-        return self.devices.of(model.device).call_blocking(lambda: model.compiled.run(checked))
+        return self.queue_of(model).call_blocking(lambda: model.compiled.run(checked))
 
     def drop(self, ref: int) -> None:
         """Drop a model whose bytes the shard no longer has."""
-        self._models.drop(ref)
+        for loaded in {self._models, self._readers}:
+            loaded.drop(ref)
 
-    async def load_all(self) -> None:
-        """Load every model of the shard, at the start of the worker. Log models that cannot be loaded."""
-        for key, _tag in self._host.execute("AI._MODELSCAN"):
-            name = key.decode("utf-8", "replace")
-            try:
-                # after READONLY, a replica serves the keys of its primary: its models are warm before a promotion
-                replies = self._host.execute_many([("READONLY",), ("QA.MODELREF", key), ("READWRITE",)])
-                await self.get(int(raise_on_error(replies[1])[0]))
-            except (QAError, GearsError) as error:
-                logger.warning("model %s is not loaded: %s", name, error_line(error))
+    async def load_readers(self, seconds: float) -> None:
+        """Load the readers of the shard at the start of the worker, the default reader first.
+
+        A reader that is not loaded in this time is loaded in the background. All other models are loaded at their first
+        use.
+        """
+        parsed = [_reader_key(key) for key, _tag in self._host.execute("AI._MODELSCAN")]
+        found = sorted((reader for reader in parsed if reader is not None), key=lambda reader: reader[1])
+        tasks = [asyncio.ensure_future(self._load_reader(tag, name)) for tag, name in found]
+        if tasks and (await asyncio.wait(tasks, timeout=seconds))[1]:
+            logger.warning("some readers are not loaded after %g s: they are loaded in the background", seconds)
+
+    async def _load_reader(self, tag: str, name: str) -> None:
+        key = model_key(tag, name)
+        try:
+            # after READONLY, a replica serves the keys of its primary: its readers are warm before a promotion
+            commands = [("READONLY",), ("QA.MODELREF", key), ("EXISTS", manifest_key(tag, name)), ("READWRITE",)]
+            replies = self._host.execute_many(commands)
+            if raise_on_error(replies[2]):
+                await self.reader(int(raise_on_error(replies[1])[0]))
+        except (QAError, GearsError) as error:
+            logger.warning("reader %s is not loaded: %s", key, error_line(error))
 
     def _fetch(self, ref: int) -> ServedModel:
         backend, device, size = self._host.links.link().execute("QA.MODEL", ref)
         return self._fetch_file(ref, backend.decode(), device.decode(), size)
+
+    def _fetch_isolated(self, ref: int) -> ServedModel:
+        backend, device, size = self._host.links.link().execute("QA.MODEL", ref)
+        return self._isolate_stored(ref, backend.decode(), device.decode(), size)
+
+    def _isolate_stored(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
+        return self._isolate(ref, backend, device, lambda: memory_file(fetch(self._host.links.link(), ref, size)))
+
+    def _isolate(
+        self, ref: int, backend: str, device: str, open_file: Callable[[], tuple[IO[bytes], int]]
+    ) -> ServedModel:
+        """Load a model in a process of its own and, if it is a token model, run its first shapes there."""
+        assert self.isolated is not None
+        started = time.perf_counter()
+        name = device.upper()
+        self.foreign_devices.of(name)
+        load = {"backend": backend, "device": name, "limits": astuple(self.limits())}
+        compiled = IsolatedModel(self.isolated, ref, load, open_file)
+        try:
+            compiled.open()
+            model = ServedModel(ref, compiled, name, isolated=True)
+            for rows, length in self._first_shapes(model):
+                compiled.warm(blank_inputs(compiled.inputs, rows, length))
+        except BaseException:
+            compiled.close()
+            raise
+        self.isolated.trials.passed(ref)
+        logger.info("model %d runs in its own process, %.0f ms", ref, (time.perf_counter() - started) * 1000)
+        return model
+
+    def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
+        """The shapes that a token model must run; a longer row runs alone."""
+        shapes = _FIRST_SHAPES if model.is_token_model else ()
+        return [(rows, length) for rows, length in shapes if rows == 1 or rows * length <= self._max_tokens]
 
     def _fetch_file(self, ref: int, backend: str, device: str, size: int) -> ServedModel:
         return self._compile(ref, backend, device, fetch(self._host.links.link(), ref, size), size)
@@ -143,13 +261,11 @@ class ModelStore:
         check_fits("model", size, RUNTIME_COPIES)
         name = device.upper()
         self.devices.of(name)
-        limits = self._limits()
+        limits = self.limits()
         try:
             model = ServedModel(ref, self._loaded(backend, name, parts, limits), name)
-            if model.is_token_model:
-                for rows, length in _FIRST_SHAPES:
-                    if rows == 1 or rows * length <= self._max_tokens:  # a longer row runs alone
-                        self._warm(model, rows, length)
+            for rows, length in self._first_shapes(model):
+                self._warm(model, rows, length)
         except Exception as error:  # runtimes have no exception type of their own for lack of memory
             if is_exhaustion(error):
                 raise too_large("model", size, RUNTIME_COPIES) from error
@@ -172,13 +288,13 @@ class ModelStore:
             return
         shapes = [(rows, length) for rows in BATCH_SIZES for length in _WARM_LENGTHS]
         shapes = [(rows, length) for rows, length in shapes if rows * length <= self._max_tokens]
-        queue = self.devices.of(model.device)
+        queue = self.queue_of(model)
         for rows, length in sorted(shapes, key=lambda shape: shape[0] * shape[1]):
             if (rows, length) not in _FIRST_SHAPES:
                 queue.when_idle(partial(self._warm_when_idle, model, rows, length))
 
     def _warm_when_idle(self, model: ServedModel, rows: int, length: int) -> None:
-        if self.ready(model.ref) is model and (rows, length) not in model.warmed:
+        if self._readers.ready(model.ref) is model and (rows, length) not in model.warmed:
             self._warm_quietly(model, rows, length)
 
     def _warm_quietly(self, model: ServedModel, rows: int, length: int) -> None:
@@ -203,3 +319,16 @@ class ModelStore:
         else:
             model.compiled.run(blank_inputs(model.compiled.inputs, rows, length))
         model.warmed.add((rows, length))
+
+
+def _close(model: ServedModel) -> None:
+    if isinstance(model.compiled, IsolatedModel):
+        model.compiled.close()
+
+
+def _reader_key(key: bytes) -> tuple[str, str] | None:
+    """Return the tag and the name of a reader from the key of its model; None for other keys."""
+    try:
+        return parse_model_key(key.decode())
+    except (UnicodeDecodeError, InvalidInput):  # a user's own model whose name only starts like a reader's
+        return None

@@ -72,10 +72,11 @@ async def within(wait_ms: int, work: Callable[[WaitLimit | None], Coroutine[Any,
 class ServedModel:
     """A compiled model, with the facts that batching needs."""
 
-    def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU") -> None:
+    def __init__(self, ref: int, compiled: CompiledModel, device: str = "CPU", *, isolated: bool = False) -> None:
         self.ref = ref
         self.compiled = compiled
         self.device = device
+        self.isolated = isolated  # it runs in a process of its own
         self.is_token_model = is_token_model(compiled)
         # shapes (rows x tokens) that were run: the first run of a shape compiles its kernels
         self.warmed: set[tuple[int, int]] = set()
@@ -162,13 +163,17 @@ class Item:
 
 @dataclass(slots=True, eq=False)
 class DeviceCall:
-    """A call of a function on a thread of the device. It is never batched."""
+    """A call of a function on a thread of the device. It is never batched.
+
+    `isolated`: the function runs in a process of its own.
+    """
 
     function: Callable[[], list[Array]]
     future: asyncio.Future[list[Array]] | concurrent.futures.Future[list[Array]]
     limit: WaitLimit | None = None
     running: bool = False
     run_us: int = 0
+    isolated: bool = False
 
 
 @dataclass(slots=True)

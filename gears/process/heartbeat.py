@@ -91,15 +91,15 @@ class Heartbeat:
 
     def _values(self) -> dict[str, int]:
         """The values by their names in `QA.BEAT`."""
-        devices, threads, inference = self._models.devices, self._threads, self._models.worker_counts
-        totals = devices.totals
+        models, threads, inference = self._models, self._threads, self._models.worker_counts
+        totals, isolated = models.totals, models.isolated
         return {
             "rss_bytes": resident_bytes(),
             "batches": totals.batches,
             "batched_items": totals.items,
             "batched_tokens": totals.tokens,
             "padded_tokens": totals.padded_tokens,
-            "queue_depth": devices.depth,
+            "queue_depth": models.depth,
             "function_threads": threads.count,
             "functions_running": threads.running,
             "functions_waiting": threads.waiting,
@@ -113,6 +113,9 @@ class Heartbeat:
             "inference_rss_bytes": inference.rss_bytes,
             "inference_missing": inference.missing,
             "inference_file_bytes": inference.file_bytes,
+            "model_processes": len(isolated.pids) if isolated is not None else 0,
+            "model_rss_bytes": isolated.resident_bytes if isolated is not None else 0,
+            "model_failures": isolated.failures if isolated is not None else 0,
         }
 
     def _end_if_blocked(self) -> None:

@@ -23,6 +23,8 @@ from ..inference.backends.choose import backend_versions, import_ahead
 from ..inference.batcher import DEFAULT_MAX_BATCH_TOKENS
 from ..inference.devices import MAX_DEVICES, Devices
 from ..inference.model_store import ModelStore
+from ..inference.trials import ModuleTrials
+from ..inference.workers.isolated import IsolatedProcesses, IsolationLimits
 from ..inference.workers.pool import InferenceWorkers, WorkerOptions
 from ..scripts.host.atomic import AtomicBlock
 from ..scripts.host.script_host import ScriptHost
@@ -41,6 +43,7 @@ from .model_jobs import add_model_jobs
 
 logger = logging.getLogger(__name__)
 _CLUSTER_UP_SECONDS = 5.0
+_READERS_SECONDS = 15.0
 MIN_SILENCE_SECONDS = 2.0
 MAX_WAIT_SECONDS = 15.0
 
@@ -105,7 +108,7 @@ class WorkerService:
             import_ahead()
         if info.cluster and (stored or host.execute("QA.SESSIONS")):
             await self._cluster_up(host)
-        await models.load_all()
+        await models.load_readers(_READERS_SECONDS)
         # requested only now, so that the reply includes what other shards have registered here meanwhile
         scripts.restore(host.execute("QA.SESSIONS"))
         host.execute("QA.READY", *backend_versions())
@@ -116,6 +119,8 @@ class WorkerService:
         beat.stop()
         if self._inference is not None:
             self._inference.stop()
+        if models.isolated is not None:
+            models.isolated.stop()
 
     async def _cluster_up(self, host: Host) -> None:
         """Wait until the cluster is up, for a shard that starts with it: before that, it cannot read keys or models."""
@@ -220,7 +225,36 @@ def _models(host: Host, workers: InferenceWorkers | None) -> ModelStore:
             info.settings.get("qa.model-cache-dir", ""),
         )
 
-    return ModelStore(host, devices, limits=limits, max_batch_tokens=max_tokens, workers=workers)
+    isolated, foreign_devices = _isolated(host), None
+    if isolated is not None:
+        foreign_devices = Devices(host.loop, threads_per_queue=_run_threads(info), max_batch_tokens=max_tokens)
+    return ModelStore(
+        host,
+        devices,
+        limits=limits,
+        max_batch_tokens=max_tokens,
+        workers=workers,
+        isolated=isolated,
+        foreign_devices=foreign_devices,
+    )
+
+
+def _isolated(host: Host) -> IsolatedProcesses | None:
+    """The processes of models that are not readers; None if these run where readers run."""
+    info = host.info
+    processes = info.number("qa.model-processes", 0)
+    if processes <= 0:
+        return None
+    limits = IsolationLimits(
+        processes,
+        memory_mb=info.number("qa.model-memory-mb", 1024),
+        spare_mb=2 * info.number("qa.max-tensor-mb", 1024),
+        load_ms=info.number("qa.model-load-timeout-ms", 20000),
+        run_ms=info.number("qa.model-timeout-ms", 5000),
+        start_seconds=info.number("qa.worker-start-ms", 60000) / 1000,
+        run_threads=_run_threads(info),
+    )
+    return IsolatedProcesses(limits, ModuleTrials(host))
 
 
 def _threads_of_one(host: Host, processes: int) -> int:

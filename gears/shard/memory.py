@@ -17,6 +17,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _EXHAUSTED = ("bad_alloc", "bad allocation", "can't allocate memory", "failed to allocate memory", "not enough memory")
 
 
+class TooLarge(ModelError):
+    """An object does not fit into the memory that this process may use."""
+
+
 class _Limit:
     """The limit, and the number of replies for which it is lifted now."""
 
@@ -83,10 +87,10 @@ def check_fits(what: str, size: int, copies: int = 1) -> None:
         raise too_large(what, size, copies)
 
 
-def too_large(what: str, size: int, copies: int = 1) -> ModelError:
+def too_large(what: str, size: int, copies: int = 1) -> TooLarge:
     """The error for an object that does not fit; loading it takes memory for this many `copies`."""
     of_limit = f" of its limit of {_limit.bytes >> 20} MB" if _limit.bytes else ""
-    return ModelError(
+    return TooLarge(
         f"the {what} of {size} bytes does not fit into the worker: it takes about {-(-size * copies >> 20)} MB to load "
         f"and {data_bytes() >> 20} MB{of_limit} are in use, "
         "raise qa.worker-memory-mb or store a smaller one"

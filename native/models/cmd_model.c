@@ -1,4 +1,5 @@
-/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART.
+/* AI.MODELSTORE, AI.MODELSET, AI.MODELGET, AI.MODELDEL, and for the worker QA.MODELREF, QA.MODEL, QA.MODELPART,
+ * QA.TRIAL.
  *
  * Storing a model is a job: the worker loads the file and names its inputs and outputs before the module writes the
  * key. The job owns the model until the key has it. It also has a reference to the blob (see blob.h). */
@@ -133,6 +134,7 @@ static int store_model(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, 
     job->model = model;
     job->blob = blob_retain(model->blob);
     job->key = RedisModule_CreateStringFromString(NULL, argv[1]);
+    runnable_expect_key(&model->run, argv[1]);
     job->db = RedisModule_GetSelectedDb(ctx);
     jobs_submit_blocking(ctx, &LOAD, job, 0);
     return REDISMODULE_OK;
@@ -261,6 +263,33 @@ static int QA_MODEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     return REDISMODULE_OK;
 }
 
+static int reply_trial(RedisModuleCtx *ctx, Runnable *runnable) {
+    RedisModule_ReplyWithArray(ctx, 4);
+    RedisModule_ReplyWithStringBuffer(ctx, runnable->key.data, runnable->key.length);
+    runnable_reply_trial(ctx, runnable);
+    runnable_release(runnable);
+    return REDISMODULE_OK;
+}
+
+/* QA.TRIAL ref [PASSED or SUCCEEDED or FAILED reason] */
+static int QA_TRIAL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (!link_require(ctx, "QA.TRIAL")) return REDISMODULE_OK;
+    int passed = argc == 3 && arg_is(argv[2], "PASSED"), succeeded = argc == 3 && arg_is(argv[2], "SUCCEEDED");
+    int failed = argc == 4 && arg_is(argv[2], "FAILED");
+    if (argc != 2 && !passed && !succeeded && !failed) return RedisModule_WrongArity(ctx);
+    Runnable *runnable = runnable_by_ref_or_reply(ctx, NULL, argv[1]);
+    if (!runnable) return REDISMODULE_OK;
+    if (passed) runnable->passed = 1;
+    if (succeeded) runnable->failures = 0;
+    if (failed) {
+        size_t length;
+        const char *reason = RedisModule_StringPtrLen(argv[3], &length);
+        text_set(&runnable->failure, reason, length);
+        runnable->failures++;
+    }
+    return reply_trial(ctx, runnable);
+}
+
 static void reply_part(RedisModuleCtx *ctx, const Blob *blob, size_t at, size_t length) {
     char *room = NULL;
     if (blob->n > 1 && !(room = RedisModule_TryAlloc(length))) {
@@ -304,6 +333,7 @@ int model_on_load(RedisModuleCtx *ctx) {
         {"QA.MODELREF", QA_MODELREF_RedisCommand, LINK_COMMAND_FLAGS, 1, 1, 1, NULL},
         {"QA.MODEL", QA_MODEL_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, NULL},
         {"QA.MODELPART", QA_MODELPART_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, NULL},
+        {"QA.TRIAL", QA_TRIAL_RedisCommand, LINK_COMMAND_FLAGS, 0, 0, 0, NULL},
     };
     if (model_type_create(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;
     return commands_register(ctx, COMMANDS, sizeof COMMANDS / sizeof *COMMANDS);

@@ -22,6 +22,7 @@ void runnable_init(Runnable *runnable, const RunnableClass *class, const char *d
     snprintf(runnable->device, sizeof runnable->device, "%s", device);
     runnable->tag = text_new("", 0);
     runnable->key = text_new("", 0);
+    runnable->failure = text_new("", 0);
     runnable->next = registry;
     registry = runnable;
 }
@@ -55,6 +56,7 @@ static void bury(Runnable *runnable) {
     if (runnable->worker_knows) notify_drop(runnable->ref);
     RedisModule_Free(runnable->tag.data);
     RedisModule_Free(runnable->key.data);
+    RedisModule_Free(runnable->failure.data);
     runnable->class->free(runnable);
 }
 
@@ -94,20 +96,22 @@ static int try_retain(Runnable *runnable) {
     return 0;
 }
 
+/* Without a class: a value of any class. */
 static Runnable *by_ref(const RunnableClass *class, uint64_t ref) {
     for (Runnable *runnable = registry; runnable; runnable = runnable->next)
-        if (runnable->ref == ref && runnable->class == class) return try_retain(runnable) ? runnable : NULL;
+        if (runnable->ref == ref && (!class || runnable->class == class)) return try_retain(runnable) ? runnable : NULL;
     return NULL;
 }
 
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number) {
     long long ref;
     char error[64];
+    const char *noun = class ? class->noun : "model or script";
     Runnable *runnable = NULL;
     if (RedisModule_StringToLongLong(number, &ref) != REDISMODULE_OK || ref < 1)
-        snprintf(error, sizeof error, "ERR %s ref must be a positive integer", class->noun);
+        snprintf(error, sizeof error, "ERR %s ref must be a positive integer", noun);
     else if (!(runnable = by_ref(class, (uint64_t)ref)))
-        snprintf(error, sizeof error, "ERR no such %s: %lld", class->noun, ref);
+        snprintf(error, sizeof error, "ERR no such %s: %lld", noun, ref);
     if (!runnable) RedisModule_ReplyWithError(ctx, error);
     return runnable;
 }
@@ -117,17 +121,32 @@ void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable,
         if (runnable->class == class) visit(runnable, data);
 }
 
+void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data) {
+    for (Runnable *runnable = registry; runnable; runnable = runnable->next)
+        if (runnable->failures >= REFUSED_AFTER) visit(runnable, data);
+}
+
+void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable) {
+    RedisModule_ReplyWithLongLong(ctx, runnable->failures);
+    RedisModule_ReplyWithStringBuffer(ctx, runnable->failure.data, runnable->failure.length);
+    RedisModule_ReplyWithLongLong(ctx, runnable->passed);
+}
+
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length) {
     if (runnable->key.length == length && !memcmp(runnable->key.data, name, length)) return;
     text_set(&runnable->key, name, length);
 }
 
+void runnable_expect_key(Runnable *runnable, RedisModuleString *name) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    runnable_remember_key(runnable, text, length);
+}
+
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name) {
     void *value;
     if (keyspace_peek(ctx, name, type, &value) != KEY_FOUND) return;
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    runnable_remember_key(value, text, length);
+    runnable_expect_key(value, name);
 }
 
 int runnable_load(RedisModuleIO *io, Runnable *runnable) {
@@ -149,7 +168,8 @@ void runnable_save(RedisModuleIO *io, const Runnable *runnable) {
 }
 
 size_t runnable_memory(const Runnable *runnable) {
-    return RedisModule_MallocSize(runnable->tag.data) + RedisModule_MallocSize(runnable->key.data);
+    return RedisModule_MallocSize(runnable->tag.data) + RedisModule_MallocSize(runnable->key.data) +
+           RedisModule_MallocSize(runnable->failure.data);
 }
 
 const char *runnable_backend(const Runnable *runnable) {

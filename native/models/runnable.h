@@ -14,6 +14,7 @@
 #include "server/texts.h"
 
 #define DEVICE_MAX 9
+#define REFUSED_AFTER 2 /* failures in a row, until the model or script is stored again */
 
 typedef struct RunStats {
     long long duration_us, samples, calls, errors;
@@ -41,6 +42,9 @@ struct Runnable {
     RunStats stats;
     Text key;         /* the last known name of its key */
     int worker_knows; /* a worker has got its ref */
+    int failures;     /* its loads and runs in a row that ended its process or exceeded a limit */
+    Text failure;     /* the reason of the last one */
+    int passed;       /* it was loaded and run within the limits */
     Runnable *next;   /* the next in the registry */
     Runnable *next_dead;
 };
@@ -50,13 +54,21 @@ void runnable_init(Runnable *runnable, const RunnableClass *class, const char *d
 Runnable *runnable_retain(Runnable *runnable);
 void runnable_release(Runnable *runnable);
 
+/* Replies with the failures, the reason of the last one, and whether the value has passed: three elements. */
+void runnable_reply_trial(RedisModuleCtx *ctx, const Runnable *runnable);
+
 /* A new reference to the value of that class with this ref. NULL: the function has replied with an error. */
 Runnable *runnable_by_ref_or_reply(RedisModuleCtx *ctx, const RunnableClass *class, RedisModuleString *number);
 /* Calls `visit` for every registered value of the class. `visit` must not read the bytes, because the last reference
  * may have been released. */
 void runnable_each(const RunnableClass *class, void (*visit)(Runnable *runnable, void *data), void *data);
 
+/* Calls `visit` for every model and script that the worker refuses. */
+void runnable_each_refused(void (*visit)(const Runnable *runnable, void *data), void *data);
+
 void runnable_remember_key(Runnable *runnable, const char *name, size_t length);
+/* The same for a value that is being stored: the errors of its load name the key. */
+void runnable_expect_key(Runnable *runnable, RedisModuleString *name);
 /* For the event rename_to: tells the value of this type at `name` its new name. */
 void runnable_renamed(RedisModuleCtx *ctx, RedisModuleType *type, RedisModuleString *name);
 /* Reads device and tag from an RDB file and remembers the name of the key. 0: the file is damaged. */

@@ -38,6 +38,9 @@ typedef struct Config {
     long long inter_op_parallelism;
     long long model_timeout_ms;
     long long backend_memory_mb;
+    long long model_processes;
+    long long model_memory_mb; /* 0: no limit */
+    long long model_load_timeout_ms;
     long long max_watched;
     long long function_threads;
     long long background_timeout_ms; /* 0: no limit */

@@ -28,6 +28,9 @@ static const struct {
     {"inference_rss_bytes", "inference_rss_bytes", BEAT_OF_INFERENCE},
     {"inference_missing", "inference_missing", BEAT_OF_INFERENCE},
     {"inference_file_bytes", "inference_file_bytes", BEAT_OF_INFERENCE},
+    {"model_processes", "model_processes", BEAT_OF_INFERENCE},
+    {"model_rss_bytes", "model_rss_bytes", BEAT_OF_INFERENCE},
+    {"model_failures", "model_failures", BEAT_OF_INFERENCE},
 };
 enum { COUNT = sizeof VALUES / sizeof *VALUES, RSS_BYTES = 0 };
 

@@ -31,6 +31,11 @@ def test_servers_get_the_settings_of_shared_workers() -> None:
         (READY, "ready", ""),
         (READY | {"qa_inference_workers": 0, "qa_inference_ready": 0}, "ready", ""),
         (
+            READY | {"qa_models_refused": 1, "qa_model_refused_1": "m: its run ended its process: signal 8"},
+            "ready, 1 refused until stored again (m: its run ended its process: signal 8)",
+            "",
+        ),
+        (
             READY
             | {
                 "qa_inference_workers": 2,

@@ -15,6 +15,7 @@ from qa_cluster.gears.inference.backends.base import RuntimeLimits, blank_inputs
 from qa_cluster.gears.inference.backends.onnx import OnnxModel
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
 from qa_cluster.gears.inference.model_file import ModelFile
+from qa_cluster.keys import manifest_key, model_key
 from qa_cluster.models.bundle import default_reader
 from qa_cluster.reading.manifest import MODEL_FILE
 from qa_cluster.reading.precisions import METADATA_KEY
@@ -249,6 +250,7 @@ def test_a_restarted_worker_loads_its_model_from_the_file(
     server_binary: Path, tmp_path: Path, inference_workers: int
 ) -> None:
     settings = {
+        "qa.model-processes": 0,
         "qa.model-cache-dir": tmp_path / "compiled",
         "qa.max-batch-tokens": FEW_TOKENS,
         "qa.worker-threads": 1,
@@ -259,7 +261,8 @@ def test_a_restarted_worker_loads_its_model_from_the_file(
     model = READER.read_bytes().replace(METADATA_KEY.encode(), b"-" * len(METADATA_KEY))
     with Server(server_binary, settings, worker=WORKER) as server, server.client(socket_timeout=120) as client:
         server.wait_ready()
-        client.execute_command("AI.MODELSTORE", "m", "ONNX", "CPU", "BLOB", model)
+        client.set(manifest_key("t"), "a reader's")  # a worker that starts loads the models of readers
+        client.execute_command("AI.MODELSTORE", model_key("t"), "ONNX", "CPU", "BLOB", model)
         assert LOADED not in server.log.read_text()
         (file,) = files(tmp_path / "compiled")
         assert file.stat().st_size > READER.stat().st_size

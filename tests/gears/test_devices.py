@@ -48,12 +48,12 @@ async def test_names_are_checked_and_their_number_bounded(store: ModelStore) -> 
     with pytest.raises(GearsError, match=f"{MAX_DEVICES} devices are in use"):
         store.devices.of("CPU:999")
     with pytest.raises(GearsError, match="devices are in use"):
-        await store.compile(1, "ONNX", "CPU:999", add_model())
+        await store.compile_reader(1, "ONNX", "CPU:999", add_model())
 
 
 async def test_a_missing_device_refuses_the_model(store: ModelStore) -> None:
     with pytest.raises(ModelError, match="unsupported device GPU:7"):
-        await store.compile(1, "ONNX", "GPU:7", add_model())
+        await store.compile_reader(1, "ONNX", "GPU:7", add_model())
     assert store.ready(1) is None
 
 

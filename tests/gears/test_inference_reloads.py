@@ -152,7 +152,7 @@ def test_a_death_during_a_run_does_not_delay_the_restart(monkeypatch: pytest.Mon
 
 
 def test_only_the_first_model_waits_if_no_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_MODULE", "no.such.module")
+    monkeypatch.setattr(process, "PROGRAM", "no.such.module")
     found = InferenceWorkers(WorkerOptions(2, start_seconds=1.0, backoff_seconds=0.01))
     found.begin()
     try:

@@ -35,6 +35,7 @@ PATIENT_WORKER = f'"{sys.executable}" -c "{PATIENT}"'
 PATIENCE_SECONDS = 240.0
 
 SETTINGS = {
+    "qa.model-processes": 0,  # models of clients run in the inference workers, too
     "qa.inference-workers": 2,
     "qa.worker-backoff-ms": 1,
     "qa.worker-threads": 2,
@@ -235,7 +236,7 @@ def alive() -> list[int]:
 
 
 def test_a_change_takes_effect_with_the_next_worker(server_binary: Path) -> None:
-    with Server(server_binary, worker=WORKER) as server, server.client() as client:
+    with Server(server_binary, {"qa.model-processes": 0}, worker=WORKER) as server, server.client() as client:
         server.wait_ready()
         assert inference_workers(server.pid) == []
         client.config_set("qa.inference-workers", 1)

@@ -175,7 +175,7 @@ def test_runs_wait_for_a_process_for_a_limited_time(monkeypatch: pytest.MonkeyPa
         assert model.run([np.array([[3]])])[0].tolist() == [[6]]
     with workers(1, wait_seconds=0.5) as pool:
         model = load(pool, double_model())
-        monkeypatch.setattr(process, "_MODULE", "no.such.module")
+        monkeypatch.setattr(process, "PROGRAM", "no.such.module")
         os.kill(children()[0], signal.SIGKILL)
         with pytest.raises(WorkerLost, match="no inference worker of 1 is running"):
             model.run([np.array([[3]])])
@@ -285,7 +285,7 @@ def test_a_worker_without_memory_for_a_model_refuses_it() -> None:
 
 
 def test_a_process_that_cannot_be_started_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_MODULE", "no.such.module")
+    monkeypatch.setattr(process, "PROGRAM", "no.such.module")
     pool = InferenceWorkers(WorkerOptions(1, start_seconds=2.0, backoff_seconds=0.01))
     pool.begin()
     try:

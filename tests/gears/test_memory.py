@@ -14,10 +14,11 @@ from tests.harness.workers import WORKER
 pytestmark = pytest.mark.one_server("the limit is the worker's")
 
 LIMIT_MB = 450
+SETTINGS = {"qa.worker-memory-mb": LIMIT_MB, "qa.model-processes": 0}
 
 
 def test_a_model_that_does_not_fit_is_refused_without_other_effects(server_binary: Path) -> None:
-    with Server(server_binary, {"qa.worker-memory-mb": LIMIT_MB}, worker=WORKER) as shard:
+    with Server(server_binary, SETTINGS, worker=WORKER) as shard:
         shard.wait_ready()
         worker = shard.field("worker_pid")
         large = table_model(180_000, 200, bytes(144_000_000))

@@ -21,8 +21,8 @@ ONE = np.ones(2, "<f4")
 def call(
     source: str, function: str, tensors: Sequence[Array] = (ONE,), entry: Sequence[str] = (), **options: Any
 ) -> list[Array]:
-    no_shard: Any = None  # other tests, on a server, run functions that call the shard
-    return TorchScript("CPU", source, entry).call(TorchScriptCall(function, tensors, **options), no_shard, no_shard)
+    no_shard: Any = None  # other tests run functions that ask the shard on a server
+    return TorchScript("CPU", source, entry).call(TorchScriptCall(function, tensors, **options), no_shard)
 
 
 def test_entry_points_get_tensors_keys_and_arguments() -> None:

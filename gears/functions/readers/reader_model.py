@@ -29,7 +29,7 @@ class ReaderModel:
     async def compiled(cls, models: ModelStore, blob: bytes) -> ReaderModel:
         """Compile an ONNX file that is in no key of this shard."""
         model = cls(models, next(_WITHOUT_KEY))
-        model._served = await models.compile(model.ref, "ONNX", "CPU", blob)
+        model._served = await models.compile_reader(model.ref, "ONNX", "CPU", blob)
         return model
 
     @property
@@ -40,12 +40,12 @@ class ReaderModel:
     @property
     def is_loaded(self) -> bool:
         """Whether it is already compiled."""
-        return self._served is not None or self._models.ready(self.ref) is not None
+        return self._served is not None or self._models.reader_ready(self.ref) is not None
 
     async def load(self) -> ServedModel:
         """The compiled model; it is compiled now unless it already is."""
         if self._served is None:
-            self._served = self._models.ready(self.ref) or await self._models.get(self.ref)
+            self._served = await self._models.reader(self.ref)
         return self._served
 
     async def warm(self, shapes: Sequence[tuple[int, int]]) -> None:
@@ -78,4 +78,4 @@ class ReaderModel:
     async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
         """Run the model in its device's queue; return the outputs, and the times of their wait and run."""
         served = await self.load()
-        return await self._models.devices.of(served.device).run_measured(served, inputs)
+        return await self._models.queue_of(served).run_measured(served, inputs)

@@ -13,9 +13,19 @@ from typing import Protocol
 
 import numpy as np
 
+from qa_cluster.errors import InferenceFailed
+
 from ..tensors import Array
 
 TOKEN_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class RunTimedOut(InferenceFailed):
+    """A run took longer than its limit."""
+
+
+class OutOfMemory(InferenceFailed):
+    """A run needed more memory than its process may use."""
 
 
 @dataclass(frozen=True, slots=True)

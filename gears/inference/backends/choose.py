@@ -39,6 +39,13 @@ def import_ahead() -> None:
     threading.Thread(target=_import, args=(name,), name="import", daemon=True).start()
 
 
+def import_runtimes(backend: str) -> None:
+    """Import the runtimes that can run models of a backend, as far as they are installed."""
+    for name in ("torch",) if backend.upper() in ("TORCH", "SCRIPT") else ("openvino", "onnx"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(f"{__package__}.{name}")
+
+
 def _import(name: str) -> None:
     try:
         importlib.import_module(f"{__package__}.{name}")

@@ -17,7 +17,7 @@ from qa_cluster.reading.cuda import open_on_gpu
 
 from ..model_file import ModelFile
 from ..tensors import Array
-from .base import Port, RuntimeLimits
+from .base import Port, RunTimedOut, RuntimeLimits
 
 _WATCH_SECONDS = 0.1
 _NO_MEMORY = "Onnxruntime memory limit exceeded, memory allocation failed."
@@ -146,6 +146,8 @@ class OnnxModel:
         try:
             results: list[Array] = self._session.run(self._asked, feeds, options)
         except Exception as error:
+            if options is not None and options.terminate:
+                raise RunTimedOut(_error_text(error)) from error
             raise InferenceFailed(_error_text(error)) from error
         finally:
             if options is not None:

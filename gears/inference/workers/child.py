@@ -23,10 +23,10 @@ from typing import Any
 from qa_cluster.errors import InferenceFailed, ModelError
 
 from ...shard.failures import GearsError, error_line
-from ...shard.memory import check_fits, is_exhaustion, limit_memory, too_large
-from ..backends.base import CompiledModel, Port, RuntimeLimits
-from ..backends.choose import import_ahead, load_model
-from ..model_file import RUNTIME_COPIES, file_of_descriptor
+from ...shard.memory import TooLarge, check_fits, data_bytes, is_exhaustion, limit_memory, too_large
+from ..backends.base import CompiledModel, OutOfMemory, Port, RunTimedOut, RuntimeLimits
+from ..backends.choose import import_ahead, import_runtimes, load_model
+from ..model_file import RUNTIME_COPIES, ModelFile, file_of_descriptor
 from ..tensors import Array
 from .frames import LAST_REQUEST, ConnectionClosed, Head, receive, send
 
@@ -37,13 +37,15 @@ _PR_SET_PDEATHSIG = 1
 class InferenceChild:
     """The models of this process, and its connection to the worker of the shard."""
 
-    def __init__(self, connection: socket.socket, last_request: mmap.mmap, run_threads: int) -> None:
+    def __init__(self, connection: socket.socket, last_request: mmap.mmap, start: Head) -> None:
         self._connection = connection
         self._last_request = last_request
+        self._own_memory_mb: int = start.get("own_memory_mb", 0)
+        self._spare_mb: int = start["spare_mb"]
         self._sending = threading.Lock()
         self._models: dict[int, CompiledModel] = {}
         self._loader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="load")
-        self._runners = ThreadPoolExecutor(max_workers=run_threads, thread_name_prefix="run")
+        self._runners = ThreadPoolExecutor(max_workers=start["run_threads"], thread_name_prefix="run")
 
     def serve(self) -> None:
         """Answer frames until the connection closes."""
@@ -58,8 +60,13 @@ class InferenceChild:
                 self._loader.submit(self._answer, head, partial(self._load, head, descriptors))
             elif head["op"] == "drop":
                 self._models.pop(head["model"], None)
+            else:
+                self._other(head, arrays)
             # releases the memory of the frame before the next frame arrives
             del head, arrays
+
+    def _other(self, head: Head, arrays: Sequence[Array]) -> None:
+        """Handle a frame of another kind; it is ignored here."""
 
     def _beat(self) -> None:
         pause = threading.Event()
@@ -87,9 +94,12 @@ class InferenceChild:
             raise InferenceFailed(f"the inference worker does not have model {number}")
         try:
             return {}, model.run(arrays)
-        except (InferenceFailed, GearsError):
-            raise
-        except Exception as error:  # like a thread of the device (batcher)
+        except Exception as error:
+            if is_exhaustion(error):
+                raise OutOfMemory(" ".join(str(error).split())[:500]) from error
+            if isinstance(error, (InferenceFailed, GearsError)):
+                raise
+            # like a thread of the device (batcher)
             raise InferenceFailed(" ".join(str(error).split())[:500]) from error
 
     def _load(self, head: Head, descriptors: Sequence[int]) -> tuple[Head, Sequence[Array]]:
@@ -98,8 +108,11 @@ class InferenceChild:
             if not descriptors:  # the kernel drops descriptors beyond the limit of the process
                 raise GearsError("ERR the inference worker has no free file descriptor for the model")
             file = file_of_descriptor(descriptors[0], head["size"])
+            if self._own_memory_mb:  # what the runtime itself takes does not count
+                import_runtimes(head["backend"])
+                limit_memory((data_bytes() >> 20) + self._own_memory_mb, self._spare_mb)
             check_fits("model", file.size, RUNTIME_COPIES)
-            model = load_model(head["backend"], head["device"], file, limits)
+            model = self._compiled(head["backend"], head["device"], file, limits)
         except Exception as error:
             if is_exhaustion(error):
                 raise too_large("model", head["size"], RUNTIME_COPIES) from error
@@ -110,17 +123,27 @@ class InferenceChild:
         self._models[head["model"]] = model
         return {"inputs": _described(model.inputs), "outputs": _described(model.outputs)}, ()
 
+    def _compiled(self, backend: str, device: str, file: ModelFile, limits: RuntimeLimits) -> CompiledModel:
+        return load_model(backend, device, file, limits)
+
 
 def _described(ports: Sequence[Port]) -> list[list[Any]]:
     return [[port.name, port.dtype.str if port.dtype is not None else None, port.shape] for port in ports]
 
 
 def _failure(error: BaseException) -> Head:
-    if isinstance(error, ModelError):
-        return {"failed": "model", "text": str(error)}
-    if isinstance(error, InferenceFailed):
-        return {"failed": "inference", "text": str(error)}
-    return {"failed": "gears", "text": str(error) if isinstance(error, GearsError) else error_line(error)}
+    kind = next((kind for shown, kind in _KINDS.items() if isinstance(error, shown)), "gears")
+    plain = kind != "gears" or isinstance(error, GearsError)
+    return {"failed": kind, "text": str(error) if plain else error_line(error)}
+
+
+_KINDS: dict[type[Exception], str] = {  # a class comes before its base
+    TooLarge: "too large",
+    ModelError: "model",
+    OutOfMemory: "memory",
+    RunTimedOut: "time",
+    InferenceFailed: "inference",
+}
 
 
 def _prepare_process() -> None:
@@ -131,7 +154,7 @@ def _prepare_process() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s inference worker: %(message)s")
 
 
-def main() -> int:
+def main(child: type[InferenceChild] = InferenceChild) -> int:
     """Run the process; return the exit status."""
     _prepare_process()
     try:
@@ -147,7 +170,7 @@ def main() -> int:
         limit_memory(start["memory_mb"], start["spare_mb"])
         if start["ahead"]:
             import_ahead()
-        InferenceChild(connection, last_request, start["run_threads"]).serve()
+        child(connection, last_request, start).serve()
     except (ConnectionClosed, OSError):
         pass
     except BaseException:  # a normal exit would wait for runs, and the process would send beats meanwhile

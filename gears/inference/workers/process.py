@@ -20,21 +20,25 @@ from dataclasses import dataclass
 from qa_cluster.errors import InferenceFailed, ModelError
 
 from ...shard.failures import GearsError
+from ...shard.memory import TooLarge
+from ..backends.base import OutOfMemory, RunTimedOut
 from ..model_file import memory_file
 from ..tensors import Array
 from .frames import LAST_REQUEST, ConnectionClosed, Head, receive, send
 
 Answer = tuple[Head, list[Array]]
-_MODULE = "qa_cluster.gears.inference.workers.child"
+PROGRAM = "qa_cluster.gears.inference.workers.child"
 _REAP_SECONDS = 5.0
+_DYING_SECONDS = 0.5  # between the end of a connection and the end of its process
 
 
 class ProcessLost(Exception):
-    """The process ended before its reply. `begun` says whether it had started the request."""
+    """The process ended before its reply. `begun` says whether it had started the request, `reason` why it ended."""
 
-    def __init__(self, begun: bool) -> None:
-        super().__init__("the inference worker is gone")
+    def __init__(self, begun: bool, reason: str = "its connection is closed") -> None:
+        super().__init__(f"the process is gone: {reason}")
         self.begun = begun
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class InferenceProcess:
         warming: the shape that it is warming.
     """
 
-    def __init__(self, start: Head, start_seconds: float, silence_seconds: float) -> None:
+    def __init__(self, start: Head, start_seconds: float, silence_seconds: float, program: str = "") -> None:
         self.ready = False
         self.has_ended = False
         self.busy = 0
@@ -76,6 +80,7 @@ class InferenceProcess:
         self._lock = threading.Lock()
         self._sending_lock = threading.Lock()
         self._waiting: dict[int, Future[Answer]] = {}
+        self._commands: dict[int, Callable[[tuple[int, list[Array]]], None]] = {}
         self._gone = False
         with contextlib.ExitStack() as undo:  # each step can run out of descriptors
             self._receiving, theirs = socket.socketpair()
@@ -90,7 +95,7 @@ class InferenceProcess:
                 with file:
                     self._last_request = undo.enter_context(mmap.mmap(file.fileno(), size))
                     send(self._sending, start, descriptor=file.fileno())
-                self._process = _started(theirs)
+                self._process = _started(theirs, program or PROGRAM)
             undo.pop_all()
 
     @property
@@ -98,8 +103,17 @@ class InferenceProcess:
         """The process id."""
         return self._process.pid
 
-    def request(self, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> Future[Answer]:
-        """Send a request. The future gets the reply, an error or ProcessLost. ProcessLost if it cannot be sent."""
+    def request(
+        self,
+        head: Head,
+        arrays: Sequence[Array] = (),
+        descriptor: int | None = None,
+        commands: Callable[[tuple[int, list[Array]]], None] | None = None,
+    ) -> Future[Answer]:
+        """Send a request. The future gets the reply, an error or ProcessLost. ProcessLost if it cannot be sent.
+
+        `commands` is called, on the thread that reads replies, with each command that a script runs meanwhile.
+        """
         answer: Future[Answer] = Future()
         with self._sending_lock:
             with self._lock:
@@ -107,18 +121,21 @@ class InferenceProcess:
                     raise ProcessLost(False)
                 number = next(self._ids)
                 self._waiting[number] = answer
+                if commands is not None:
+                    self._commands[number] = commands
             try:
                 self._send({"id": number, **head}, arrays, descriptor)
             except BaseException:
                 with self._lock:
                     self._waiting.pop(number, None)
+                    self._commands.pop(number, None)
                 raise
         return answer
 
-    def tell(self, head: Head) -> None:
+    def tell(self, head: Head, arrays: Sequence[Array] = ()) -> None:
         """Send a frame without a reply; ProcessLost if it cannot be sent."""
         with self._sending_lock:
-            self._send({"id": 0, **head})
+            self._send({"id": 0, **head}, arrays)
 
     def _send(self, head: Head, arrays: Sequence[Array] = (), descriptor: int | None = None) -> None:
         try:
@@ -142,10 +159,7 @@ class InferenceProcess:
         except (ConnectionClosed, OSError):
             pass
         finally:
-            self._end()
-        status = self._process.returncode
-        if status is not None and status != 0 and not reason.startswith("silent"):
-            reason = f"signal {-status}" if status < 0 else f"exit {status}"
+            reason = self._end(reason)
         return reason
 
     def kill(self) -> None:
@@ -153,8 +167,15 @@ class InferenceProcess:
         self._process.kill()
 
     def _hand_out(self, head: Head, arrays: list[Array]) -> None:
+        if "command" in head:
+            with self._lock:
+                command = self._commands.get(head["id"])
+            if command is not None:
+                command((head["id"], arrays))
+            return
         with self._lock:
             answer = self._waiting.pop(head["id"], None)
+            self._commands.pop(head["id"], None)
         if answer is None:
             return
         if "failed" in head:
@@ -162,27 +183,48 @@ class InferenceProcess:
         else:
             answer.set_result((head, arrays))
 
-    def _end(self) -> None:
-        self._process.kill()
+    def _end(self, reason: str) -> str:
+        """Reap the process and fail all pending requests; return the reason of the end."""
+        if reason.startswith("silent") or not self._ends_alone():
+            self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):  # the process hangs in the kernel; `Popen` reaps it later
             self._process.wait(_REAP_SECONDS)
+        status = self._process.returncode
+        if status is not None and status != 0 and not reason.startswith("silent"):
+            reason = f"signal {-status}" if status < 0 else f"exit {status}"
         with self._lock:
             self._gone = True
             waiting = list(self._waiting.items())
             self._waiting.clear()
         (last_request,) = LAST_REQUEST.unpack(self._last_request)
         for number, answer in waiting:
-            answer.set_exception(ProcessLost(number <= last_request))
+            answer.set_exception(ProcessLost(number <= last_request, reason))
         self._last_request.close()
         self._receiving.close()
         self._sending.close()
+        return reason
+
+    def _ends_alone(self) -> bool:
+        """Whether a process that has closed its connection ends by itself, so that its own signal is the reason."""
+        try:
+            self._process.wait(_DYING_SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
 
 
-def _started(connection: socket.socket) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", _MODULE], stdin=connection.fileno())
+def _started(connection: socket.socket, program: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", program], stdin=connection.fileno())
 
 
 def _error(kind: str, text: str) -> Exception:
-    if kind == "model":
-        return ModelError(text)
-    return InferenceFailed(text) if kind == "inference" else GearsError(text)
+    return _ERRORS.get(kind, GearsError)(text)
+
+
+_ERRORS: dict[str, type[Exception]] = {
+    "model": ModelError,
+    "too large": TooLarge,
+    "inference": InferenceFailed,
+    "memory": OutOfMemory,
+    "time": RunTimedOut,
+}

@@ -1,4 +1,7 @@
-"""Holds the shard's TorchScripts in this worker: compiles them off the event loop, calls them on device threads."""
+"""Holds the shard's TorchScripts: compiles them off the event loop, calls them on device threads.
+
+Each script runs in a process of its own, unless `qa.model-processes` is 0.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,14 @@ from ...inference.tensors import Array
 from ...shard.failures import GearsError
 from ...shard.memory import check_fits
 from ..host.script_host import ScriptHost
+from .isolated_script import IsolatedScript
 from .script_call import TorchScriptCall
+from .script_caller import ShardCaller
 
 if TYPE_CHECKING:
     from .torch_scripts import TorchScript
+
+    AnyScript = TorchScript | IsolatedScript
 
 
 class ScriptStore:
@@ -26,8 +33,8 @@ class ScriptStore:
     def __init__(self, host: ScriptHost, models: ModelStore) -> None:
         self._host = host
         self._models = models
-        self._devices = models.devices
-        self._scripts: LoadedByRef[TorchScript] = LoadedByRef(self._fetch, models.loader)
+        self._devices = models.foreign_devices
+        self._scripts: LoadedByRef[AnyScript] = LoadedByRef(self._fetch, models.foreign_loader, _close)
 
     def reference(self, key: str) -> int:
         """The reference of the script at `key`; GearsError if the key has no script."""
@@ -36,36 +43,54 @@ class ScriptStore:
         except GearsError as error:
             raise GearsError(f"given key do not contain RedisAI script: {key} ({error})") from error
 
-    async def load(self, ref: int, device: str, source: str, entry_points: Sequence[str]) -> TorchScript:
+    async def load(self, ref: int, device: str, source: str, entry_points: Sequence[str]) -> AnyScript:
         """Compile a script that is being stored."""
-        return await self._scripts.load(ref, partial(self._compile, device, source, entry_points))
+        return await self._scripts.load(ref, partial(self._compile, ref, device, source, entry_points))
 
     async def run(self, ref: int, call: TorchScriptCall, limit: WaitLimit | None = None) -> tuple[list[Array], int]:
         """Call a function of a script; return its outputs and the microseconds it took."""
         script = await self._scripts.get(ref)
-        return await self._devices.of(script.device).call(self._bound(script, call), limit)
+        isolated = isinstance(script, IsolatedScript)
+        return await self._devices.of(script.device).call(self._bound(script, call), limit, isolated=isolated)
 
     def run_blocking(self, ref: int, call: TorchScriptCall) -> list[Array]:
         """Like `run`, for a thread that may wait."""
         script = self._scripts.get_blocking(ref)
         return self._devices.of(script.device).call_blocking(self._bound(script, call))
 
-    def _bound(self, script: TorchScript, call: TorchScriptCall) -> Callable[[], list[Array]]:
-        return partial(script.call, call, self._host, self._models.get_blocking)
+    def _bound(self, script: AnyScript, call: TorchScriptCall) -> Callable[[], list[Array]]:
+        return partial(script.call, call, ShardCaller(self._host, self._models.get_blocking, call.user))
 
     def drop(self, ref: int) -> None:
         """Drop a script that the shard no longer has."""
         self._scripts.drop(ref)
 
-    def _fetch(self, ref: int) -> TorchScript:
+    def _fetch(self, ref: int) -> AnyScript:
         device, source, *names = self._host.links.link().execute("QA.SCRIPT", ref)
-        return self._compile(device.decode(), source.decode(), [name.decode() for name in names])
+        return self._compile(ref, device.decode(), source.decode(), [name.decode() for name in names])
 
-    def _compile(self, device: str, source: str, entry_points: Sequence[str]) -> TorchScript:
+    def _compile(self, ref: int, device: str, source: str, entry_points: Sequence[str]) -> AnyScript:
         check_fits("script", len(source))
         self._devices.of(device)
+        isolated = self._models.isolated
+        if isolated is not None:
+            script = IsolatedScript(
+                isolated,
+                ref,
+                device=device.upper(),
+                source=source,
+                entry_points=entry_points,
+                limits=self._models.limits(),
+            )
+            script.open()
+            return script
         try:
             from .torch_scripts import TorchScript
         except ImportError as error:
             raise torch_missing(error) from error
         return TorchScript(device.upper(), source, entry_points)
+
+
+def _close(script: AnyScript) -> None:
+    if isinstance(script, IsolatedScript):
+        script.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,11 +17,10 @@ import torch
 from torch.jit._builtins import _find_builtin
 
 from ...inference.backends.torch import REFUSED_OPERATORS, flat_tensors, to_array, to_torch, torch_device, torch_error
-from ...inference.served import ServedModel
 from ...inference.tensors import Array
 from ...shard.failures import GearsError
-from ..host.script_host import ScriptHost
 from .script_call import TorchScriptCall
+from .script_caller import ScriptCaller
 from .torch_operators import calling_for
 
 _ENTRY_TYPES = ("List[Tensor]", "List[str]", "List[str]")
@@ -97,8 +96,8 @@ class TorchScript:
                 f"def {name}(tensors: List[Tensor], keys: List[str], args: List[str])"
             )
 
-    def call(self, call: TorchScriptCall, host: ScriptHost, find_model: Callable[[int], ServedModel]) -> list[Array]:
-        """Call a function, on a thread of the script's device; it reaches the shard through `host`."""
+    def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
+        """Call a function, on a thread of the script's device; it reaches the shard through `caller`."""
         function = self._unit.find_function(call.function)
         if function is None:
             raise GearsError(f"ERR Function does not exist: {call.function}")
@@ -109,7 +108,7 @@ class TorchScript:
         else:
             given = _positional(call.function, function.schema.arguments, tensors)
         try:
-            with torch.inference_mode(), calling_for(host, find_model, call.user):
+            with torch.inference_mode(), calling_for(caller):
                 result = function(*given)
         except Exception as error:
             raise GearsError(f"ERR {torch_error(error).removeprefix('ERR ')}") from error

@@ -1,0 +1,49 @@
+"""Reads and records in the module which models and scripts have failed, so that a new worker knows it, too."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import Any
+
+from ..shard.host import Host
+from .workers.isolated import Trial
+
+
+class ModuleTrials:
+    """The trials by reference. Files without a key have negative references and are known only here."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._without_key: dict[int, Trial] = {}
+
+    def of(self, ref: int) -> Trial:
+        """Return the trial of a model."""
+        return self._without_key.get(ref, Trial("")) if ref < 0 else self._asked(ref)
+
+    def failed(self, ref: int, reason: str) -> Trial:
+        """Count a failure; return the trial."""
+        if ref >= 0:
+            return self._asked(ref, "FAILED", reason)
+        with self._lock:
+            trial = replace(self.of(ref), failures=self.of(ref).failures + 1, reason=reason)
+            self._without_key[ref] = trial
+        return trial
+
+    def passed(self, ref: int) -> None:
+        """Record that the model was loaded and run within its limits."""
+        if ref >= 0:
+            self._asked(ref, "PASSED")
+
+    def succeeded(self, ref: int) -> None:
+        """Reset the failures, because a run has succeeded."""
+        if ref >= 0:
+            self._asked(ref, "SUCCEEDED")
+        else:
+            self._without_key.pop(ref, None)
+
+    def _asked(self, ref: int, *words: str) -> Trial:
+        reply: list[Any] = self._host.links.link().execute("QA.TRIAL", ref, *words)
+        key, failures, reason, passed = reply
+        return Trial(key.decode("utf-8", "replace"), failures, reason.decode("utf-8", "replace"), bool(passed))

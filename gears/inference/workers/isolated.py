@@ -1,0 +1,430 @@
+"""A process for each model and TorchScript that is not a reader, with limits on its memory and time.
+
+A file that a client stores can crash a runtime, compute for hours or take all memory. The process of such a file can be
+ended without any effect on questions, readers or other models.
+
+*Processes.* A process starts when its model is loaded or run. At most `processes` exist at the same time. For one more,
+the least recently used process without a run ends, and its model is loaded again when it is needed.
+
+*Limits.* The kernel limits the memory (RLIMIT_DATA). A load and a run have deadlines. A process that exceeds a limit is
+ended. A run whose process ends without a limit being exceeded is repeated once.
+
+*Trials.* The module counts the failures of each model (`Trials`). After `REFUSED_AFTER` failures in a row, the model is
+refused until it is stored again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import IO, Protocol
+from weakref import WeakSet
+
+from qa_cluster.errors import InferenceFailed, ModelError, QueueFull
+
+from ...shard.failures import error_line
+from ...shard.memory import TooLarge, resident_bytes
+from ..backends.base import OutOfMemory, Port, RunTimedOut
+from ..tensors import Array
+from .frames import Head
+from .process import PROGRAM, InferenceProcess, ProcessLost
+from .remote import ports
+
+logger = logging.getLogger(__name__)
+CommandAnswer = Callable[[InferenceProcess, int, list[Array]], None]
+"""Answers a command of a running script: its process, the number of the call, and the arrays of the command."""
+REFUSED_AFTER = 2
+FILE_COPIES = 4
+"""A process may use this multiple of the size of its file in addition to `qa.model-memory-mb`."""
+
+GRACE_SECONDS = 1.0  # ONNX Runtime ends a run at its limit itself; the process is ended only after this time
+_POLL_SECONDS = 1.0
+_NUMBER = 1  # of the only model of a process
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationLimits:
+    """The limits of the processes.
+
+    Attributes:
+        processes: how many run at the same time.
+        memory_mb: memory of each beyond that of the runtime and of `FILE_COPIES` of its file; 0: no limit.
+        spare_mb: more memory while it receives tensors.
+        load_ms, run_ms: the time of a load and of a run.
+        start_seconds: the time of a process until its first frame.
+        run_threads: concurrent runs of a model.
+    """
+
+    processes: int
+    memory_mb: int
+    spare_mb: int
+    load_ms: int
+    run_ms: int
+    start_seconds: float
+    run_threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The state of a model in the module: key, failures in a row, reason of the last one, whether it ever passed."""
+
+    key: str
+    failures: int = 0
+    reason: str = ""
+    passed: bool = False
+
+
+class Trials(Protocol):
+    """Reads and writes the trials of models in the module. Any thread may call it."""
+
+    def of(self, ref: int) -> Trial:
+        """Return the trial of a model."""
+
+    def failed(self, ref: int, reason: str) -> Trial:
+        """Count a failure; return the trial."""
+
+    def passed(self, ref: int) -> None:
+        """Record that the model was loaded and run within its limits."""
+
+    def succeeded(self, ref: int) -> None:
+        """Reset the failures, because a run has succeeded."""
+
+
+class Refused(ModelError):
+    """A model or script has failed too often, and is not loaded until it is stored again."""
+
+
+class IsolatedProcesses:
+    """The running processes, the least recently used first. Any thread may call it."""
+
+    def __init__(self, limits: IsolationLimits, trials: Trials) -> None:
+        self.limits = limits
+        self.trials = trials
+        self.failures = 0
+        self._changed = threading.Condition()
+        self._running: OrderedDict[IsolatedModel, None] = OrderedDict()
+        self._failed: WeakSet[InferenceProcess] = WeakSet()
+
+    @property
+    def pids(self) -> list[int]:
+        """The ids of the running processes."""
+        with self._changed:
+            processes = [model.process for model in self._running]
+        return [process.pid for process in processes if process is not None]
+
+    @property
+    def resident_bytes(self) -> int:
+        """The resident memory of all processes."""
+        total = 0
+        for pid in self.pids:
+            try:
+                total += resident_bytes(pid)
+            except (OSError, IndexError, ValueError):  # the process has just ended
+                continue
+        return total
+
+    def acquire(self, model: IsolatedModel) -> None:
+        """Let a model use a process until `release`. Another model's idle process may end for it.
+
+        QueueFull if all processes are busy for the time of a load.
+        """
+        deadline = time.monotonic() + self.limits.load_ms / 1000
+        with self._changed:
+            while model not in self._running and len(self._running) >= self.limits.processes:
+                idle = next((other for other in self._running if not other.busy), None)
+                if idle is not None:
+                    self._remove(idle)
+                    continue
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise QueueFull(
+                        f"all {self.limits.processes} processes of models and scripts are busy: try again later, or"
+                        " raise qa.model-processes"
+                    )
+                self._changed.wait(min(left, _POLL_SECONDS))
+            self._running[model] = None
+            self._running.move_to_end(model)
+            model.busy += 1
+
+    def release(self, model: IsolatedModel) -> None:
+        """End the use of a process. The process of a closed model, or one that has ended, makes room for another."""
+        with self._changed:
+            model.busy -= 1
+            is_over = model.closed or model.process is None or model.process.has_ended
+            if not model.busy and is_over and model in self._running:
+                self._remove(model)
+            self._changed.notify_all()
+
+    def close(self, model: IsolatedModel) -> None:
+        """End the process of a model that is not needed any more, after its runs."""
+        with self._changed:
+            model.closed = True
+            if not model.busy and model in self._running:
+                self._remove(model)
+
+    def report_end(self, model: IsolatedModel, process: InferenceProcess) -> bool:
+        """Take a process that has failed from its model; return whether it is the first report of its failure."""
+        with self._changed:
+            if model.process is process:
+                model.process = None
+            is_first = process not in self._failed
+            self._failed.add(process)
+            return is_first
+
+    def stop(self) -> None:
+        """End all processes."""
+        with self._changed:
+            for model in list(self._running):
+                self._remove(model)
+
+    def _remove(self, model: IsolatedModel) -> None:
+        del self._running[model]
+        process, model.process = model.process, None
+        if process is not None:
+            process.kill()
+        self._changed.notify_all()
+
+
+class IsolatedModel:
+    """A model or script in a process of its own. The process starts again when it is needed.
+
+    Attributes:
+        busy: the number of its runs and loads (under the lock of `IsolatedProcesses`).
+        process: its process, if it has one.
+        closed: whether it is not needed any more.
+    """
+
+    def __init__(
+        self,
+        processes: IsolatedProcesses,
+        ref: int,
+        load: Head,
+        open_file: Callable[[], tuple[IO[bytes], int]],
+        *,
+        noun: str = "model",
+        program: str = PROGRAM,
+    ) -> None:
+        self.inputs: tuple[Port, ...] = ()
+        self.outputs: tuple[Port, ...] = ()
+        self.busy = 0
+        self.closed = False
+        self.process: InferenceProcess | None = None
+        self._processes = processes
+        self._limits = processes.limits
+        self._ref = ref
+        self._noun = noun
+        self._load = load
+        self._open_file = open_file
+        self._program = program
+        self._starting = threading.Lock()
+        self._has_failed = False
+
+    def open(self) -> None:
+        """Start the process and load the file.
+
+        Raises:
+            Refused: it has failed too often.
+            ModelError: the file cannot be loaded, or its load exceeded a limit.
+        """
+        self._processes.acquire(self)
+        try:
+            self._ready()
+        finally:
+            self._processes.release(self)
+
+    def close(self) -> None:
+        """End the process."""
+        self._processes.close(self)
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """Run the model once."""
+        return self.ask({"op": "run"}, arrays)
+
+    def warm(self, arrays: Sequence[Array]) -> None:
+        """Run the model once as part of its load: a success does not reset its failures."""
+        self.ask({"op": "run"}, arrays, resets=False)
+
+    def ask(
+        self,
+        head: Head,
+        arrays: Sequence[Array] = (),
+        answer: CommandAnswer | None = None,
+        *,
+        resets: bool = True,
+    ) -> list[Array]:
+        """Send a request and return the arrays of its reply; a process that dies of it is replaced once.
+
+        Args:
+            answer: answers, on this thread, the commands that a script runs meanwhile.
+            resets: whether a success resets the failures.
+        """
+        self._processes.acquire(self)
+        try:
+            for last in (False, True):
+                process = self._ready()
+                try:
+                    return self._ask_once(process, head, arrays, answer, resets)
+                except ProcessLost as lost:
+                    failure = self._failed(process, "run", f"ended its process: {lost.reason}", counts=lost.begun)
+                    if last or isinstance(failure, Refused):
+                        raise failure from None
+            raise AssertionError("both runs end above")
+        finally:
+            self._processes.release(self)
+
+    def _ask_once(
+        self,
+        process: InferenceProcess,
+        head: Head,
+        arrays: Sequence[Array],
+        answer: CommandAnswer | None,
+        resets: bool,
+    ) -> list[Array]:
+        commands: SimpleQueue[tuple[int, list[Array]] | None] = SimpleQueue()
+        reply = process.request({**head, "model": _NUMBER}, arrays, commands=commands.put if answer else None)
+        limit_ms = self._limits.run_ms
+        deadline = time.monotonic() + limit_ms / 1000 + GRACE_SECONDS
+        if answer is not None:
+            reply.add_done_callback(lambda _: commands.put(None))
+        try:
+            if answer is not None:
+                _answer_commands(process, commands, answer, deadline)
+            outputs = reply.result(max(0.0, deadline - time.monotonic()))[1]
+        except (TimeoutError, RunTimedOut) as error:
+            text = f"takes longer than {limit_ms} ms, the limit (qa.model-timeout-ms)"
+            raise self._failed(process, "run", text, error) from None
+        except OutOfMemory as error:
+            raise self._failed(process, "run", self._memory_text(), error) from None
+        if resets and self._has_failed:
+            self._has_failed = False
+            self._processes.trials.succeeded(self._ref)
+        return outputs
+
+    def _memory_text(self) -> str:
+        return f"needs more than {self._limits.memory_mb} MB of memory, the limit (qa.model-memory-mb)"
+
+    def _failed(
+        self, process: InferenceProcess, what: str, reason: str, error: Exception | None = None, *, counts: bool = True
+    ) -> Exception:
+        """End the process, count the failure and return the error for the client.
+
+        Of several requests that fail with one process, only the first counts.
+        """
+        process.kill()
+        is_first = self._processes.report_end(self, process)
+        whole = f"its {what} {reason}"
+        if error is not None and str(error):
+            whole += f" ({str(error)[:200]})"
+        trials = self._processes.trials
+        if counts and is_first:
+            self._has_failed = True
+            self._processes.failures += 1
+            trial = trials.failed(self._ref, whole)
+            logger.warning("%s %s: %s", self._noun, trial.key or self._ref, whole)
+        else:
+            trial = trials.of(self._ref)
+        if trial.failures >= REFUSED_AFTER and error is None:
+            return self._refused(trial)
+        advice = "the log of the server has the last lines of the process"
+        if error is not None:
+            advice = f"{'use smaller inputs' if what == 'run' else 'store a smaller one'}, or raise the limit"
+        refused = ". It is refused until it is stored again" if trial.failures >= REFUSED_AFTER else ""
+        text = f"{self._noun} {trial.key}: {whole}: {advice}{refused}"
+        return ModelError(text) if what == "load" else InferenceFailed(text)
+
+    def _refused(self, trial: Trial) -> Refused:
+        return Refused(
+            f"{self._noun} {trial.key} is refused, because it failed {trial.failures} times in a row, the last time:"
+            f" {trial.reason}. Correct it and store it again"
+        )
+
+    def _ready(self) -> InferenceProcess:
+        """Return the process with the loaded model; start it if necessary."""
+        with self._starting:
+            process = self.process
+            if process is None or process.has_ended:
+                trial = self._processes.trials.of(self._ref)
+                if trial.failures >= REFUSED_AFTER:
+                    raise self._refused(trial)
+                self._has_failed = trial.failures > 0
+                self._start()
+                process = self.process
+            assert process is not None
+            return process
+
+    def _start(self) -> None:
+        file, size = self._open_file()
+        with file:
+            process = self._started_process(size)
+            self.process = process
+            limit_ms = self._limits.load_ms
+            head = {**self._load, "op": "load", "model": _NUMBER, "size": size}
+            try:
+                answer = process.request(head, descriptor=file.fileno()).result(limit_ms / 1000)[0]
+            except TimeoutError as error:
+                text = f"takes longer than {limit_ms} ms, the limit (qa.model-load-timeout-ms)"
+                raise self._failed(process, "load", text, error) from None
+            except (TooLarge, OutOfMemory) as error:
+                raise self._failed(process, "load", self._memory_text(), error) from None
+            except ProcessLost as lost:
+                raise self._failed(process, "load", f"ended its process: {lost.reason}") from None
+            except BaseException:
+                self.process = None
+                process.kill()
+                raise
+        self.inputs, self.outputs = ports(answer["inputs"]), ports(answer["outputs"])
+
+    def _started_process(self, size: int) -> InferenceProcess:
+        limits = self._limits
+        memory_mb = limits.memory_mb + (FILE_COPIES * size >> 20) if limits.memory_mb else 0
+        start = {
+            "memory_mb": 0,
+            "own_memory_mb": 0 if self._load["device"].startswith("GPU") else memory_mb,
+            "spare_mb": limits.spare_mb,
+            "run_threads": limits.run_threads,
+            "ahead": False,
+        }
+        started: Future[InferenceProcess] = Future()
+        up = threading.Event()
+        # the kernel ends a process when the thread that started it ends, so this thread lives as long as the process
+        threading.Thread(target=self._serve, args=(start, started, up), name="model-process", daemon=True).start()
+        process = started.result()
+        if not up.wait(limits.start_seconds):
+            process.kill()
+            raise InferenceFailed(f"the process of a {self._noun} has not started in {limits.start_seconds:g} s")
+        return process
+
+    def _serve(self, start: Head, started: Future[InferenceProcess], up: threading.Event) -> None:
+        silence = (self._limits.load_ms + self._limits.run_ms) / 1000 + self._limits.start_seconds
+        try:
+            process = InferenceProcess(start, self._limits.start_seconds, silence, self._program)
+        except Exception as error:
+            started.set_exception(InferenceFailed(f"no process can be started: {error_line(error)}"))
+            return
+        started.set_result(process)
+        process.serve(up.set)
+        process.has_ended = True
+        up.set()
+
+
+def _answer_commands(
+    process: InferenceProcess,
+    commands: SimpleQueue[tuple[int, list[Array]] | None],
+    answer: CommandAnswer,
+    deadline: float,
+) -> None:
+    """Answer the commands of a script until its reply has arrived or its time is up."""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            command = commands.get(timeout=left)
+        except Empty:
+            return
+        if command is None:
+            return
+        answer(process, *command)

@@ -1,0 +1,68 @@
+"""A TorchScript in a process of its own, as the worker of the shard sees it (`inference.workers.isolated`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import astuple
+from functools import partial
+
+from ...inference.backends.base import RuntimeLimits
+from ...inference.model_file import memory_file
+from ...inference.tensors import Array
+from ...inference.workers.isolated import IsolatedModel, IsolatedProcesses
+from ...inference.workers.process import InferenceProcess
+from ...shard.failures import error_line
+from .script_call import TorchScriptCall
+from .script_caller import ScriptCaller, pack, unpack
+
+_PROGRAM = "qa_cluster.gears.scripts.torch.child"
+
+
+class IsolatedScript:
+    """A compiled script with the interface of `TorchScript`."""
+
+    def __init__(
+        self,
+        processes: IsolatedProcesses,
+        ref: int,
+        *,
+        device: str,
+        source: str,
+        entry_points: Sequence[str],
+        limits: RuntimeLimits,
+    ) -> None:
+        self.device = device
+        file = f"{json.dumps(list(entry_points))}\n{source}".encode()
+        load = {"backend": "SCRIPT", "device": device, "limits": astuple(limits)}
+        self._process = IsolatedModel(
+            processes, ref, load, lambda: memory_file([file]), noun="script", program=_PROGRAM
+        )
+
+    def open(self) -> None:
+        """Start the process and compile the script."""
+        self._process.open()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+    def call(self, call: TorchScriptCall, caller: ScriptCaller) -> list[Array]:
+        """Call a function; its commands are run on this thread, through `caller`."""
+        request = pack([call.function, list(call.keys), list(call.arguments), call.n_outputs])
+        return self._process.ask({"op": "call"}, [request, *call.tensors], partial(_answer, caller))
+
+
+def _answer(caller: ScriptCaller, process: InferenceProcess, number: int, arrays: list[Array]) -> None:
+    """Answer a command of a running script."""
+    request = unpack(arrays[0])
+    outputs: list[Array] = []
+    value = error = None
+    try:
+        if "words" in request:
+            value = caller.command(request["words"])
+        else:
+            outputs = caller.run_model(request["model"], arrays[1:], request["outputs"])
+    except Exception as failure:  # the script gets it, whatever it is
+        error = error_line(failure)
+    process.tell({"op": "reply", "to": number}, [pack([value, error]), *outputs])

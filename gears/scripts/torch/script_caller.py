@@ -1,0 +1,87 @@
+"""What a running TorchScript may ask its shard for: commands and runs of models, with the rights of its caller.
+
+A script in a process of its own sends these requests to the worker as arrays: JSON first, then tensors (`pack`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...inference.served import ServedModel
+from ...inference.tensors import Array
+from ...shard.failures import GearsError
+from ...shard.forbidden import refuse_forbidden
+from ...shard.link import Argument, Reply
+from ..host.script_host import ScriptHost
+
+_FAILED = "Redis command returned an error: "
+
+
+class ScriptCaller(Protocol):
+    """Reaches the shard for a script."""
+
+    def command(self, words: Sequence[str]) -> Any:
+        """Run a command; return its reply as a value for torch, where lists are tuples."""
+
+    def run_model(self, key: str, inputs: list[Array], n_outputs: int) -> list[Array]:
+        """Run the model at a key."""
+
+
+class ShardCaller:
+    """Reaches the shard from the worker, on the thread that calls it, for `user` (empty: with the worker's rights)."""
+
+    def __init__(self, host: ScriptHost, find_model: Callable[[int], ServedModel], user: str) -> None:
+        self._host = host
+        self._find_model = find_model
+        self._user = user
+
+    def command(self, words: Sequence[str]) -> Any:
+        """Run a command."""
+        try:
+            return _value(self._execute(words))
+        except GearsError as error:
+            raise GearsError(f"{_FAILED}{error}") from error
+        except UnicodeDecodeError as error:
+            raise GearsError(f"{_FAILED}ERR the reply to {words[0]} is not UTF-8 text") from error
+
+    def run_model(self, key: str, inputs: list[Array], n_outputs: int) -> list[Array]:
+        """Run a model on this thread, because the model's device may be the script's own, which the script occupies."""
+        try:
+            if self._user:
+                self._execute(("AI.MODELGET", key, "META"))  # may this user use the model?
+            ref = int(self._host.links.link().execute("QA.MODELREF", key)[0])
+        except GearsError as error:
+            raise GearsError(f"{_FAILED}{error}") from error
+        model = self._find_model(ref)
+        outputs = model.compiled.run(model.check(inputs))
+        if len(outputs) != n_outputs:
+            raise GearsError(f"ERR model {key} has {len(outputs)} outputs, but {n_outputs} were requested")
+        return outputs
+
+    def _execute(self, words: Sequence[Argument]) -> Reply:
+        refuse_forbidden(str(words[0]))
+        whole = ("QA.AS", self._user, *words) if self._user else tuple(words)
+        return self._host.links.link().execute(*whole)
+
+
+def _value(reply: Reply) -> Any:
+    """A reply as a value for torch; lists become tuples, whose parts may differ in type."""
+    if isinstance(reply, bytes):
+        return reply.decode()
+    if isinstance(reply, list):
+        return tuple(_value(part) for part in reply)
+    return str(reply) if isinstance(reply, Exception) else reply
+
+
+def pack(value: Any) -> Array:
+    """Return a value of JSON types as an array, which can be larger than the head of a frame."""
+    return np.frombuffer(json.dumps(value).encode(), np.uint8)
+
+
+def unpack(array: Array) -> Any:
+    """Return the value of `pack`."""
+    return json.loads(array.tobytes())
