@@ -358,7 +358,10 @@ class SearchResult(_Json, what="a result of a search"):
 
 @dataclass(frozen=True, slots=True)
 class Document(_Json, what="a document"):
-    """A stored document. `tokenized` says whether this version is indexed."""
+    """A stored document. `tokenized` says whether this version is indexed.
+
+    `failure` says why this version is not indexed and not tried again; it is empty for other documents.
+    """
 
     id: str
     text: str
@@ -367,11 +370,15 @@ class Document(_Json, what="a document"):
     version: str = ""
     sentences: int = 0
     tokenized: bool = False
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentEntry(_Json):
-    """A document in a list. `tokenized` is false while a new version is pending; `length` is in code points."""
+    """A document in a list. `tokenized` is false while a new version is pending; `length` is in code points.
+
+    `failure` says why this version is not indexed and not tried again; it is empty for other documents.
+    """
 
     id: str
     title: str
@@ -379,6 +386,7 @@ class DocumentEntry(_Json):
     length: int
     sentences: int
     tokenized: bool
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ _ORIGIN = {
     "section": "headings of the section, the outermost first",
     "source": "file of the document, and the line or page where the paragraph starts; null if unknown",
 }
+_FAILURE = "why this version is not indexed and not tried again until it is written again; empty: it has not failed"
 _DESCRIPTIONS: dict[type, dict[str, str]] = {
     Mention: _ORIGIN,
     Answer: {
@@ -63,7 +64,9 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     DocumentEntry: {
         "length": "number of code points of the text",
         "tokenized": "whether this version is indexed and answers questions; false: a new version is pending",
+        "failure": _FAILURE,
     },
+    Document: {"failure": _FAILURE},
     DocumentCounts: {
         "documents": "number of indexed documents",
         "waiting": "number of pending documents, which are stored but not indexed yet; null: not requested",
@@ -122,7 +125,7 @@ def _fields_of(kind: Any) -> Schema:
 
 
 _PAGE = {"type": ["string", "null"], "description": "cursor of the next page; null: this is the last"}
-_LISTED = "indexed documents; pending documents, which are not indexed yet, are not listed"
+_LISTED = "indexed documents, or failed ones; pending documents, which are not indexed yet, are not listed"
 COLLECTION = schema_of(CollectionEntry)
 COLLECTION["properties"]["state"]["enum"] = ["ready", "incomplete", "deleting"]
 _DOCUMENTS = list_of(schema_of(DocumentEntry), next_cursor=_PAGE)

@@ -289,6 +289,13 @@ def choice_parameters() -> tuple[Field, ...]:
             "prefix", "string", "only documents whose ids start with this prefix", maximum=MAX_ID_BYTES, in_bytes=True
         ),
         *_filters("those"),
+        Field(
+            "failed",
+            "boolean",
+            "documents that are not indexed and not tried again, instead of the indexed ones; not with filter or"
+            " filters",
+            default=False,
+        ),
     )
 
 

@@ -105,7 +105,8 @@ def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
     """Remove the parameters that choose documents from `values`; HttpProblem if the collection is not allowed."""
     permit(scope, values.get("collection", DEFAULT_COLLECTION))
     prefix, filters, filter = values.pop("prefix", None) or "", values.pop("filters", None), values.pop("filter", ())
-    return DocumentChoice.of(prefix, filters, filter, values.pop("collection", DEFAULT_COLLECTION))
+    collection, failed = values.pop("collection", DEFAULT_COLLECTION), values.pop("failed", False)
+    return DocumentChoice.of(prefix, filters, filter, collection, failed)
 
 
 def counts(scope: Scope) -> bool:
@@ -165,7 +166,7 @@ class DocumentRoute:
                 wait=parameters.get("wait", True),
                 timeout=timeout_ms / 1000,
             )
-        except RequestError:  # the document was not stored; after any other error, it may be
+        except RequestError:  # the document was not stored, or failed; after any other error, it may be indexed
             await settle_sentences(scope, engine.key_use, reserved, 0)
             raise
         if reserved is not None:

@@ -39,6 +39,7 @@ from qa_cluster.keys import (
     collections_key,
     document_key,
     epoch_key,
+    failures_key,
     flight_key,
     index_key,
     paragraphs_key,
@@ -274,9 +275,10 @@ class DocumentSaving:
         partition.epochs = before if after == before else None
 
     async def _listed(self, tag: str, epochs: _Epochs) -> set[str]:
-        """The names of the indexed and pending documents of a partition."""
+        """The names of the indexed, pending and failed documents of a partition."""
         pending = await self._shards.execute(pending_key(tag), "HKEYS", pending_key(tag))
-        found = {name.decode() for name in pending if name}
+        failed = await self._shards.execute(failures_key(tag), "HKEYS", failures_key(tag))
+        found = {name.decode() for name in (*pending, *failed) if name}
         for collection in epochs:
             key, prefix, position = index_key(tag, collection), collection_prefix(collection), 0
             while True:

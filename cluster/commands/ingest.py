@@ -146,7 +146,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     _report_links(source.left_out)
     if sync:
         _remove(source, stored, audit)
-    if source.skipped and (sync or on_error == "report"):
+    if (source.skipped or stored.failed) and (sync or on_error == "report"):
         raise typer.Exit(_FAILED)
 
 
@@ -252,6 +252,12 @@ def _report(stored: StoredDocuments, skipped: list[RequestError], extractor: Ext
         console.notice(
             f"{console.counted(len(repeated), 'document')} not stored, because an earlier document of this run has the"
             f" same id: {_some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
+        )
+    if stored.failed:
+        shown = [f"{document_id!r}: {reason}" for document_id, reason in stored.failed.items()]
+        console.error(
+            f"{console.counted(len(shown), 'document')} stored, but not indexed and not tried again until written"
+            f" again: {_some(shown, '; ')}"
         )
     if skipped:
         console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")

@@ -15,6 +15,7 @@ from ..terminal import console, tables
 from .shared_options import Json, load_settings
 
 _NOT_READY = 3
+_MAX_LISTED = 5
 
 
 def status(
@@ -63,6 +64,7 @@ def _show(report: ClusterReport, *, local: bool) -> None:
             right=("documents", "sentences"),
         )
     _show_progress(report)
+    _show_failed([text for shard in report.shards for text in shard.failed])
     for text in report.all_problems():
         console.notice(text)
     if report.down:
@@ -72,6 +74,15 @@ def _show(report: ClusterReport, *, local: bool) -> None:
         console.notice(text)
     if report.ready:
         console.say("ready to answer")
+
+
+def _show_failed(failed: list[str]) -> None:
+    if failed:
+        more = f"; and {len(failed) - _MAX_LISTED} more" if len(failed) > _MAX_LISTED else ""
+        console.notice(
+            f"{console.counted(len(failed), 'document')} failed, not tried again until written again:"
+            f" {'; '.join(failed[:_MAX_LISTED])}{more}; see `qa-cluster documents list --failed`"
+        )
 
 
 def _row(shard: ShardReport) -> dict[str, object]:

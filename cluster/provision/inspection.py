@@ -13,6 +13,7 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.config import Settings
+from qa_cluster.documents.stored import RECORD_FIELDS, parse_record
 from qa_cluster.errors import ClusterError, ModelError
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 from qa_cluster.reading.manifest import Manifest
@@ -39,6 +40,8 @@ class ShardReport:
     Attributes:
         collections: the numbers of documents and sentences by collection; `documents` and `sentences` are the sums.
         earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
+        failed: the documents that are not indexed and not tried again, as `<collection>/<id>: <reason>`; the
+            collection is left out for the default collection.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
         obstacles: the problems that prevent the storing of documents.
     """
@@ -58,6 +61,7 @@ class ShardReport:
     earlier: int = 0
     keys: int = 0
     memory_bytes: int = 0
+    failed: tuple[str, ...] = ()
     progress: dict[str, str] = field(default_factory=dict)
     module_info: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -318,6 +322,27 @@ def _inspect_documents(node: Node, client: redis.Redis, partitions: int | None, 
     facts["collections"] = {name: _counts(client, own, name) for name in sorted(named)}
     facts["documents"], facts["sentences"] = map(sum, zip(*facts["collections"].values(), strict=True))
     facts["progress"] = pairs(progress)
+    facts["failed"] = tuple(_failed(client, own))
+
+
+def _failed(client: redis.Redis, tags: Sequence[str]) -> Iterator[str]:
+    """The failed documents of partitions, with the reasons. A document that was written again has no mark any more."""
+    with client.pipeline(transaction=False) as pipeline:
+        for tag in tags:
+            pipeline.hkeys(keys.failures_key(tag))
+        found = [
+            (keys.DocumentName(_text(name)), tag)
+            for tag, names in zip(tags, pipeline.execute(), strict=True)
+            for name in names
+        ]
+    with client.pipeline(transaction=False) as pipeline:
+        for name, tag in found:
+            pipeline.hmget(keys.document_key(name, tag), RECORD_FIELDS)
+        records = map(parse_record, pipeline.execute())
+    for (name, _), record in zip(found, records, strict=True):
+        if record is not None and record.failure:
+            where = "" if name.collection == keys.DEFAULT_COLLECTION else f"{name.collection}/"
+            yield f"{where}{name.id}: {record.failure}"
 
 
 def _own(node: Node, tags: Sequence[str]) -> list[str]:

@@ -35,6 +35,7 @@ class StoredDocuments:
     Attributes:
         replaced: for each document that replaced a document of another source, the source of the replaced document;
             empty if it is unknown.
+        failed: for each document that is stored but cannot be indexed, the reason.
         sources: the source of each document that is not stored yet.
     """
 
@@ -43,6 +44,7 @@ class StoredDocuments:
     changed: int = 0
     unchanged: int = 0
     replaced: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
 
     def add(self, written: WriteResult) -> None:
@@ -112,7 +114,7 @@ def store(
             )
         if wait and stored.ids:
             with console.progress("indexing on the shards", len(stored.ids)) as advance:
-                wait_tokenized(settings, settings.cluster_url, stored.ids, advance, collection)
+                stored.failed = wait_tokenized(settings, settings.cluster_url, stored.ids, advance, collection)
     except KeyboardInterrupt as interrupt:
         raise KeyboardInterrupt(
             f"{console.counted(len(stored.ids), 'document')} stored, and the shards will index them; repeat the command"
@@ -129,7 +131,8 @@ def remove_gone(settings: Settings, prefix: str, present: Collection[str], colle
     deleted = 0
     with ClusterClient(settings) as client:
         listed = client.list_documents(prefix=prefix, collection=collection)
-        absent = [entry for entry in listed if entry.id not in present]
+        failed = client.list_documents(prefix=prefix, collection=collection, failed=True)
+        absent = [entry for entry in (*listed, *failed) if entry.id not in present]
         with console.progress("deleting documents", len(absent)) as advance:
             for number, entry in enumerate(absent, start=1):
                 try:
@@ -147,11 +150,16 @@ def wait_tokenized(
     document_ids: Iterable[str],
     on_progress: Callable[[int], None],
     collection: str = DEFAULT_COLLECTION,
-) -> None:
-    """Wait until all documents are indexed; DeadlineExceeded without progress for `start_timeout_ms`.
+) -> dict[str, str]:
+    """Wait until all documents are indexed; return the reasons of those that failed.
 
-    A document that is deleted meanwhile counts as indexed. `on_progress` receives the number of indexed documents.
+    A document that is deleted meanwhile counts as indexed. `on_progress` receives the number of documents that are
+    done.
+
+    Raises:
+        DeadlineExceeded: no progress for `start_timeout_ms`.
     """
+    failed: dict[str, str] = {}
     ids = list(dict.fromkeys(document_ids))
     patience = settings.start_timeout_ms / 1000
     with cluster_client(settings, url) as client:
@@ -162,8 +170,10 @@ def wait_tokenized(
         progressed = time.monotonic()
         while pending:
             indexed = _indexed(client, dict(list(pending.items())[:_BATCH]), collection)
-            for document_id in indexed:
+            for document_id, failure in indexed.items():
                 del pending[document_id]
+                if failure:
+                    failed[document_id] = failure
             on_progress(len(ids) - len(pending))
             if indexed:
                 progressed = time.monotonic()
@@ -175,13 +185,19 @@ def wait_tokenized(
                     " logs"
                 )
             time.sleep(HEAVY_POLL_SECONDS)
+    return failed
 
 
-def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> list[str]:
+def _indexed(client: redis.RedisCluster, pending: dict[str, str], collection: str) -> dict[str, str]:
+    """Those of the pending documents that are done, each with its failure (empty: it is indexed or deleted)."""
     open_pipeline: Callable[[], Any] = client.pipeline
     with open_pipeline() as pipeline:
         for document_id, tag in pending.items():
             pipeline.execute_command(*read_record(keys.DocumentName.of(document_id, collection), tag))
         replies = pipeline.execute()
     records = zip(pending, map(parse_record, replies), strict=True)
-    return [document_id for document_id, record in records if record is None or record.tokenized]
+    return {
+        document_id: "" if record is None else record.failure
+        for document_id, record in records
+        if record is None or record.tokenized or record.failure
+    }

@@ -5,6 +5,7 @@ no state on the shards: a cursor names the partition and the position in its ind
 when it restarts or its slot moves. So a document that does not change during the listing is listed exactly once. A
 document that is added during the listing may be listed or not. A document that gets a new version may be listed twice.
 
+Failed documents are in no index, but in a hash of each partition (`failures_key`): a listing of them reads these.
 Pending documents are in no index, so they are not listed. To count them, their names are read in batches from the hash
 of each partition, and then the records of the documents in the collection. Until a sweep of a partition has finished,
 the partition may have further pending documents, from before it had an index. A scan finds these.
@@ -31,6 +32,7 @@ from qa_cluster.keys import (
     check_collection,
     decode_id,
     document_key,
+    failures_key,
     index_key,
     layout_key,
     parse_tagged,
@@ -55,8 +57,8 @@ COUNT_SECONDS = 60.0
 
 _PACKED = Struct(">HHQ")
 _CHECK_BYTES = 4
-_INDEXED = ("version", "tokenized", "analyzer")
-_FIELDS = ("title", "version", "length", "sentences", "tokenized")
+_INDEXED = ("version", "tokenized", "analyzer", "failed")
+_FIELDS = ("title", "version", "length", "sentences", "tokenized", "failed", "failure")
 
 
 def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
@@ -82,12 +84,14 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 class DocumentChoice:
     """A choice of a collection's documents: ids that start with `prefix`, and documents that the filter admits.
 
-    A choice of all documents, such as the default, is false.
+    A choice of all documents, such as the default, is false. With `failed`, it has failed documents instead of indexed
+    ones.
     """
 
     prefix: str = ""
     chosen: Filter | None = None
     collection: str = DEFAULT_COLLECTION
+    failed: bool = False
 
     @classmethod
     def of(
@@ -96,18 +100,26 @@ class DocumentChoice:
         filters: Mapping[str, Any] | None = None,
         filter: str | Iterable[str] = (),
         collection: str = DEFAULT_COLLECTION,
+        failed: bool = False,
     ) -> DocumentChoice:
         """Make a choice from the options of a client; InvalidInput or InputTooLong says what is wrong."""
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
-        return cls(prefix, chosen, check_collection(collection))
+        if failed and chosen is not None:
+            raise InvalidInput(
+                "failed documents are in no index, so no filter can choose among them: leave the filter out",
+                place="failed",
+            )
+        return cls(prefix, chosen, check_collection(collection), failed)
 
     def __bool__(self) -> bool:
-        return bool(self.prefix) or self.chosen is not None
+        return bool(self.prefix) or self.chosen is not None or self.failed
 
     @property
     def name(self) -> bytes:
         """Names the choice in cursors: equal for equal choices."""
-        own = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
+        own: tuple[object, ...] = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
+        if self.failed:
+            own = (*own, True)
         return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical, *own))
 
 
@@ -121,6 +133,7 @@ class ChoiceArguments(TypedDict, total=False):
     filters: Mapping[str, Any] | None
     filter: str | Iterable[str] | None
     collection: str | None
+    failed: bool | None
 
 
 def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
@@ -137,6 +150,7 @@ def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
         arguments.get("filters"),
         arguments.get("filter") or (),
         DEFAULT_COLLECTION if collection is None else collection,
+        bool(arguments.get("failed")),
     )
 
 
@@ -227,6 +241,12 @@ class DocumentList:
         commands = 0
         while place is not None and len(found) < limit and commands < PAGE_COMMANDS:
             tag = tags[place.partition]
+            if choice.failed:
+                commands += 1
+                following, names = await self._failed_in(tag, place.position, limit - len(found), choice)
+                found += [(name, tag) for name in names]
+                place = place.after(following)
+                continue
             count = MAX_PAGE if choice.prefix else limit - len(found)
             while True:
                 commands += 1
@@ -239,6 +259,10 @@ class DocumentList:
             found += [(rows[i][0], tag) for i in matching]
             place = place.after(following)
         entries = await self._entries(found, choice.collection)
+        if (
+            choice.failed
+        ):  # the hash also has documents that were written again or removed, until the worker has seen it
+            entries = tuple(entry for entry in entries if entry.failure)
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
     def all(self, choice: DocumentChoice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
@@ -258,6 +282,8 @@ class DocumentList:
                     "waiting counts all documents that are not ready: ask for it without prefix and filter",
                     place="waiting",
                 )
+            if choice.failed:
+                return DocumentCounts(len([entry async for entry in self.all(choice)]), 0)
             turns = asyncio.Semaphore(COUNTED_AT_ONCE)
             counts = await asyncio.gather(*(self._count(tag, choice, turns) for tag in partition_tags(self.partitions)))
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))
@@ -283,6 +309,19 @@ class DocumentList:
         admitted = () if choice.chosen is None else ("FILTER", choice.chosen.packed)
         following, rows = await self._shards.execute(key, "QA.INDEX.LIST", key, position, count, *admitted)
         return int(following), [(decode_id(row[0].decode()), int(row[1])) for row in rows]
+
+    async def _failed_in(self, tag: str, position: int, count: int, choice: DocumentChoice) -> tuple[int, list[str]]:
+        """The next position (0: no more), and up to `count` ids of a partition's failed documents.
+
+        They are in the order of a digest of their names, and a position is a digest. So a document that stays failed is
+        listed exactly once.
+        """
+        key = failures_key(tag)
+        names = await self._shards.execute(key, "HKEYS", key)
+        chosen = sorted((_digest(name), name) for name in names if _is_chosen(name, choice))
+        rest = [(digest, name) for digest, name in chosen if digest > position]
+        following = rest[count - 1][0] if len(rest) > count else 0
+        return following, [DocumentName(name.decode()).id for _, name in rest[:count]]
 
     async def _entries(self, found: Iterable[tuple[str, str]], collection: str) -> tuple[DocumentEntry, ...]:
         """The entries of documents, from their records; removed documents are left out."""
@@ -338,9 +377,22 @@ class DocumentList:
                 return found
 
 
-def _is_pending(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None) -> bool:
-    """Whether no index has this version of a document."""
-    return version is not None and (tokenized != version or analyzer is None)
+def _is_pending(version: bytes | None, tokenized: bytes | None, analyzer: bytes | None, failed: bytes | None) -> bool:
+    """Whether no index has this version of a document, and the worker will index it."""
+    return version is not None and failed != version and (tokenized != version or analyzer is None)
+
+
+def _digest(name: bytes) -> int:
+    """A number from 1 to 2^63 - 1."""
+    return max(int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1, 1)
+
+
+def _is_chosen(name: bytes, choice: DocumentChoice) -> bool:
+    try:
+        found = DocumentName.parse(name.decode())
+        return found.collection == choice.collection and found.id.startswith(choice.prefix)
+    except (InvalidInput, UnicodeDecodeError):
+        return False
 
 
 def _is_of(key: str, collection: str, tags: frozenset[str]) -> bool:
@@ -349,7 +401,7 @@ def _is_of(key: str, collection: str, tags: frozenset[str]) -> bool:
 
 
 def _entry(document_id: str, row: list[Any]) -> DocumentEntry:
-    title, version, length, sentences, tokenized = row
+    title, version, length, sentences, tokenized, failed, failure = row
     return DocumentEntry(
         document_id,
         (title or b"").decode(),
@@ -357,4 +409,5 @@ def _entry(document_id: str, row: list[Any]) -> DocumentEntry:
         int(length or 0),
         int(sentences or 0),
         tokenized == version,
+        (failure or b"").decode() if failed == version else "",
     )

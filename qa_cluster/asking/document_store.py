@@ -41,6 +41,7 @@ MAX_PENDING_BYTES = 128 * 1024
 """If the pending texts of a partition have more bytes (some 1,000 sentences), `DocumentStore.caught_up` waits."""
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
+_WAITED_FOR = ("version", "tokenized", "failed", "failure")
 
 
 class VersionConflict(RequestError):
@@ -91,6 +92,7 @@ class DocumentStore:
         Raises:
             VersionConflict: the document has another version.
             NotFound: the collection does not exist.
+            DocumentFailed: the document is stored, but its text cannot be indexed.
         """
         document = await _checked(document_id, text, title, metadata, collection)
         await self._collections.check(collection)
@@ -194,15 +196,20 @@ class DocumentStore:
                 )
 
     async def wait_tokenized(self, document: DocumentName, version: str, timeout: float) -> bool:
-        """Wait until questions are answered from this version; return False if another version has replaced it."""
+        """Wait until questions are answered from this version; return False if another version has replaced it.
+
+        DocumentFailed if no worker tries to index this version again.
+        """
         key = document_key(document, self.tag_of(document.id))
         pause = FIRST_POLL_SECONDS
         try:
             async with asyncio.timeout(timeout):
                 while True:
-                    current, tokenized = await self._shards.execute(key, "HMGET", key, "version", "tokenized")
+                    current, tokenized, failed, failure = await self._shards.execute(key, "HMGET", key, *_WAITED_FOR)
                     if current is None or current.decode() != version:
                         return False
+                    if failed == current:
+                        raise stored.failed_error(document, (failure or b"").decode())
                     if tokenized is not None and tokenized.decode() == version:
                         return True
                     await asyncio.sleep(pause)
@@ -255,6 +262,7 @@ def _document(document_id: str, text: bytes, record: DocumentRecord) -> Document
         version=record.version,
         sentences=record.sentences or 0,
         tokenized=record.tokenized,
+        failure=record.failure,
     )
 
 

@@ -141,6 +141,7 @@ def _choice(arguments: ChoiceArguments) -> _Query:
         "filters": "" if filters is None else as_json(filters).decode(),
         "filter": [short] if isinstance(short, str) else list(short),
         "collection": arguments.get("collection") or "",
+        "failed": "true" if arguments.get("failed") else "",
     }
     return {name: value for name, value in given.items() if value}
 

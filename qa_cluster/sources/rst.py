@@ -64,15 +64,42 @@ _SETTINGS = {
 }  # fmt: skip
 _REGISTERED: set[str] = set()
 MAX_EXPANDED = 500_000
+# docutils takes memory and time for each level of nesting with all text below it, and quadratic time for the columns of
+# a table. No manual comes near these limits.
+MAX_LEVELS = 100
+MAX_COLUMNS = 500
+_MARKERS = re.compile(r"[ \t]*((?:[-*+\u2022]|\(?[0-9a-zA-Z#]{1,3}[.)])[ \t]+)*+")
 
 
 def read(source: str) -> Extracted:
     """Return the text of an RST file; its title is its only top heading, else the first heading."""
+    _check_shape(source)
     _register(source)
     tree = publish_doctree(_resolved_labels(source), reader=_Reader(), settings_overrides=_SETTINGS)
     writer = _Writer(TextBuilder())
     writer.write(tree)
     return writer.builder.build()
+
+
+def _check_shape(source: str) -> None:
+    """Refuse a file whose nesting or tables exceed the limits, before docutils reads it."""
+    indents: list[int] = []
+    for line in source.splitlines():
+        text = line.strip()
+        if not text:
+            continue
+        indent = len(line) - len(line.lstrip())
+        while indents and indents[-1] >= indent:
+            indents.pop()
+        indents.append(indent)
+        marked = _MARKERS.match(line)
+        levels = len(indents) + (len(marked[0].split()) if marked is not None else 0)
+        if levels > MAX_LEVELS:
+            raise InputTooLong(f"its text is nested in more than {MAX_LEVELS} levels, the limit: convert it to text")
+        is_grid, is_simple = text.startswith(("+-", "+=")), not text.strip("= \t")
+        columns = text.count("+") - 1 if is_grid else len(text.split()) if is_simple else 0
+        if columns > MAX_COLUMNS:
+            raise InputTooLong(f"a table has {columns} columns, the limit is {MAX_COLUMNS}: divide the table")
 
 
 class _ExpansionLimit(Transform):

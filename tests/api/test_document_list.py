@@ -38,7 +38,7 @@ async def test_pages_hold_every_document_once(cluster: ScriptedCluster) -> None:
         shown = (await client.get("/documents/other")).json()
         assert other == {
             "object": "qa.document",
-            **{name: shown[name] for name in ("id", "title", "version", "sentences", "tokenized")},
+            **{name: shown[name] for name in ("id", "title", "version", "sentences", "tokenized", "failure")},
             "length": len(shown["text"]),
         }
         assert len((await client.get("/documents", params={"prefix": "n/"})).json()["data"]) == 20

@@ -1,11 +1,13 @@
 """No regular expression of the product takes more than linear time on a text from outside.
 
-A pattern whose time is quadratic stops the event loop or the worker with one request. So each pattern of a module runs
-on texts that repeat the characters it looks for, at two lengths and at four times each.
+A pattern whose time is quadratic stops the event loop or the worker with one request. So each pattern of a module, and
+each pattern that a function names where it uses it, runs on texts that repeat the characters it looks for, at two
+lengths and at four times each.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -35,6 +37,7 @@ NOT_FOREIGN = {
 # Torch is not installed where this test runs.
 NOT_IMPORTED = ("qa_cluster.models", ".torch", "__main__")
 CHARACTERS = " \t\n\u3000aAvQ0-.,='\"\\()[]{}<>|*_#:`/@;%&!~^+$"
+METHODS = {"match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
 PIECES = ("a   ", "a   a ", "a a", "-*-", "\\[", "a(", "a: ", "version 1", "{#", "](")
 
 
@@ -51,6 +54,39 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes], set[s
                     seen.add((value.pattern, value.flags))
                     uses = set(re.findall(rf"\b{variable}\.(\w+)\(", inspect.getsource(module)))
                     yield f"{name}.{variable}", value, uses
+
+
+def inline_patterns() -> Iterator[tuple[str, re.Pattern[str] | re.Pattern[bytes], set[str]]]:
+    """Each pattern in a call such as ``re.sub(pattern, ..)``, with its place and the method."""
+    for folder in FOLDERS:
+        for name, source in tree_of(folder).sources.items():
+            if not any(part in name for part in NOT_IMPORTED):
+                for line, pattern, method in inline_in(source):
+                    yield f"{name}:{line}", pattern, {method}
+
+
+def inline_in(source: str) -> Iterator[tuple[int, re.Pattern[str] | re.Pattern[bytes], str]]:
+    """The lines, patterns and methods of the calls in a source. A pattern for a text of the source is left out."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in METHODS:
+            continue
+        if not isinstance(node.func.value, ast.Name) or node.func.value.id != "re":
+            continue
+        given = {keyword.arg: keyword.value for keyword in node.keywords}
+        names = ("pattern", "repl", "string") if node.func.attr in {"sub", "subn"} else ("pattern", "string")
+        given |= dict(zip(names, node.args, strict=False))
+        if not isinstance(given["string"], ast.Constant):
+            flags = given.get("flags", ast.Constant(0))
+            compiled = eval(ast.unparse(flags), {"re": re})
+            yield node.lineno, re.compile(_written(given["pattern"]), compiled), node.func.attr
+
+
+def _written(pattern: ast.expr) -> str | bytes:
+    """The pattern; "x" stands for each value that is not in the source."""
+    if isinstance(pattern, ast.Constant):
+        return pattern.value  # type: ignore[return-value]
+    parts = pattern.values if isinstance(pattern, ast.JoinedStr) else [pattern]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in parts)
 
 
 def runner(pattern: re.Pattern[str] | re.Pattern[bytes], uses: set[str]) -> Callable[[str], object]:
@@ -113,6 +149,30 @@ def test_no_pattern_takes_more_than_linear_time() -> None:
     assert len(names) > 100
     assert found == {}
     assert set(NOT_FOREIGN) <= names
+
+
+@pytest.mark.hostile
+def test_no_pattern_inside_a_function_takes_more_than_linear_time() -> None:
+    found, count = {}, 0
+    for name, pattern, uses in inline_patterns():
+        count += 1
+        written = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+        if attack := growth(runner(pattern, uses), written):
+            found[name] = attack
+    assert count > 15
+    assert found == {}
+
+
+@pytest.mark.hostile
+def test_a_pattern_inside_a_function_is_found() -> None:
+    planted = (
+        "def f(text):\n    return re.sub(r'\\s*([^=]+?)\\s*=', '', text, flags=re.DOTALL), re.match(f'a{text}', text)"
+        "\nre.findall('b+', 'bb')\n"
+    )
+    (first, second) = sorted(inline_in(planted), key=lambda found: found[2], reverse=True)
+    assert (first[0], first[2], first[1].flags & re.DOTALL) == (2, "sub", re.DOTALL)
+    assert growth(runner(first[1], {first[2]}), first[1].pattern)  # type: ignore[arg-type]
+    assert (second[1].pattern, second[2]) == ("ax", "match")
 
 
 @pytest.mark.hostile

@@ -14,6 +14,12 @@ from pathlib import Path
 import pytest
 
 from qa_cluster import keys
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.cluster.provision.inspection import inspect_cluster
+from qa_cluster.cluster.provision.storing import wait_tokenized
+from qa_cluster.config import Settings
+from qa_cluster.documents.stored import DocumentFailed
+from qa_cluster.errors import InvalidInput
 from tests.harness.clusters import Cluster
 from tests.harness.ending_worker import DIES, HOLDS
 from tests.harness.figures import Figures
@@ -98,3 +104,47 @@ def test_it_stays_given_up_and_is_freed_by_writing_it_again(trapped: Shards) -> 
     trapped.wait_tokenized(name)
     assert failure(trapped, name) == ""
     assert trapped.client.hget(keys.failures_key(tag(name)), keys.document_name(name)) is None
+
+
+def client_of(shards: Shards) -> ClusterClient:
+    return ClusterClient(Settings(cluster_url=f"redis://127.0.0.1:{shards.nodes[0].port}"))
+
+
+def test_a_failed_document_is_named_everywhere(trapped: Shards) -> None:
+    name, text = "named", f"A third text with {DIES} in it."
+    url = f"redis://127.0.0.1:{trapped.nodes[0].port}"
+    with client_of(trapped) as client:
+        with pytest.raises(DocumentFailed, match="'named' is stored, but not indexed: 2 workers ended"):
+            client.put_document(name, text, timeout=SECONDS)
+        listed = {entry.id: entry.failure for entry in client.list_documents(failed=True)}
+        assert "2 workers ended" in listed[name]
+        assert name not in {entry.id for entry in client.list_documents()}
+        assert [entry.id for entry in client.list_documents(failed=True, prefix="nam")] == [name]
+        assert client.count_documents(failed=True).documents == len(listed)
+        pages, cursor = [], ""
+        while cursor is not None:
+            page = client.document_page(cursor, limit=1, failed=True)
+            pages += [entry.id for entry in page.documents]
+            cursor = page.next_cursor
+        assert sorted(pages) == sorted(listed)
+        with pytest.raises(InvalidInput, match="no filter can choose among them"):
+            client.count_documents(failed=True, filter="a=1")
+        assert "2 workers ended" in client.get_document(name).failure
+        assert client.count_documents(waiting=True).waiting == 0
+        (shard,) = inspect_cluster(Settings(), url).shards
+        assert any(text.startswith(f"{name}: 2 workers ended") for text in shard.failed)
+        failed = wait_tokenized(Settings(), url, [name, "after"], lambda done: None)
+        assert list(failed) == [name]
+        client.put_document(name, "A harmless text.", timeout=SECONDS)
+        assert name not in {entry.id for entry in client.list_documents(failed=True)}
+
+
+def test_a_text_that_takes_too_long_to_be_split_fails_at_once(trapped: Shards) -> None:
+    before = restarts(trapped)
+    with client_of(trapped) as client:
+        # it is stored, since its length admits it without splitting; the worker refuses it
+        with pytest.raises(DocumentFailed, match=r"takes more than .* s of processor time to be split into sentences"):
+            client.put_document("marks", "a!" * 5 + "!" * 90_000, timeout=SECONDS)
+        client.delete_document("marks")
+        assert "marks" not in {entry.id for entry in client.list_documents(failed=True)}
+    assert restarts(trapped) == before

@@ -2,7 +2,7 @@
 
 It stands for every way in which the work on a text can end a worker, of which no known one is left. A text with
 `HOLDS` keeps the interpreter in one call of C code, as a pattern that backtracks does; one with `DIES` ends the process
-at once, as the kernel does when memory runs out.
+at once, as the kernel does when memory runs out. The budget of the splitter is a tenth of a second.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ def _spring(text: str) -> None:
 
 def main() -> int:
     """Run the worker with the traps."""
+    from qa_cluster.documents import sentences
     from qa_cluster.gears import worker
     from qa_cluster.gears.functions.indexing import batches
 
@@ -38,6 +39,7 @@ def main() -> int:
         return analysed(title, metadata, text)
 
     batches.analysed = trapped
+    sentences.BUDGET_SECONDS, sentences.BUDGET_SECONDS_PER_MILLION = 0.1, 0.0
     return worker.main()
 
 

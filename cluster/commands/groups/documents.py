@@ -27,10 +27,20 @@ Prefix = Annotated[
 _MAX_SHOWN_CHARS = 60
 
 
+Failed = Annotated[
+    bool,
+    typer.Option(
+        "--failed",
+        help="Only documents that are not indexed and not tried again until they are written again. Not with --filter.",
+    ),
+]
+
+
 def list_documents(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     prefix: Prefix = "",
     filter: FilterOption = None,
+    failed: Failed = False,
     collection: CollectionOption = DEFAULT_COLLECTION,
     limit: Annotated[int, typer.Option(help="Maximum number of documents.", min=1)] = 100,
     cursor: Annotated[
@@ -38,7 +48,10 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
     ] = "",
     json: Json = False,
 ) -> None:
-    """Show the indexed documents. Pending documents, which are not indexed yet, are not listed.
+    """Show the indexed documents, or with --failed the failed ones. Pending documents are not listed.
+
+    A document fails if two workers ended while they indexed it, or if its text takes too long to be split. It is tried
+    again when it is written again.
 
     The list is sorted by partition, then by time of writing. If there may be more documents, the command prints the
     cursor for the rest of the list.
@@ -49,10 +62,13 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster documents list --filter lang=en --filter "year>=2020"
 
+        qa-cluster documents list --failed
+
         qa-cluster documents list --limit 1000 --json | jq -r '.data[].id'
     """
     with client_of(context) as client, refusals_as_usage(InvalidInput, "--cursor or --filter"):
-        page = _pages(client, cursor, limit, {"prefix": prefix, "filter": filter, "collection": collection})
+        choice: ChoiceArguments = {"prefix": prefix, "filter": filter, "collection": collection, "failed": failed}
+        page = _pages(client, cursor, limit, choice)
     if json:
         console.say_json(page.to_dict())
         return
@@ -64,7 +80,7 @@ def list_documents(  # noqa: PLR0917 - one parameter is one option
                 "sentences": entry.sentences,
                 "characters": entry.length,
                 "version": entry.version,
-                "indexed": "yes" if entry.tokenized else "pending",
+                "indexed": entry.failure or ("yes" if entry.tokenized else "pending"),
             }
             for entry in page.documents
         ],
@@ -152,7 +168,7 @@ def show(
         "title": found.title,
         "version": found.version,
         "sentences": found.sentences,
-        "indexed": "yes" if found.tokenized else "pending",
+        "indexed": found.failure or ("yes" if found.tokenized else "pending"),
         "file": _file(found.metadata),
         "metadata": json_module.dumps(metadata, ensure_ascii=False) if metadata else "",
     }

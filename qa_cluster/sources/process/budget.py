@@ -42,6 +42,14 @@ class Budget:
         mib = min(self.mib + self.mib_per_mib * size // MIB, self.most_mib)
         return Cost(round(seconds * (CUT if is_cut else 1), 2), mib)
 
+    def wall(self, *, is_cut: bool) -> float:
+        """Return the limit of elapsed time in seconds, which also ends a process that uses no processor time.
+
+        >>> Budget().wall(is_cut=False), Budget().wall(is_cut=True)
+        (300.0, 30.0)
+        """
+        return self.wall_seconds * (CUT if is_cut else 1)
+
 
 class Hits:
     """Counts the files that exceeded their limits, so that a folder of many such files cannot multiply the limits."""

@@ -115,7 +115,7 @@ class Extractor:
     def _answer(self, process: subprocess.Popen[bytes], data: bytes, name: str, cut: list[str]) -> dict[str, Any]:
         """Send a request and return its last answer; notes what the process says about the file before that."""
         about = {"name": name, "format": self.forced, "size": len(data), "budget": asdict(self._budget), "cut": cut}
-        for answer in self._exchanged(process, orjson.dumps(about) + b"\n" + data):
+        for answer in self._exchanged(process, orjson.dumps(about) + b"\n" + data, cut):
             reply: dict[str, Any] = orjson.loads(answer)
             if "seconds" not in reply:
                 return reply
@@ -139,10 +139,9 @@ class Extractor:
             os.set_blocking(pipe.fileno(), False)
         return process
 
-    def _exchanged(self, process: subprocess.Popen[bytes], request: bytes) -> Iterator[bytes]:
+    def _exchanged(self, process: subprocess.Popen[bytes], request: bytes, cut: list[str]) -> Iterator[bytes]:
         """Send a request and yield the answers: each comes after its length in eight bytes."""
-        wall_seconds = self._budget.wall_seconds
-        deadline = time.monotonic() + wall_seconds
+        begun = time.monotonic()
         assert process.stdin is not None
         assert process.stdout is not None
         to_child, from_child = process.stdin.fileno(), process.stdout.fileno()
@@ -151,7 +150,9 @@ class Extractor:
             selector.register(from_child, selectors.EVENT_READ)
             selector.register(to_child, selectors.EVENT_WRITE)
             while True:
-                left = deadline - time.monotonic()
+                # The first answer names the format, whose limit may be cut.
+                wall_seconds = self._budget.wall(is_cut=self._format in cut)
+                left = begun + wall_seconds - time.monotonic()
                 if left <= 0:
                     raise _LimitExceeded(f"did not end within {wall_seconds:g} s")
                 for key, _ in selector.select(left):

@@ -64,6 +64,55 @@ def test_time_is_linear(figures: Figures, attack: Callable[[], bytes], name: str
             assert "contains no text" in str(error) or "expand to more than" in str(error)
 
 
+def nested_quotes() -> bytes:
+    return "\n\n".join(" " * level + "a" for level in range(2000)).encode()
+
+
+def nested_lists() -> bytes:
+    return b"- " * 1_000_000 + b"words\n"
+
+
+def wide_grid() -> bytes:
+    line, row = "+" + "---+" * 2000, "|" + "a  |" * 2000
+    return "\n".join([*[line, row] * 30, line, ""]).encode()
+
+
+def wide_simple_table() -> bytes:
+    line = " ".join(["=="] * 20_000)
+    return "\n".join([line, " ".join(["a "] * 20_000), line, ""]).encode()
+
+
+@pytest.mark.parametrize("attack", [nested_quotes, nested_lists, wide_grid, wide_simple_table])
+def test_deep_and_wide_rst_is_refused_before_docutils_reads_it(figures: Figures, attack: Callable[[], bytes]) -> None:
+    data = attack()
+    name = f"{attack.__name__} ({len(data):,} bytes, a.rst)".replace("_", " ")
+    with (
+        figures.measured(name, limit_seconds=2.0),
+        pytest.raises(RequestError, match=r"nested in more than 100 levels|columns, the limit is 500"),
+    ):
+        extract(data, "a.rst")
+
+
+def test_usual_nesting_and_tables_stay() -> None:
+    levels = "\n\n".join("  " * level + f"- item {level}" for level in range(12))
+    table = "+---+---+\n| a | b |\n+===+===+\n| c | d |\n+---+---+\n"
+    text = extract(f"Title\n=====\n\n{levels}\n\n{table}".encode(), "a.rst")[1].text
+    assert "item 11" in text and "d" in text
+
+
+def test_elapsed_time_of_a_cut_format_is_cut() -> None:
+    """A process that waits uses no processor time: after three such files, the next one ends it sooner."""
+    data = b"*a " * 300_000
+    with Extractor(forced="rst", budget=Budget(seconds=100.0, wall_seconds=1.0)) as extractor:
+        took = []
+        for _ in range(MAX_HITS + 2):
+            begun = time.monotonic()
+            with pytest.raises(InvalidInput, match="did not end within"):
+                extractor.extract(data, "a.rst")
+            took.append(time.monotonic() - begun)
+    assert max(took[MAX_HITS:]) < 1.0 <= min(took[:MAX_HITS])
+
+
 def test_few_substitutions_stay() -> None:
     assert extract(substitutions(levels=3), "a.rst")[1].text == " ".join("x" * 8)
     circle = b".. |a| replace:: |b|\n.. |b| replace:: |a|\n\nSome text, |a|.\n"
