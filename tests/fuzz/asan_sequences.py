@@ -46,6 +46,7 @@ from tests.harness.workers import fake_worker
 
 STEPS = 40
 PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 15.0  # a primary pauses writes for 10 s at most
 NAMES = frozenset([*OURS, *PLAIN, "absent"])
 CLUSTER: dict[str, object] = {
     **SETTINGS,
@@ -73,6 +74,7 @@ class Shard:
         self.servers = (first, second)
         self.tag = ""
         self.clients: list[Client] = []
+        self.failing_over: tuple[Server, float] | None = None  # the primary, and until when it may pause writes
 
     @property
     def primary(self) -> Server:
@@ -83,6 +85,14 @@ class Shard:
     def replica(self) -> Server:
         """The other server."""
         return self.servers[1] if self.primary is self.servers[0] else self.servers[0]
+
+    @property
+    def pausing(self) -> bool:
+        """Whether a failover may pause the writes. Redis 7.0 panics if CLIENT UNBLOCK names a client of a pause."""
+        if self.failing_over is None:
+            return False
+        primary, until = self.failing_over
+        return time.monotonic() < until and self.primary is primary
 
     def leave(self) -> None:
         """Disconnect all clients."""
@@ -188,9 +198,7 @@ class Sequences:
 
     def unblock(self, shard: Shard, chance: random.Random) -> None:
         """CLIENT UNBLOCK of a blocked client."""
-        if blocked := self.blocked(shard):
-            # Redis 7.0 panics if it unblocks a client that a pause of writes (of a failover) has blocked
-            self.admin(shard.primary, "CLIENT", "UNPAUSE")
+        if not shard.pausing and (blocked := self.blocked(shard)):
             way = chance.choice(["TIMEOUT", "ERROR"])
             self.done["unblocked"] += self.admin(shard.primary, "CLIENT", "UNBLOCK", chance.choice(blocked), way)
 
@@ -250,7 +258,11 @@ class Sequences:
 
     def fail_over(self, shard: Shard, chance: random.Random) -> None:
         """Exchange primary and replica while clients wait."""
-        self.admin(shard.replica, "CLUSTER", "FAILOVER", *chance.choice([(), ("TAKEOVER",)]))
+        if chance.random() < 0.7:
+            self.admin(shard.replica, "CLUSTER", "FAILOVER", "TAKEOVER")
+            return
+        shard.failing_over = (shard.primary, time.monotonic() + PAUSE_SECONDS)
+        self.admin(shard.replica, "CLUSTER", "FAILOVER")
 
     def kill_worker(self, shard: Shard, chance: random.Random) -> None:
         """End or stop the worker, which has jobs."""
