@@ -59,6 +59,7 @@
 #include "corpus/notes.h"
 #include "functions/calling.h"
 #include "functions/cmd_trigger.h"
+#include "functions/from_primary.h"
 #include "functions/hook.h"
 #include "functions/registry.h"
 #include "info.h"
@@ -97,6 +98,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     calling_on_load,
     registry_on_load,
     trigger_on_load,
+    from_primary_on_load,
     hook_on_load,
     model_on_load,
     index_write_on_load,

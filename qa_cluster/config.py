@@ -171,7 +171,22 @@ class Settings:
     cluster_password: str = _of(
         "", "password for the cluster; a local cluster uses it, or the generated password in its folder", secret=True
     )
-    bus_key_file: str = _of("", "file with the key that signs messages between servers; a local cluster creates it")
+    replication_password: str = _of(
+        "",
+        "password of the user with which servers replicate; empty: a local cluster generates it, `qa-cluster node`"
+        " derives it from cluster_password",
+        secret=True,
+    )
+    bus_key_file: str = _of(
+        "",
+        "file with the key that signs messages between servers and stored functions; empty: a local cluster generates"
+        " it, `qa-cluster node` derives it from cluster_password",
+    )
+    adopt_registrations: bool = _of(
+        False,
+        "whether starting servers load stored functions without a signature of the cluster; for one start after an"
+        " upgrade (docs/upgrade.md)",
+    )
     cluster_tls_ca: str = _of("", "file of the certificate authority that signed the cluster's certificates")
     cluster_tls_cert: str = _of("", "file of the client certificate for the cluster")
     cluster_tls_key: str = _of(

@@ -18,6 +18,11 @@ from ..servers.local import start_servers, with_local_password, with_password, w
 from ..terminal import console
 from .shared_options import ServerOption, audit_of, load_settings
 
+_WITHOUT_TLS = (
+    "the cluster bus has no authentication without TLS: on a machine with users that you do not trust, run `qa-cluster"
+    " down` and `qa-cluster up --tls` (docs/operations.md)"
+)
+
 
 def up(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
@@ -105,7 +110,10 @@ def up(  # noqa: PLR0917 - one parameter is one option
     try:
         if form:
             join_servers(settings, console.step)
+        local = not url
         url = url or start_servers(settings, console.step, console.notice)
+        if local and not url.startswith("rediss://"):
+            console.notice(_WITHOUT_TLS)
         if not bare:
             complete(settings, url, console.step)
             audit.note("functions.register", session=SESSION)

@@ -19,6 +19,7 @@ from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.topology import Address
 
 from .all_shards import OnStep
+from .cluster_secrets import allow_replication, replication_password
 from .connect import TlsRefused, server_client
 from .formation import MEET_AGAIN_SECONDS, pause, slot_ranges, wait_whole
 from .node import Node, command, nodes_of, text_of
@@ -44,6 +45,9 @@ def join_servers(settings: Settings, on_step: OnStep = lambda text: None) -> Non
             ids = _ids(clients, deadline)
             for address, client in clients.items():
                 _need_empty_or_joined(address, client)
+            if password := replication_password(settings):
+                for client in clients.values():
+                    allow_replication(client, password)
             on_step("introducing the servers to each other")
             _introduce(clients, ids, deadline)
             _share_slots(list(clients.values()), settings.shards)

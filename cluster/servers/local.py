@@ -22,13 +22,23 @@ from qa_cluster.security.local_password import PASSWORD_FILE, stored_password
 
 from ..nodes import formation
 from ..nodes.all_shards import OnStep
+from ..nodes.cluster_secrets import allow_replication, use_replication_user
 from ..nodes.connect import NotRunning
 from . import ports
 from .certificates import make_certificates, need_files, server_tls, tls_folder
-from .module_options import model_cache_default, module_options, server_options
+from .module_options import ADOPT_SETTING, model_cache_default, module_options, server_options
 from .processes import ProcessRef, stop_all
 from .server_process import ServerSpec, connect, find_program, launch, need_tls, running, wait_ready
-from .state import ClusterState, bus_key_file, data_folder, locked, make_password, read_state, write_state
+from .state import (
+    ClusterState,
+    bus_key_file,
+    data_folder,
+    locked,
+    make_password,
+    read_state,
+    replication_file,
+    write_state,
+)
 
 _PORT_RETRIES = 3  # how often `up` chooses other ports after another program has taken the chosen ones
 
@@ -78,6 +88,8 @@ class LocalCluster:
             missing = self._missing(state)
             if missing and missing[0].tls:
                 need_tls(state.program)
+            if missing:
+                self._prepare_running(state)
             launched: list[ProcessRef] = []
             try:
                 starting = f"starting {len(missing)} of {len(state.ports)} servers"
@@ -93,6 +105,7 @@ class LocalCluster:
                 if failure is not None:
                     raise failure
                 self._join(self.specs(state), state, created, deadline)
+                self._end_adoption(self.specs(state))
             except BaseException:
                 stop_all(launched, timeout_seconds=5.0, insist=True)
                 raise
@@ -151,10 +164,38 @@ class LocalCluster:
                 options=tuple(options),
                 tethered=self._tethered,
                 password=settings.cluster_password,
+                replication_password=self._replication_password(),
                 tls=server_tls(self.data_dir, settings),
             )
             for index, port in enumerate(state.ports)
         ]
+
+    def _replication_password(self) -> str:
+        if not self.settings.cluster_password:
+            return ""
+        return self.settings.replication_password or stored_password(replication_file(self.data_dir))
+
+    def _prepare_running(self, state: ClusterState) -> None:
+        """Give the running servers the replication user, for the servers that are about to start.
+
+        A server that an earlier version has started does not have the user yet.
+        """
+        password = self._replication_password()
+        found = [spec for spec in self.specs(state) if password and running(spec)]
+        try:
+            for change in (allow_replication, use_replication_user):
+                for spec in found:
+                    with connect(spec) as client:
+                        change(client, password)
+        except redis.exceptions.RedisError as error:
+            raise ClusterError(f"a running server refused the user of replication: {error}") from error
+
+    def _end_adoption(self, specs: Sequence[ServerSpec]) -> None:
+        """Turn off `qa.adopt-registrations`, which holds for one start."""
+        for spec in specs:
+            if (ADOPT_SETTING, "yes") in spec.options:
+                with connect(spec) as client:
+                    client.config_set(ADOPT_SETTING, "no")
 
     def _missing(self, state: ClusterState) -> list[ServerSpec]:
         return [spec for spec in self.specs(state) if running(spec) is None]

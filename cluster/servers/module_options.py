@@ -15,6 +15,7 @@ from .native import find_module
 from .processes import python_module
 
 WORKER_MODULE = "qa_cluster.gears.worker"
+ADOPT_SETTING = "qa.adopt-registrations"
 MODEL_CACHE_SETTING = "qa.model-cache-dir"
 _MODEL_CACHE_FOLDER = "compiled-models"
 _OFF = "off"
@@ -52,6 +53,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         ("qa.worker-ahead", str(settings.worker_ahead)),
         ("qa.shared-ahead", str(settings.shared_ahead)),
         *([("qa.bulk-users", settings.bulk_users)] if settings.bulk_users else []),
+        *([(ADOPT_SETTING, "yes")] if settings.adopt_registrations else []),
     )
 
 

@@ -24,6 +24,7 @@ from qa_cluster.config import REQUIRED
 from qa_cluster.errors import ClusterError, ConfigError
 from qa_cluster.security.passwords import without_passwords
 
+from ..nodes.cluster_secrets import REPLICATION_USER, replication_rule
 from ..nodes.polling import POLL_SECONDS
 from . import ports
 from .processes import ProcessRef, spawn, stop_all
@@ -57,6 +58,7 @@ class ServerSpec:
     options: tuple[tuple[str, str], ...] = ()
     tethered: bool = False
     password: str = field(default="", repr=False)
+    replication_password: str = field(default="", repr=False)
     host: str = ports.HOST
     tls: ServerTls | None = None
 
@@ -190,8 +192,12 @@ def write_config(spec: ServerSpec) -> None:
     if spec.tls:
         lines += _tls_lines(spec, spec.tls)
     if spec.password:
-        lines += [("requirepass", spec.password), ("masterauth", spec.password)]
+        lines += [("requirepass", spec.password)]
+    if spec.password and spec.replication_password:
+        lines += [("masteruser", REPLICATION_USER), ("masterauth", spec.replication_password)]
     text = "".join(f"{name} {quoted(value)}\n" for name, value in [*lines, *spec.options])
+    if spec.password and spec.replication_password:
+        text += " ".join(("user", REPLICATION_USER, *replication_rule(spec.replication_password))) + "\n"
     spec.config_path.touch(mode=0o600)
     spec.config_path.write_text(text, "utf-8")
 

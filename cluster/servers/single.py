@@ -14,6 +14,7 @@ from qa_cluster.errors import ConfigError
 from qa_cluster.security.passwords import without_passwords
 from qa_cluster.security.tls import certificate_problem
 
+from ..nodes.cluster_secrets import replication_password, write_derived_key
 from . import ports
 from .module_options import model_cache_default, module_options, server_options
 from .server_process import ServerSpec, ServerTls, find_program, need_tls, write_config
@@ -44,8 +45,10 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
     program, tls = find_program(settings.server), server_tls_of(settings, resolved(announce) if announce else "")
     if tls is not None:
         need_tls(program)
+    folder = data_folder(settings) / "node"
+    key = None if settings.bus_key_file else write_derived_key(settings, folder)
     spec = ServerSpec(
-        data_folder(settings) / "node",
+        folder,
         program,
         port,
         cluster=True,
@@ -55,9 +58,11 @@ def prepare(settings: Settings, host: str, port: int, announce: str = "") -> Ser
             *([("cluster-announce-ip", resolved(announce))] if announce else []),
             *server_options(settings),
             *module_options(settings),
+            *([("qa.bus-key-file", str(key))] if key else []),
             *model_cache_default(settings, data_folder(settings)),
         ),
         password=settings.cluster_password,
+        replication_password=replication_password(settings),
         host=host,
         tls=tls,
     )

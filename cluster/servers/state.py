@@ -18,6 +18,7 @@ from qa_cluster.security.ownership import objection
 
 LOCK_FILE = "lock"
 BUS_KEY_FILE = "bus.key"
+REPLICATION_FILE = "replication.password"
 _FORMAT = 1
 
 
@@ -93,6 +94,14 @@ def bus_key_file(data_dir: Path) -> Path:
     Only this user can read it. Running servers read the key again when the file changes.
     """
     path = data_dir / BUS_KEY_FILE
+    if not path.exists():
+        _write_secret(path)
+    return path
+
+
+def replication_file(data_dir: Path) -> Path:
+    """The file with the password of the replication user of a local cluster; created if missing."""
+    path = data_dir / REPLICATION_FILE
     if not path.exists():
         _write_secret(path)
     return path

@@ -88,6 +88,7 @@ static int RG_TRIGGER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv
     if (caller_blocking_denied(ctx))
         return RedisModule_ReplyWithError(
             ctx, "ERR can not run a non-sync execution inside a MULTI/LUA (blocking is not allowed) or on loading.");
+    if (caller_is_log(ctx)) return RedisModule_ReplyWithError(ctx, "ERR RG.TRIGGER is not accepted from a primary");
     const JobClass *class = registration->in_order ? &TRIGGER_IN_ORDER : registration->own ? &OWN_TRIGGER : &TRIGGER;
     Trigger *trigger = new_trigger(ctx, registration, argv + 1, argc - 1);
     if (jobs_submit_blocking(ctx, class, trigger, registration->timeout_ms)) registry_triggered(registration, 1);

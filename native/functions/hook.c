@@ -14,6 +14,7 @@
 
 #include <string.h>
 
+#include "functions/from_primary.h"
 #include "functions/hooked_commands.h"
 #include "functions/registry.h"
 #include "functions/registry_stats.h"
@@ -165,6 +166,7 @@ static int is_hooked_key(const RedisModuleString *key, const HookedCommand *comm
 }
 
 static void on_command(RedisModuleCommandFilterCtx *filter) {
+    if (from_primary_guard(filter)) return;
     if (!registry_any_keys()) return;
     caller_is_link = RedisModule_CommandFilterGetClientId && link_is_link(RedisModule_CommandFilterGetClientId(filter));
     if (!hooked_commands_count() || caller_is_link) return;

@@ -1,18 +1,27 @@
 /* Owns all sessions and registrations. Each change of a session rebuilds the data derived from the sessions: the list
  * of all registrations, their counts, the first bytes of their keys and the list of hooked commands.
  *
+ * SIGNATURES. Registrations are code, and the cluster bus lets any server claim to be the primary of this one. So a
+ * session in a file, in the AOF or from a primary carries a tag: a keyed BLAKE2b-256 over its fields and those of its
+ * registrations, with a key of the cluster (server/bus_keys.h). A session without a valid tag is not loaded, unless
+ * qa.adopt-registrations is "yes". The module makes the tags itself, so the worker does not know the key.
+ *
  * No code may keep a pointer to a Registration after the current command or event. Longer-lived data refers to a
  * registration by its id. The worker does not know sessions that arrive by replication or from a file until it reads
  * them. `stale_since_ms` says since when; the supervisor replaces a worker that has not read them after a while. */
 #include "functions/registry.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #include "functions/hooked_commands.h"
 #include "server/args.h"
+#include "server/blake2b.h"
+#include "server/bus_keys.h"
 #include "server/caller.h"
 #include "server/commands.h"
+#include "server/config.h"
 #include "server/links.h"
 #include "server/resp.h"
 #include "server/server.h"
@@ -24,7 +33,14 @@ typedef struct Session {
     struct Session *next;
 } Session;
 
-enum { ENCODING_VERSION = 4, MAX_REGISTRATIONS = 10000, MAX_COST_FROM = 65536, PAUSED_RETRY_MS = 100 };
+enum {
+    ENCODING_VERSION = 5,
+    UNSIGNED_VERSION = 4,
+    TAG_BYTES = 32,
+    MAX_REGISTRATIONS = 10000,
+    MAX_COST_FROM = 65536,
+    PAUSED_RETRY_MS = 100
+};
 
 static Session *sessions;
 static Registration *registrations;
@@ -35,6 +51,7 @@ static RedisModuleType *type;
 static long long stale_since_ms; /* 0: the worker knows the sessions */
 static long long generation = 1; /* grows when the reply to QA.REGISTRATIONS changes */
 static const RegistryTombstones *tombstones;
+static unsigned long long refused, adopted; /* sessions without a valid signature */
 
 void registry_attach(const RegistryTombstones *to) { tombstones = to; }
 
@@ -48,6 +65,7 @@ Registration *registry_first(void) { return registrations; }
 size_t registry_sessions(void) { return session_count; }
 size_t registry_registrations(void) { return registration_count; }
 size_t registry_streams(void) { return stream_count; }
+unsigned long long registry_refused(void) { return refused; }
 int registry_any_keys(void) { return any_keys; }
 
 static int same(RedisModuleString *a, RedisModuleString *b) { return RedisModule_StringCompare(a, b) == 0; }
@@ -318,6 +336,67 @@ static RedisModuleString *check_tombstones(const Session *session) {
     return NULL;
 }
 
+/* ---- Signatures ---- */
+
+static void add_field(Blake2b *hash, RedisModuleString *field) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(field, &length);
+    uint64_t size = length;
+    blake2b_add(hash, &size, sizeof size);
+    blake2b_add(hash, text, length);
+}
+
+/* Computes the tag with the key of this index. 0: there is no such key. */
+static int make_tag(uint8_t *tag, int key, const Session *session) {
+    uint8_t secret[BUS_KEY_BYTES];
+    Blake2b hash;
+    if (!bus_secret(key, "qa-cluster stored registrations", secret)) return 0;
+    blake2b_begin(&hash, TAG_BYTES, secret, sizeof secret);
+    for (int i = 0; i < 4; i++) add_field(&hash, session->fields[i]);
+    for (long long i = 0; i < session->count; i++)
+        for (int j = 0; j < REG_FIELDS; j++) add_field(&hash, session->registrations[i]->fields[j]);
+    blake2b_end(&hash, tag);
+    explicit_bzero(secret, sizeof secret);
+    return 1;
+}
+
+/* The tag of a session for a file or a replica; empty if this server has no key. */
+static RedisModuleString *sign(const Session *session) {
+    uint8_t tag[TAG_BYTES];
+    return RedisModule_CreateString(NULL, (const char *)tag, make_tag(tag, 0, session) ? TAG_BYTES : 0);
+}
+
+/* `tag` may be NULL. */
+static int is_signed(const Session *session, RedisModuleString *tag) {
+    size_t length = 0;
+    const char *given = tag ? RedisModule_StringPtrLen(tag, &length) : NULL;
+    uint8_t expected[TAG_BYTES];
+    for (int i = 0; length == TAG_BYTES && make_tag(expected, i, session); i++)
+        if (blake2b_equal(expected, (const uint8_t *)given, TAG_BYTES)) return 1;
+    return 0;
+}
+
+/* 1: the session of a file, of the AOF or of a primary may be loaded. The log names it otherwise. */
+static int is_trusted(const Session *session, RedisModuleString *tag) {
+    if (is_signed(session, tag)) return 1;
+    int adopt = !strcmp(config.adopt_registrations, "yes");
+    char name[65];
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(session->fields[0], &length), *why;
+    snprintf(name, sizeof name, "%.*s", (int)(length < 64 ? length : 64), text);
+    for (char *at = name; *at; at++)
+        if (*at < ' ' || *at > '~') *at = '?';
+    why = tag ? "their signature is not from a key of this cluster" : "they are not signed";
+    adopted += adopt;
+    refused += !adopt;
+    RedisModule_Log(server_ctx(), "warning",
+                    adopt ? "the %lld registrations of session %s were adopted (qa.adopt-registrations), although %s"
+                          : "the %lld registrations of session %s were not loaded, because %s; if you trust the data, "
+                            "start the server once with qa.adopt-registrations yes (docs/upgrade.md)",
+                    session->count, name, why);
+    return adopt;
+}
+
 /* ---- QA.REGISTER, QA.SESSIONS, QA.REGISTRATIONS ---- */
 
 static Session *parse_session(RedisModuleString **argv, long long count) {
@@ -349,28 +428,40 @@ static int QA_REGISTER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **arg
     long long count;
     if (!caller_is_log(ctx) && !link_require(ctx, "QA.REGISTER")) return REDISMODULE_OK;
     if (argc < 6) return RedisModule_WrongArity(ctx);
-    if (RedisModule_StringToLongLong(argv[5], &count) != REDISMODULE_OK || count < 0 || count > MAX_REGISTRATIONS ||
-        argc != 6 + count * REG_FIELDS)
+    int is_log = caller_is_log(ctx), known = RedisModule_StringToLongLong(argv[5], &count) == REDISMODULE_OK;
+    /* A primary adds the tag as the last argument. */
+    int tagged = is_log && known && argc == 6 + count * REG_FIELDS + 1;
+    if (!known || count < 0 || count > MAX_REGISTRATIONS || argc != 6 + count * REG_FIELDS + tagged)
         return RedisModule_ReplyWithError(ctx, "ERR count of registrations does not match the number of arguments");
     Session *old = find_session(argv[1]), *session = count ? parse_session(argv, count) : NULL;
+    if (is_log && session && !is_trusted(session, tagged ? argv[argc - 1] : NULL)) {
+        free_session(session);
+        return RedisModule_ReplyWithSimpleString(ctx, "OK"); /* an error would be one of replication */
+    }
     RedisModuleString *error = NULL;
     for (long long i = 0; session && !error && i < count; i++)
         error = check_registration(ctx, session->registrations[i]);
     if (session && !error) error = check_conflicts(session, old);
-    if (session && !error && !caller_is_log(ctx)) error = check_tombstones(session);
+    if (session && !error && !is_log) error = check_tombstones(session);
     if (error) {
         RedisModule_ReplyWithError(ctx, RedisModule_StringPtrLen(error, NULL));
         RedisModule_FreeString(NULL, error);
         free_session(session);
         return REDISMODULE_OK;
     }
-    if (caller_is_log(ctx) && is_unchanged(old, session)) {
+    RedisModuleString *tag = session && !is_log ? sign(session) : NULL;
+    if (is_log && is_unchanged(old, session)) {
         free_session(session);
     } else {
         replace_session(old, session);
-        if (caller_is_log(ctx)) mark_stale();
+        if (is_log) mark_stale();
     }
-    RedisModule_ReplicateVerbatim(ctx);
+    if (tag) {
+        RedisModule_Replicate(ctx, "QA.REGISTER", "vs", argv + 1, (size_t)argc - 1, tag);
+        RedisModule_FreeString(NULL, tag);
+    } else {
+        RedisModule_ReplicateVerbatim(ctx);
+    }
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
@@ -460,6 +551,9 @@ static void aux_save(RedisModuleIO *rdb, int when) {
             for (int j = 0; j < REG_FIELDS; j++) RedisModule_SaveString(rdb, session->registrations[i]->fields[j]);
             save_status(rdb, session->registrations[i]);
         }
+        RedisModuleString *tag = sign(session);
+        RedisModule_SaveString(rdb, tag);
+        RedisModule_FreeString(NULL, tag);
     }
     tombstones->save(rdb);
 }
@@ -510,9 +604,22 @@ static Session *load_session(RedisModuleIO *rdb) {
     return NULL;
 }
 
+/* Loads the tag of a session, and adds the session if it is trusted. 0: the file is damaged. */
+static int load_trusted(RedisModuleIO *rdb, int encver, Session *session) {
+    RedisModuleString *tag = NULL;
+    if (encver >= ENCODING_VERSION && !load_strings(rdb, &tag, 1)) {
+        free_session(session);
+        return 0;
+    }
+    if (is_trusted(session, tag)) replace_session(NULL, session);
+    else free_session(session);
+    if (tag) RedisModule_FreeString(NULL, tag);
+    return 1;
+}
+
 static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     (void)when;
-    if (encver != ENCODING_VERSION) {
+    if (encver != ENCODING_VERSION && encver != UNSIGNED_VERSION) {
         RedisModule_LogIOError(rdb, "warning", "registrations have encoding version %d, this module reads version %d",
                                encver, ENCODING_VERSION);
         return REDISMODULE_ERR;
@@ -522,11 +629,10 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     uint64_t count = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < count; i++) {
         Session *session = RedisModule_IsIOError(rdb) ? NULL : load_session(rdb);
-        if (!session) {
+        if (!session || !load_trusted(rdb, encver, session)) {
             RedisModule_LogIOError(rdb, "warning", "registrations are damaged: session %llu", (unsigned long long)i);
             return REDISMODULE_ERR;
         }
-        replace_session(NULL, session);
     }
     if (!tombstones->load(rdb)) {
         RedisModule_LogIOError(rdb, "warning", "registrations are damaged: tombstones");
@@ -535,11 +641,22 @@ static int aux_load(RedisModuleIO *rdb, int encver, int when) {
     return REDISMODULE_OK;
 }
 
+/* The AOF has the adopted sessions without a tag, until it is rewritten. */
+static void on_adopted(RedisModuleCtx *ctx, void *data) {
+    (void)data;
+    if (!server_setting_is(ctx, "appendonly", "yes")) return;
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "BGREWRITEAOF", "");
+    if (reply) RedisModule_FreeCallReply(reply);
+}
+
 /* Loading a data set (restart, DEBUG RELOAD, full synchronization) also replaces the registrations. */
 static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t subevent, void *data) {
-    (void)ctx;
     (void)event;
     (void)data;
+    if (subevent == REDISMODULE_SUBEVENT_LOADING_ENDED && adopted) {
+        adopted = 0;
+        RedisModule_CreateTimer(ctx, 0, on_adopted, NULL);
+    }
     if (subevent > REDISMODULE_SUBEVENT_LOADING_REPL_START) return;
     if (sessions) mark_stale();
     clear();
@@ -549,12 +666,14 @@ static void on_loading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t sub
 
 static void replicate_session(RedisModuleCtx *ctx, const Session *session) {
     size_t count = 0;
-    RedisModuleString **argv = RedisModule_Alloc((5 + (size_t)session->count * REG_FIELDS) * sizeof *argv);
+    RedisModuleString **argv = RedisModule_Alloc((6 + (size_t)session->count * REG_FIELDS) * sizeof *argv);
     for (int i = 0; i < 4; i++) argv[count++] = session->fields[i];
     argv[count++] = RedisModule_CreateStringFromLongLong(NULL, session->count);
     for (long long i = 0; i < session->count; i++)
         for (int j = 0; j < REG_FIELDS; j++) argv[count++] = session->registrations[i]->fields[j];
+    RedisModuleString *tag = argv[count++] = sign(session);
     RedisModule_Replicate(ctx, "QA.REGISTER", "v", argv, count);
+    RedisModule_FreeString(NULL, tag);
     for (long long i = 0; i < session->count; i++) {
         const Registration *registration = session->registrations[i];
         if (registration->pause_order)

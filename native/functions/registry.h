@@ -88,6 +88,8 @@ Registration *registry_find_trigger(RedisModuleString *trigger);
 size_t registry_sessions(void);
 size_t registry_registrations(void);
 size_t registry_streams(void);
+/* How many sessions were not loaded because their signature was missing or wrong. */
+unsigned long long registry_refused(void);
 int registry_any_keys(void); /* 1: there is a KeysReader registration */
 
 /* 0: no KeysReader registration matches this key. The check is cheap: it reads only the first byte of the key. */

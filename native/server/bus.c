@@ -1,11 +1,8 @@
 /* The bus delivers messages of every node that has met the cluster, and meeting needs no password. Messages between
  * workers contain code. So a message counts only if it is signed with the cluster's key.
  *
- * THE KEY is a line of the file `qa.bus-key-file`. Without this setting it is derived from `masterauth`, else from
- * `requirepass`, which the servers of a cluster share. Without any of them there are no messages between servers. The
- * first key of the file signs; all keys of the file are accepted. To change the key, add the new key as the second line
- * of the file on every server, then make it the first line on every server, then remove the old line. The module reads
- * the file and the passwords again once a second.
+ * THE KEYS are in bus_keys.c. Without a key there are no messages between servers. The key of the server's user is for
+ * clusters on one machine: another machine has another key.
  *
  * A MESSAGE is the mark, the kind (u8), the sequence (u64, little-endian), the tag (32 bytes) and the payload. The tag
  * is keyed BLAKE2b-256 over all other fields and over the ids of sender and receiver (zeros: all receivers). So a
@@ -19,42 +16,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "server/blake2b.h"
-#include "server/config.h"
-#include "server/server.h"
+#include "server/bus_keys.h"
 
 #define MARK "qab1"
 #define WINDOW_US (120LL * 1000000)
-#define REFRESH_MS 1000
-#define COMPLAIN_MS 60000
-
 enum {
-    KEY_BYTES = 32,
     TAG_BYTES = 32,
-    MAX_KEYS = 4,
-    MIN_KEY_TEXT = 32,
-    MAX_FILE = 4096,
     MAX_SENDERS = 4096,
     MAX_KINDS = 8,
     ID = REDISMODULE_NODE_ID_LEN,
+    NODE_IP = 46 + 1, /* the server writes 46 bytes */
     SEQUENCE_AT = sizeof MARK,
     TAG_AT = SEQUENCE_AT + 8,
     PAYLOAD_AT = TAG_AT + TAG_BYTES,
 };
-
-typedef enum { NO_KEY, FROM_FILE, FROM_PASSWORD } KeySource;
-
-static struct {
-    uint8_t keys[MAX_KEYS][KEY_BYTES];
-    int count;
-    KeySource source;
-    long long looked, complained;
-    struct timespec modified;
-    long long size, inode;
-} ring;
 
 typedef struct Sender {
     char id[ID];
@@ -65,102 +43,6 @@ static Sender *senders;
 static size_t sender_count;
 static BusReceiver receivers[MAX_KINDS];
 static BusInfo counts;
-
-/* ---- Keys ---- */
-
-static void make_key(uint8_t *key, const char *purpose, const char *text, size_t length) {
-    Blake2b hash;
-    blake2b_begin(&hash, KEY_BYTES, purpose, strlen(purpose));
-    blake2b_add(&hash, text, length);
-    blake2b_end(&hash, key);
-}
-
-/* At most one line a minute: a foreign node must not fill the log. */
-static void complain(const char *format, const char *detail) {
-    long long now = RedisModule_Milliseconds();
-    if (ring.complained && now - ring.complained < COMPLAIN_MS) return;
-    ring.complained = now;
-    RedisModule_Log(server_ctx(), "warning", format, detail);
-}
-
-/* Reads the keys of the file. 0: the file cannot be read or has no key that is long enough; then nothing changes. */
-static int read_file(const char *path) {
-    char text[MAX_FILE + 1];
-    uint8_t keys[MAX_KEYS][KEY_BYTES];
-    FILE *file = fopen(path, "re");
-    if (!file) return 0;
-    size_t length = fread(text, 1, MAX_FILE, file);
-    fclose(file);
-    text[length] = '\0';
-    int count = 0;
-    char *rest = text;
-    for (char *line; count < MAX_KEYS && (line = strsep(&rest, "\n"));) {
-        size_t words = strcspn(line, " \t\r");
-        if (words < MIN_KEY_TEXT) continue;
-        make_key(keys[count++], "qa-cluster bus key, from a file", line, words);
-    }
-    if (count) {
-        memcpy(ring.keys, keys, (size_t)count * KEY_BYTES);
-        ring.count = count;
-        ring.source = FROM_FILE;
-    }
-    memset(text, 0, sizeof text);
-    memset(keys, 0, sizeof keys);
-    return count > 0;
-}
-
-static void look_at_file(void) {
-    struct stat status;
-    int there = !stat(config.bus_key_file, &status);
-    if (there && ring.source == FROM_FILE && status.st_size == ring.size && (long long)status.st_ino == ring.inode &&
-        !memcmp(&status.st_mtim, &ring.modified, sizeof ring.modified))
-        return;
-    if (there && read_file(config.bus_key_file)) {
-        ring.size = status.st_size;
-        ring.inode = (long long)status.st_ino;
-        ring.modified = status.st_mtim;
-        return;
-    }
-    /* The last keys stay valid while the file is being replaced. */
-    complain("qa.bus-key-file %s cannot be read, or has no line of at least 32 characters without blanks: messages of "
-             "servers with another key are refused",
-             config.bus_key_file);
-}
-
-static void read_passwords(RedisModuleCtx *ctx) {
-    static const char *const NAMES[] = {"masterauth", "requirepass"};
-    ring.count = 0;
-    ring.source = NO_KEY;
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && !ring.count; i++) {
-        size_t length;
-        RedisModuleString *value = server_setting(ctx, NAMES[i]);
-        const char *text = RedisModule_StringPtrLen(value, &length);
-        if (length) {
-            make_key(ring.keys[0], "qa-cluster bus key, from a password", text, length);
-            ring.count = 1;
-            ring.source = FROM_PASSWORD;
-        }
-        RedisModule_FreeString(NULL, value);
-    }
-}
-
-static void refresh_keys(RedisModuleCtx *ctx) {
-    long long now = RedisModule_Milliseconds();
-    if (ring.looked && now - ring.looked < REFRESH_MS && now >= ring.looked) return;
-    ring.looked = now;
-    if (*config.bus_key_file) look_at_file();
-    else read_passwords(ctx);
-}
-
-int bus_secret(RedisModuleCtx *ctx, const char *purpose, uint8_t *secret) {
-    refresh_keys(ctx);
-    if (!ring.count) return 0;
-    Blake2b hash;
-    blake2b_begin(&hash, BUS_SECRET_BYTES, ring.keys[0], KEY_BYTES);
-    blake2b_add(&hash, purpose, strlen(purpose));
-    blake2b_end(&hash, secret);
-    return 1;
-}
 
 /* ---- Signing ---- */
 
@@ -178,7 +60,7 @@ static void sign(uint8_t *tag, const uint8_t *key, const uint8_t *message, size_
                  const char *receiver) {
     static const char ALL[ID];
     Blake2b hash;
-    blake2b_begin(&hash, TAG_BYTES, key, KEY_BYTES);
+    blake2b_begin(&hash, TAG_BYTES, key, BUS_KEY_BYTES);
     blake2b_add(&hash, message, TAG_AT);
     blake2b_add(&hash, sender, ID);
     blake2b_add(&hash, receiver ? receiver : ALL, ID);
@@ -212,20 +94,65 @@ static const char *fault_of_node(RedisModuleCtx *ctx, const char *node) {
     return error;
 }
 
+static int is_on_this_host(const char *address, const char *own) {
+    return !*address || !strncmp(address, "127.", 4) || !strcmp(address, "::1") || !strcmp(address, own);
+}
+
+/* Whether the key of the server's user cannot be the key of all nodes. It asks the server at most once a second. */
+static const char *fault_of_hosts(RedisModuleCtx *ctx, const char *self) {
+    static char error[320];
+    static long long asked;
+    long long now = RedisModule_Milliseconds();
+    if (asked && now - asked < 1000 && now >= asked) return *error ? error : NULL;
+    asked = now;
+    *error = '\0';
+    char own[NODE_IP] = "", address[NODE_IP] = "";
+    int port;
+    size_t count = 0;
+    RedisModule_GetClusterNodeInfo(ctx, self, own, NULL, NULL, NULL);
+    char **ids = RedisModule_GetClusterNodesList(ctx, &count);
+    for (size_t i = 0; i < count && !*error; i++) {
+        char id[ID + 1];
+        snprintf(id, sizeof id, "%.*s", ID, ids[i]);
+        *address = '\0';
+        if (!strncmp(id, self, ID) ||
+            RedisModule_GetClusterNodeInfo(ctx, id, address, NULL, &port, NULL) != REDISMODULE_OK ||
+            is_on_this_host(address, own))
+            continue;
+        snprintf(error, sizeof error,
+                 "ERR the servers of this cluster share no key: %.46s:%d is on another host. Write the same line of at "
+                 "least 32 characters into a file on every host, and add the line `qa.bus-key-file FILE` to the "
+                 "configuration of every server",
+                 address, port);
+    }
+    if (ids) RedisModule_FreeClusterNodesList(ids);
+    return *error ? error : NULL;
+}
+
+/* NULL, or why this server has no key that the other servers have, as an error line. */
+static const char *fault_of_key(RedisModuleCtx *ctx, const char *self) {
+    KeySource source = bus_key_source();
+    if (source == KEY_USER) return fault_of_hosts(ctx, self);
+    if (source != KEY_NONE && source != KEY_SERVER) return NULL;
+    return "ERR the servers of this cluster share no key, so they accept no messages from each other. Write the same "
+           "line of at least 32 characters into a file on every host, and add the line `qa.bus-key-file FILE` to the "
+           "configuration of every server";
+}
+
 const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length) {
     const char *self = RedisModule_GetMyClusterID();
     if (!self) return "ERR this server is not part of a cluster";
-    refresh_keys(ctx);
-    if (!ring.count)
-        return "ERR the servers of this cluster share no key, so they accept no messages from each other: set "
-               "qa.bus-key-file, or a password (masterauth, requirepass), on all of them";
+    uint8_t key[BUS_KEY_BYTES];
+    const char *fault = fault_of_key(ctx, self);
+    if (fault || !bus_key(0, key)) return fault;
     size_t size = PAYLOAD_AT + length;
     uint8_t *message = RedisModule_Alloc(size);
     memcpy(message, MARK, sizeof MARK - 1);
     message[sizeof MARK - 1] = kind;
     put_u64(message + SEQUENCE_AT, next_sequence());
     memcpy(message + PAYLOAD_AT, payload, length);
-    sign(message + TAG_AT, ring.keys[0], message, size, self, node);
+    sign(message + TAG_AT, key, message, size, self, node);
+    explicit_bzero(key, sizeof key);
     int sent = RedisModule_SendClusterMessage(ctx, node, kind, (const char *)message, (uint32_t)size);
     RedisModule_Free(message);
     if (sent != REDISMODULE_OK) return fault_of_node(ctx, node);
@@ -259,20 +186,24 @@ static void remember(const char *id, uint64_t sequence) {
 static int is_signed(const uint8_t *message, size_t length, const char *sender) {
     const char *self = RedisModule_GetMyClusterID();
     uint8_t tag[TAG_BYTES];
-    for (int i = 0; self && i < ring.count; i++) {
-        sign(tag, ring.keys[i], message, length, sender, self);
-        if (blake2b_equal(tag, message + TAG_AT, TAG_BYTES)) return 1;
-        sign(tag, ring.keys[i], message, length, sender, NULL);
-        if (blake2b_equal(tag, message + TAG_AT, TAG_BYTES)) return 1;
+    uint8_t key[BUS_KEY_BYTES];
+    int found = 0;
+    for (int i = 0; self && !found && bus_key(i, key); i++) {
+        sign(tag, key, message, length, sender, self);
+        found = blake2b_equal(tag, message + TAG_AT, TAG_BYTES);
+        if (found) break;
+        sign(tag, key, message, length, sender, NULL);
+        found = blake2b_equal(tag, message + TAG_AT, TAG_BYTES);
     }
-    return 0;
+    explicit_bzero(key, sizeof key);
+    return found;
 }
 
 /* NULL, or why the message is refused. */
 static const char *fault_of(const uint8_t *message, size_t length, const char *sender, uint8_t kind) {
     if (length < PAYLOAD_AT || memcmp(message, MARK, sizeof MARK - 1) || message[sizeof MARK - 1] != kind)
         return "it is not signed";
-    if (!ring.count) return "this server has no key: set qa.bus-key-file or a password";
+    if (bus_key_source() == KEY_NONE) return "this server has no key: set qa.bus-key-file";
     if (!is_signed(message, length, sender)) return "it is signed with another key";
     uint64_t sequence = get_u64(message + SEQUENCE_AT);
     const Sender *known = sender_of(sender);
@@ -284,13 +215,12 @@ static const char *fault_of(const uint8_t *message, size_t length, const char *s
 
 static void on_message(RedisModuleCtx *ctx, const char *sender, uint8_t kind, const unsigned char *message,
                        uint32_t length) {
-    refresh_keys(ctx);
     const char *fault = fault_of(message, length, sender, kind);
     if (fault) {
         char detail[160];
         snprintf(detail, sizeof detail, "%.*s was dropped: %s", ID, sender, fault);
         counts.refused++;
-        complain("a message of node %s", detail);
+        bus_complain("a message of node %s", detail);
         return;
     }
     remember(sender, get_u64(message + SEQUENCE_AT));
@@ -304,8 +234,6 @@ void bus_receive(RedisModuleCtx *ctx, uint8_t kind, BusReceiver receiver) {
 }
 
 BusInfo bus_info(void) {
-    static const char *const NAMES[] = {"none", "file", "password"};
-    refresh_keys(server_ctx());
-    counts.key = NAMES[ring.source];
+    counts.key = bus_key_source_name();
     return counts;
 }

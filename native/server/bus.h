@@ -8,7 +8,7 @@
 enum { CLUSTER_MESSAGE = 1, CLUSTER_ADMIN = 2 };
 
 typedef struct BusInfo {
-    const char *key; /* the source of the key: "file", "password" or "none" */
+    const char *key; /* the source of the key (bus_keys.h) */
     unsigned long long sent, received, refused;
 } BusInfo;
 
@@ -23,11 +23,5 @@ void bus_receive(RedisModuleCtx *ctx, uint8_t kind, BusReceiver receiver);
 const char *bus_send(RedisModuleCtx *ctx, const char *node, uint8_t kind, const char *payload, size_t length);
 
 BusInfo bus_info(void);
-
-enum { BUS_SECRET_BYTES = 32 };
-
-/* Derives a secret from the key. All servers with the same key derive the same secret, which does not reveal the key.
- * 0: there is no key. */
-int bus_secret(RedisModuleCtx *ctx, const char *purpose, uint8_t *secret);
 
 #endif

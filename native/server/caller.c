@@ -30,7 +30,11 @@ RedisModuleString *caller_name(RedisModuleCtx *ctx) {
 }
 
 int caller_require_admin(RedisModuleCtx *ctx, const char *command) {
-    if (RedisModule_SetCommandACLCategories || caller_is_log(ctx)) return 1;
+    if (caller_is_log(ctx)) {
+        RedisModule_ReplyWithError(ctx, "ERR this command is not accepted from a primary or a file");
+        return 0;
+    }
+    if (RedisModule_SetCommandACLCategories) return 1;
     /* link_create_user gives the worker these commands by name. */
     if (link_may_run(command) && link_is_link(RedisModule_GetClientId(ctx))) return 1;
     return caller_is_admin(ctx, command);

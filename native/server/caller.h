@@ -20,9 +20,9 @@ int caller_tracks_keys(RedisModuleCtx *ctx);
  * do anything (the primary, the AOF, a call of another module). */
 RedisModuleString *caller_name(RedisModuleCtx *ctx);
 
-/* 1: the caller may run administrator commands. Replication and the AOF may too, and for AI.* the worker. 0: the
- * function has replied NOPERM. On Redis 7.0 the commands of modules are in no ACL category, so a user without
- * administrator rights could otherwise run every command that no rule denies by name. */
+/* 1: the caller may run administrator commands; for AI.* the worker may too. 0: the function has replied with an error.
+ * A primary and the AOF may not: no such command is replicated. On Redis 7.0 the commands of modules are in no ACL
+ * category, so a user without administrator rights could otherwise run every command that no rule denies by name. */
 int caller_require_admin(RedisModuleCtx *ctx, const char *command);
 
 /* The same on every server, for commands that need an administrator only with some arguments. */

@@ -91,6 +91,18 @@ static RedisModuleString *check_bulk_users(const char *text, size_t length) {
     return RedisModule_CreateStringPrintf(NULL, "qa.bulk-users has a zero byte after: %.128s", text);
 }
 
+static int loaded; /* 1: the configuration file has been read */
+
+/* A primary that a server replicates must not turn this on with CONFIG SET. */
+static RedisModuleString *check_adopt(const char *text, size_t length) {
+    (void)length;
+    if (!strcmp(text, "no") || (!strcmp(text, "yes") && !loaded)) return NULL;
+    if (loaded)
+        return RedisModule_CreateStringPrintf(
+            NULL, "qa.adopt-registrations can be turned on only in the configuration file; CONFIG SET accepts no");
+    return RedisModule_CreateStringPrintf(NULL, "qa.adopt-registrations must be yes or no, got %.64s", text);
+}
+
 typedef struct TextSetting {
     const char *name, *preset;
     unsigned flags;
@@ -108,6 +120,7 @@ static TextSetting TEXTS[] = {
     {"worker-environment", "", REDISMODULE_CONFIG_IMMUTABLE, &config.worker_environment, check_environment, NULL},
     {"answer-keys", "text", REDISMODULE_CONFIG_DEFAULT, &config.answer_keys, check_answer_keys, NULL},
     {"bulk-users", "", REDISMODULE_CONFIG_DEFAULT, &config.bulk_users, check_bulk_users, NULL},
+    {"adopt-registrations", "no", REDISMODULE_CONFIG_DEFAULT, &config.adopt_registrations, check_adopt, NULL},
 };
 enum { TEXT_COUNT = sizeof TEXTS / sizeof *TEXTS };
 
@@ -202,7 +215,9 @@ int config_on_load(RedisModuleCtx *ctx) {
                                               (void *)setting) != REDISMODULE_OK)
             return REDISMODULE_ERR;
     }
-    return RedisModule_LoadConfigs(ctx);
+    int read = RedisModule_LoadConfigs(ctx);
+    loaded = 1;
+    return read;
 }
 
 int config_reply_pairs(RedisModuleCtx *ctx) {

@@ -10,11 +10,12 @@
 
 typedef struct Config {
     char *worker_command;
-    char *bus_key_file;       /* empty: unset */
-    char *model_cache_dir;    /* empty: unset */
-    char *worker_environment; /* names of variables, separated by commas */
-    char *answer_keys;        /* "text" or "digest" */
-    char *bulk_users;         /* names of users, separated by spaces */
+    char *bus_key_file;        /* empty: unset */
+    char *model_cache_dir;     /* empty: unset */
+    char *worker_environment;  /* names of variables, separated by commas */
+    char *answer_keys;         /* "text" or "digest" */
+    char *bulk_users;          /* names of users, separated by spaces */
+    char *adopt_registrations; /* "yes": load registrations without a valid signature */
     long long max_queue;
     long long worker_ahead;
     long long shared_ahead;

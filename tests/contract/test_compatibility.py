@@ -9,7 +9,7 @@ from tests.harness.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
 # The command filter adds it; clients do not send it.
-PRIVATE = {"RG.INNERHOOK"}
+PRIVATE = {"RG.INNERHOOK", "RG.FROMPRIMARY"}
 
 
 def test_every_command_has_a_verdict(server_binary: Path) -> None:

@@ -24,7 +24,7 @@ TEXTS = {name: path.read_text() for name, path in PATHS.items()}
 COMMANDS: Any = typer.main.get_command(app)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 # The command filter adds it; clients do not send it.
-PRIVATE = {"RG.INNERHOOK"}
+PRIVATE = {"RG.INNERHOOK", "RG.FROMPRIMARY"}
 # Names with underscores in documents that are not settings.
 OTHER_NAMES = {
     *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id", "next_cursor"),

@@ -320,6 +320,10 @@ MAKERS: list[tuple[str, Maker]] = [
         "RG.INNERHOOK",
         lambda chance: ["RG.INNERHOOK", chance.choice(["GET", "MGET", "SET", "RG.INNERHOOK"]), *words(chance, 2)],
     ),
+    (
+        "RG.FROMPRIMARY",
+        lambda chance: ["RG.FROMPRIMARY", chance.choice(["GET", "CONFIG", "ACL", "EVAL", ""]), *words(chance, 2)],
+    ),
     ("QA.DONE", done),
     ("QA.REGISTER", register),
     ("QA.REGISTRATIONS", lambda chance: ["QA.REGISTRATIONS", chance.choice([0, 1, -1, 2**62, word(chance)])]),

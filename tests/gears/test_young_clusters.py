@@ -7,9 +7,10 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 
-from tests.harness.clusters import Cluster, reaches
+from tests.harness.clusters import Cluster, reaches, ready_cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Server, bus_key_file, execute
 from tests.harness.workers import WORKER
@@ -95,6 +96,20 @@ def test_a_shard_that_does_not_have_the_key_yet_takes_part(server_binary: Path, 
         key.write_text(bus_key_file().read_text())
         assert finished(first, execution) == [["40"] * 3, []]
         assert begun(cluster) == [1, 1, 1]
+
+
+def test_a_cluster_without_any_setting_runs_functions(
+    server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no password and no key: the servers of one user make a key for themselves."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    tmp_path.chmod(0o700)
+    with ready_cluster(server_binary, {"qa.bus-key-file": ""}) as cluster:
+        first, second, _ = cluster.nodes
+        assert execute(first, "RG.PYEXECUTE", "GB().count().run()") == [[], []]
+        script = "GB('CommandReader').map(lambda record: 'done').register(trigger='anywhere')"
+        assert execute(first, "RG.PYEXECUTE", script) == "OK"
+        eventually(lambda: execute(second, "RG.TRIGGER", "anywhere") == ["done"], ignore=redis.ResponseError)
 
 
 def test_records_that_a_shard_refuses_are_sent_again(server_binary: Path, tmp_path: Path) -> None:

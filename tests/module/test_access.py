@@ -88,6 +88,7 @@ ADMINISTRATORS = {
     "RG.UNPAUSEREGISTRATIONS": ["id-echo"],
     "RG.CLEARREGISTRATIONSSTATS": [],
     "RG.CONFIGSET": ["a", "b"],
+    "RG.FROMPRIMARY": ["CONFIG", "SET", "qa.max-queue", "7"],
     "RG.REFRESHCLUSTER": [],
     "RG.NETWORKTEST": [],
     "RG.ABORTEXECUTION": ["1-1"],

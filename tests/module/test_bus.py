@@ -198,31 +198,83 @@ def test_the_key_is_changed_without_a_message_lost(server_binary: Path, tmp_path
 
 
 def test_a_password_of_the_cluster_is_a_key(server_binary: Path) -> None:
-    settings = {"qa.bus-key-file": "", "masterauth": "a secret of the cluster"}
-    with two(server_binary, settings, settings) as cluster:
-        assert [node.field("bus_key") for node in cluster.nodes] == ["password"] * 2
+    settings = {"qa.bus-key-file": "", "requirepass": "a secret of the cluster", "masterauth": "of replication"}
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server:
+        assert key_source(server, "a secret of the cluster") == "password"
+
+
+def key_source(server: Server, password: str) -> str:
+    with server.client(password=password) as client:
+        return str(client.info("modules")["qa_bus_key"])
+
+
+@contextmanager
+def home(path: Path, monkeypatch: pytest.MonkeyPatch, mode: int = 0o700) -> Iterator[Path]:
+    """Servers that start meanwhile have this home folder."""
+    path.mkdir(mode=mode)
+    path.chmod(mode)
+    with monkeypatch.context() as patched:
+        patched.setenv("HOME", str(path))
+        yield path
+
+
+WITHOUT_FILE: dict[str, object] = {"qa.bus-key-file": ""}
+
+
+def test_servers_of_one_user_need_no_setting(
+    server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first server makes the key in the home folder of its user."""
+    with (
+        home(tmp_path / "home", monkeypatch) as folder,
+        two(server_binary, WITHOUT_FILE, WITHOUT_FILE) as cluster,
+    ):
+        assert [node.field("bus_key") for node in cluster.nodes] == ["user"] * 2
         wait_for_bus(cluster)
-        execute(cluster.nodes[0], "CONFIG SET", "masterauth", "another")
-        before = refused(cluster.nodes[1])
+        [file] = folder.iterdir()
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert len(file.read_text()) == 65
 
-        def is_refused() -> bool:
-            run_by_worker(cluster.nodes[0], "QA.SEND", node_id(cluster.nodes[1]), "hello")
-            return refused(cluster.nodes[1]) > before
 
-        eventually(is_refused)
+def test_the_password_of_replication_is_no_key(
+    server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server sends `masterauth` to each server that claims to be its primary."""
+    both = {"requirepass": "known", "masterauth": "known"}
+    with home(tmp_path / "home", monkeypatch), Server(server_binary, WITHOUT_FILE | both) as server:
+        assert key_source(server, "known") == "user"
+
+
+@pytest.mark.parametrize("kind", ["folder of all", "file of all", "link"])
+def test_a_key_that_others_could_have_made_is_not_used(
+    server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    with home(tmp_path / "home", monkeypatch, 0o777 if kind == "folder of all" else 0o700) as folder:
+        key = folder / ".qa-cluster-bus.key"
+        if kind == "file of all":
+            key.write_text("k" * 64)
+            key.chmod(0o644)
+        elif kind == "link":
+            (tmp_path / "elsewhere").write_text("k" * 64)
+            key.symlink_to(tmp_path / "elsewhere")
+        with Server(server_binary, WITHOUT_FILE) as server:
+            assert server.field("bus_key") == "server"
+            assert (server.directory / key.name).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("content", [None, "", "too short\n"])
-def test_servers_without_a_key_say_what_to_set(server_binary: Path, tmp_path: Path, content: str | None) -> None:
+def test_servers_without_a_key_say_what_to_set(
+    server_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
     path = tmp_path / "bus.key"
     if content is not None:
         path.write_text(content)
-    settings = {"qa.bus-key-file": "" if content is None else path}
-    with two(server_binary, settings, settings) as cluster:
+    settings: dict[str, object] = {"qa.bus-key-file": "" if content is None else path}
+    with home(tmp_path / "home", monkeypatch, 0o777), two(server_binary, settings, settings) as cluster:
         first, second = cluster.nodes
-        assert first.field("bus_key") == "none"
+        assert first.field("bus_key") == ("server" if content is None else "none")
         reply = run_by_worker(first, "QA.SEND", node_id(second), "hello")
-        assert "set qa.bus-key-file, or a password (masterauth, requirepass), on all of them" in reply
+        assert "add the line `qa.bus-key-file FILE` to the configuration of every server" in reply
         if content is not None:
             assert "no line of at least 32 characters" in first.output()
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from pathlib import Path
 
 import pytest
+import redis
 
-from tests.harness.servers import Server, execute
+from tests.harness.polling import eventually
+from tests.harness.servers import Server, bus_key_file, execute
 from tests.harness.workers import fake_worker
-from tests.module.registrations import NO_ARGS, dump, run
+from tests.module.bus_packets import key_of
+from tests.module.registrations import NO_ARGS, dump, register, run, stream_reader
 
 FUNCTIONS = fake_worker("functions", "--bare")
 MODULE_AUX, MODULE_END, FILE_END, BEFORE_KEYS = 247, 0, 255, 1
-UNSIGNED, STRING = 2, 5  # the types of a module's values
+NUMBER, STRING = 2, 5  # the types of a module's values
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 PAUSED = 1
 SESSION = ["s", "description", "source", "payload"]
-ENCODING = 4  # ENCODING_VERSION of functions/registry.c
+ENCODING, UNSIGNED = 5, 4  # ENCODING_VERSION and UNSIGNED_VERSION of functions/registry.c
 REGISTRATIONS = {name: [name, "StreamReader", "async", "", f"{name}*", "", "", NO_ARGS, "{}"] for name in "ab"}
 
 
@@ -28,7 +32,7 @@ def length(number: int) -> bytes:
 def values(*parts: int | str) -> bytes:
     """Numbers and texts in the format of a module's data."""
     return b"".join(
-        length(UNSIGNED) + length(part)
+        length(NUMBER) + length(part)
         if isinstance(part, int)
         else length(STRING) + length(len(part)) + part.encode("latin-1")
         for part in parts
@@ -44,15 +48,23 @@ def file_of(encoding: int, *parts: int | str) -> bytes:
     return b"REDIS0009" + bytes([MODULE_AUX]) + data + bytes([FILE_END]) + bytes(8)
 
 
-def registrations(*status: int, of: str = "user") -> list[int | str]:
-    """A session with two streams of a class; `status` follows each."""
-    rows = [[*fields, of, "0", *status] for fields in REGISTRATIONS.values()]
-    return [1, *SESSION, len(rows), *[part for row in rows for part in row]]
+def registrations(*status: int, of: str = "user", key: bytes | None = None) -> list[int | str]:
+    """A session with two streams of a class; `status` follows each. The last part is its tag."""
+    rows = [[*fields, of, "0"] for fields in REGISTRATIONS.values()]
+    tag = tag_of([*SESSION, *[field for row in rows for field in row]], key or key_of(bus_key_file()))
+    return [1, *SESSION, len(rows), *[part for row in rows for part in (*row, *status)], tag.decode("latin-1")]
 
 
-def with_file(binary: Path, content: bytes) -> Server:
+def tag_of(fields: list[str], key: bytes) -> bytes:
+    """The tag by which the module recognizes a session."""
+    secret = blake2b(b"qa-cluster stored registrations", key=key, digest_size=32).digest()
+    tagged = b"".join(len(field).to_bytes(8, "little") + field.encode() for field in fields)
+    return blake2b(tagged, key=secret, digest_size=32).digest()
+
+
+def with_file(binary: Path, content: bytes, **settings: object) -> Server:
     """A server with such a file. It has not started yet."""
-    server = Server(binary, worker=FUNCTIONS)
+    server = Server(binary, settings, worker=FUNCTIONS)
     (server.directory / "dump.rdb").write_bytes(content)
     return server
 
@@ -68,13 +80,84 @@ def test_a_file_loads(server_binary: Path) -> None:
         (_, *fields), found = run(server, ["QA.REGISTRATIONS", 0], ["QA.UNREGISTERED", "x", "y", "a"])
         assert (fields[1::3], fields[2::3], found) == (["a", "b"], [77, 77], ["x", "y"])
         execute(server, "DEBUG", "RELOAD")
+        assert set(dump(server)) == {"a", "b"}
+
+
+FOREIGN = {
+    "unsigned": file_of(UNSIGNED, *registrations(PAUSED, 77)[:-1], 1, "x"),
+    "empty tag": file_of(ENCODING, *registrations(PAUSED, 77)[:-1], "", 1, "x"),
+    "another key": file_of(ENCODING, *registrations(PAUSED, 77, key=b"k" * 32), 1, "x"),
+}
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))
+def test_registrations_without_a_signature_of_the_cluster_are_not_loaded(server_binary: Path, content: bytes) -> None:
+    with with_file(server_binary, content) as server:
+        server.wait_ready()
+        assert dump(server) == {}
+        assert server.field("sessions_refused") == 1
+        assert "the 2 registrations of session s were not loaded" in server.output()
+        assert "qa.adopt-registrations yes" in server.output()
+        with pytest.raises(redis.ResponseError, match="only in the configuration file"):
+            execute(server, "CONFIG", "SET", "qa.adopt-registrations", "yes")
+
+
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=list(FOREIGN))
+def test_registrations_are_adopted_once(server_binary: Path, content: bytes) -> None:
+    """The server signs what it has adopted, in its RDB file and in a new append-only file."""
+    with with_file(server_binary, content, **{"qa.adopt-registrations": "yes"}) as server:
+        server.wait_ready()
+        assert set(dump(server)) == {"a", "b"}
+        assert "the 2 registrations of session s were adopted" in server.output()
+        execute(server, "CONFIG", "SET", "qa.adopt-registrations", "no")
+        execute(server, "DEBUG", "RELOAD")
+        assert set(dump(server)) == {"a", "b"}
+        assert server.field("sessions_refused") == 0
+
+
+def without_tags(log: bytes) -> bytes:
+    """The commands of an append-only file, as an earlier version has written them."""
+    kept, at = b"", 0
+    while at < len(log):
+        end = log.index(b"\r\n", at)
+        count, at, words = int(log[at + 1 : end]), end + 2, []
+        for _ in range(count):
+            end = log.index(b"\r\n", at)
+            size = int(log[at + 1 : end])
+            words.append(log[end + 2 : end + 2 + size])
+            at = end + 2 + size + 2
+        if words[0] == b"QA.REGISTER":
+            assert len(words.pop()) == 32
+        kept += b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    return kept
+
+
+@pytest.mark.parametrize("preamble", ["yes", "no"])
+def test_an_adopted_append_only_file_is_rewritten(server_binary: Path, preamble: str) -> None:
+    adopt = {"qa.adopt-registrations": "yes"}
+    settings: dict[str, object] = {"appendonly": "yes", "aof-use-rdb-preamble": preamble}
+    with Server(server_binary, settings | adopt, worker=FUNCTIONS) as server:
+        server.wait_ready()
+        register(server, "s", stream_reader("a", "a*"))
+        server.stop()
+        [log] = (server.directory / "appendonlydir").glob("*.incr.aof")
+        log.write_bytes(without_tags(log.read_bytes()))
+        server.start()
+        assert "a" in dump(server)
+        eventually(lambda: not log.exists())  # the new file is complete
+        file = server.directory / "server.conf"
+        file.write_text(file.read_text().replace('qa.adopt-registrations "yes"', ""))
+        server.restart()
+        assert "a" in dump(server)
+        assert server.field("sessions_refused") == 0
 
 
 @pytest.mark.hostile
 @pytest.mark.parametrize(
     "content",
     [
-        file_of(ENCODING - 1, *registrations(PAUSED, 77), 0),
+        file_of(UNSIGNED - 1, *registrations(PAUSED, 77), 0),
         file_of(ENCODING + 1, *registrations(PAUSED, 77), 0),
         file_of(ENCODING, *registrations(PAUSED, 2**60 + 1), 0),
         file_of(ENCODING, *registrations(PAUSED, 77, of="nobody"), 0),
@@ -87,7 +170,7 @@ def test_a_damaged_file_is_refused(server_binary: Path, content: bytes) -> None:
     server = with_file(server_binary, content)
     try:
         with pytest.raises(
-            AssertionError, match=r"registrations (are damaged|have encoding version [35], this module reads version 4)"
+            AssertionError, match=r"registrations (are damaged|have encoding version [36], this module reads version 5)"
         ):
             server.start()
     finally:

@@ -1,0 +1,65 @@
+"""The secrets that the servers of a cluster share: the password of replication, and the key of the bus.
+
+A server sends the password of replication to each server that claims to be its primary, and the cluster bus lets any
+server claim that. So replication has a user of its own, which can only replicate. The key signs messages between
+servers and stored functions, and no server ever sends it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import redis
+
+from qa_cluster.config import Settings
+
+REPLICATION_USER = "qa-replication"
+# A replica sends PING, REPLCONF and PSYNC.
+_RIGHTS = ("resetkeys", "resetchannels", "-@all", "+ping", "+replconf", "+psync")
+_COST = {"n": 2**14, "r": 8, "p": 1, "dklen": 32}
+
+
+def replication_rule(password: str) -> tuple[str, ...]:
+    """The rights of the replication user, as words of ACL SETUSER or of the line `user` of a configuration file."""
+    return ("reset", "on", "#" + hashlib.sha256(password.encode()).hexdigest(), *_RIGHTS)
+
+
+def replication_password(settings: Settings) -> str:
+    """The password of replication for servers on several hosts; empty if the cluster has no password.
+
+    Without a setting, it is derived from the cluster's password, which it does not reveal. So all hosts have the same.
+    """
+    if not settings.cluster_password:
+        return ""
+    return settings.replication_password or _derived(settings.cluster_password, "replication")
+
+
+def write_derived_key(settings: Settings, folder: Path) -> Path | None:
+    """Write a bus key that is derived from the cluster's password into `folder`; None without a password.
+
+    All hosts derive the same key.
+    """
+    if not settings.cluster_password:
+        return None
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path, fresh = folder / "bus.key", folder / "bus.key.new"
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="ascii") as file:
+        file.write(_derived(settings.cluster_password, "bus key") + "\n")
+    fresh.replace(path)
+    return path
+
+
+def allow_replication(client: redis.Redis, password: str) -> None:
+    """Create the replication user on a running server. A server started by an earlier version does not have it."""
+    client.execute_command("ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
+
+
+def use_replication_user(client: redis.Redis, password: str) -> None:
+    """Let a running server log in as the replication user at its primary."""
+    client.execute_command("CONFIG", "SET", "masteruser", REPLICATION_USER, "masterauth", password)
+
+
+def _derived(password: str, purpose: str) -> str:
+    return hashlib.scrypt(password.encode(), salt=f"qa-cluster {purpose}".encode(), **_COST).hex()

@@ -1,0 +1,122 @@
+"""A server that joins a cluster without a password and claims its slots learns no password and runs no code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from qa_cluster.cluster.servers.local import LocalCluster, with_usual_password
+from qa_cluster.cluster.servers.module_options import module_options
+from qa_cluster.cluster.servers.server_process import ServerSpec, connect
+from qa_cluster.cluster.servers.state import read_state
+from qa_cluster.config import Settings
+from tests.harness.fake_primary import FakePrimary
+from tests.harness.figures import Figures
+from tests.harness.polling import eventually
+from tests.harness.programs import MODULE
+from tests.harness.servers import execute
+from tests.harness.workers import COMPILED, WORKER
+
+pytestmark = pytest.mark.hostile
+
+# The worker of a server that loads this registration runs its code: it creates a file with the server's process id.
+PLANTED = """
+import os
+class Planted:
+    def __reduce__(self):
+        return (eval, ("open(%r + '/' + str(__import__('os').getppid()), 'w').close()",))
+planted = Planted()
+GB('CommandReader').map(lambda record, planted=planted: 'planted').register(trigger='planted')
+"""
+EVIL = ("ACL", "SETUSER", "evil", "on", "nopass", "~*", "&*", "+@all")
+
+
+def packed(*words: str) -> bytes:
+    parts = "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
+    return f"*{len(words)}\r\n{parts}".encode()
+
+
+@pytest.fixture
+def victim(server_binary: Path, tmp_path: Path) -> Iterator[LocalCluster]:
+    """The servers of `qa-cluster up`, with its usual password, without a reader."""
+    settings = with_usual_password(
+        replace(
+            Settings(),
+            data_dir=tmp_path / "data",
+            server=str(server_binary),
+            module_path=MODULE,
+            model_cache_dir=str(COMPILED),
+            start_timeout_ms=240_000,
+        )
+    )
+    cluster = LocalCluster(settings, options=module_options(settings))
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+
+
+def specs_of(cluster: LocalCluster) -> list[ServerSpec]:
+    state = read_state(cluster.data_dir)
+    assert state is not None
+    return cluster.specs(state)
+
+
+def test_a_fake_primary_learns_no_password_and_runs_no_code(
+    victim: LocalCluster, server_binary: Path, tmp_path: Path, figures: Figures
+) -> None:
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    specs = specs_of(victim)
+    password = victim.settings.cluster_password
+    pids = {(spec.directory / "server.pid").read_text().strip() for spec in specs}
+    with FakePrimary(server_binary, tmp_path, worker=WORKER) as fake:
+        fake.server.wait_ready()
+        script = PLANTED % str(marks)
+        assert eventually(lambda: execute(fake.server, "RG.PYEXECUTE", script), ignore=redis.RedisError) == "OK"
+        fake.take_over(spec.port for spec in specs)
+        clients = [connect(spec) for spec in specs]
+        for client in clients:
+            eventually(lambda client=client: client.info("replication")["master_link_status"] == "up")  # type: ignore[misc]
+        for client in clients:
+            eventually(lambda client=client: client.info("modules")["qa_worker_state"] == "ready")  # type: ignore[misc]
+        code = str(marks / "injected")
+        assert fake.tap is not None
+        fake.tap.inject(packed(*EVIL) + packed("CONFIG", "SET", "requirepass", ""))
+        fake.tap.inject(packed("RG.PYEXECUTE", f"open({code!r}, 'w').close()"))
+        fake.tap.inject(packed("SET", "arrived", "1"))
+        for client in clients:
+            eventually(lambda client=client: int(client.info("commandstats").get("cmdstat_set", {"calls": 0})["calls"]))  # type: ignore[misc]
+        received = fake.received
+        assert b"REPLCONF" in received, "no server of the cluster became a replica"
+        leaked = received.count(password.encode())
+        ran = [name for name in pids if (marks / name).exists()] + ["injected"] * (marks / "injected").exists()
+        registered = [client.execute_command("RG.DUMPREGISTRATIONS") for client in clients]
+        users = [client.execute_command("ACL", "USERS") for client in clients]
+        passwords = [client.config_get("requirepass")["requirepass"] for client in clients]
+        refused = [int(client.info("modules").get("qa_sessions_refused", 0)) for client in clients]
+    figures.record("fake primary: times that it receives the administrator's password", leaked, "times", 0)
+    figures.record("fake primary: servers that run its code", len(ran), "servers", 0)
+    assert registered == [[], [], []]
+    assert all(b"evil" not in names for names in users)
+    assert passwords == [password] * 3
+    assert min(refused) >= 1
+    assert "they are not signed" in specs[0].log_path.read_text() or "signature" in specs[0].log_path.read_text()
+    for spec in specs:
+        assert "may be hostile" in spec.log_path.read_text()
+        assert password not in spec.log_path.read_text()
+
+
+def test_the_user_of_replication_can_only_replicate(victim: LocalCluster) -> None:
+    for spec in specs_of(victim):
+        assert spec.replication_password != spec.password
+        with redis.Redis(port=spec.port, username="qa-replication", password=spec.replication_password) as client:
+            assert client.ping()
+            for command in ("GET x", "SET x 1", "INFO", "CONFIG GET requirepass", "RG.PYEXECUTE 1", "ACL LIST"):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    client.execute_command(*command.split())
