@@ -109,7 +109,7 @@ def test_a_cluster_without_any_setting_runs_functions(
         assert execute(first, "RG.PYEXECUTE", "GB().count().run()") == [[], []]
         script = "GB('CommandReader').map(lambda record: 'done').register(trigger='anywhere')"
         assert execute(first, "RG.PYEXECUTE", script) == "OK"
-        eventually(lambda: execute(second, "RG.TRIGGER", "anywhere") == ["done"], ignore=redis.ResponseError)
+        eventually(lambda: "done" in execute(second, "RG.TRIGGER", "anywhere"), ignore=redis.ResponseError)
 
 
 def test_records_that_a_shard_refuses_are_sent_again(server_binary: Path, tmp_path: Path) -> None:
