@@ -16,6 +16,7 @@ from redis.retry import Retry
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 from qa_cluster.routing.cluster_address import ClusterAddress, address_of
+from qa_cluster.routing.connection import ConnectionLost, Login
 from qa_cluster.security.tls import explain_closed, explain_failure
 from qa_cluster.topology import Address
 
@@ -68,6 +69,20 @@ class _TlsConnection(redis.SSLConnection):
             raise
 
 
+class _GuardedConnection(redis.Connection):
+    """redis-py's connection, which logs in only at servers that may receive the password."""
+
+    login: Login
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        """Log in."""
+        try:
+            self.login.need(self.host, self.port)
+        except ConnectionLost as error:
+            raise redis.exceptions.ConnectionError(str(error)) from error
+        super().on_connect_check_health(check_health)
+
+
 def login(settings: Settings, url: str) -> dict[str, Any]:
     """Keyword arguments of redis-py for the servers of the cluster at `url`. Never log them: they hold the password."""
     place = _place(settings, url)
@@ -78,6 +93,8 @@ def login(settings: Settings, url: str) -> dict[str, Any]:
         "socket_timeout": _ADMIN_TIMEOUT_SECONDS,
         "driver_info": _driver(),
     }
+    if place.login.only is not None:
+        options["connection_class"] = type("GuardedConnection", (_GuardedConnection,), {"login": place.login})
     if place.login.tls is not None:
         options["connection_class"] = type("TlsConnection", (_TlsConnection,), {"context": place.login.tls})
     return options

@@ -139,9 +139,12 @@ def inspect_cluster(settings: Settings, url: str) -> ClusterReport:
         problems.append("no primary owns slots: form the cluster with `qa-cluster up --form`")
     elif partitions == 0:
         problems.append(f"the number of partitions is not set (key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
-    if len(shards) > 1 and any(shard.module_info.get("qa_bus_key") == "none" for shard in shards):
+    sources = {shard.module_info.get("qa_bus_key") for shard in shards}
+    hosts = {shard.address.rpartition(":")[0] for shard in shards}
+    if len(shards) > 1 and (sources & {"none", "server"} or ("user" in sources and len(hosts) > 1)):
         problems.append(
-            "the shards have no common key for messages between them: set qa.bus-key-file or masterauth on every server"
+            "the shards have no common key for messages between them: write the same line of at least 32 characters"
+            " into a file on every host, and add the line `qa.bus-key-file FILE` to the configuration of every server"
         )
     answering = {shard.model for shard in shards if shard.has_reader}
     if len(answering) > 1:

@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput
+from qa_cluster.security.local_password import local_servers
 from qa_cluster.security.tls import TlsFiles
 from qa_cluster.topology import Address
 
@@ -46,11 +47,14 @@ def address_of(settings: Settings) -> ClusterAddress:
         seeds = [Address.parse(host) for host in hosts.split(",")]
     except InvalidInput as error:
         raise ConfigError(f"setting 'cluster_url': {error}") from error
+    tls = tls_files(settings).context() if _SCHEMES[parts.scheme] else None
+    only = local_servers(password, settings.data_dir.expanduser(), map(str, seeds)) if tls is None else None
     login = Login(
         username=user or None,
         password=password or None,
-        tls=tls_files(settings).context() if _SCHEMES[parts.scheme] else None,
+        tls=tls,
         connect_timeout_seconds=settings.connect_timeout_ms / 1000,
+        only=only,
     )
     return ClusterAddress(seeds, login)
 

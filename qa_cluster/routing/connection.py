@@ -17,6 +17,7 @@ from typing import Any
 import hiredis
 
 from qa_cluster.errors import ClusterError, ReplyError
+from qa_cluster.security.local_password import LocalServers
 from qa_cluster.security.tls import ALERT, SPEAKS_TLS, explain_closed, explain_failure
 
 from .on_behalf import CLIENT_NAME
@@ -36,12 +37,25 @@ class NoReply(ConnectionLost):
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The credentials, the encryption and the timeout for opening a connection."""
+    """The credentials, the encryption and the timeout for opening a connection.
+
+    Attributes:
+        only: the servers that may receive the password; None: all servers of the cluster.
+    """
 
     username: str | None = None
     password: str | None = None
     tls: ssl.SSLContext | None = None
     connect_timeout_seconds: float = 2.0
+    only: LocalServers | None = None
+
+    def need(self, host: str, port: int) -> None:
+        """Raise ConnectionLost if the server at this address must not receive the password."""
+        if self.only is not None and not self.only.include(host, port):
+            raise ConnectionLost(
+                f"{host}:{port} is not a server of the local cluster in {str(self.only.data_dir)!r}, so it does not"
+                " receive the cluster's password: another program may have joined the cluster (docs/operations.md)"
+            )
 
     def __repr__(self) -> str:
         secret = "None" if self.password is None else "'***'"
@@ -80,6 +94,7 @@ class Connection(asyncio.Protocol):
     ) -> Connection:
         """Connect, switch to RESP3 and authenticate; a ClusterError names the address."""
         loop = asyncio.get_running_loop()
+        login.need(host, port)
         try:
             async with asyncio.timeout(login.connect_timeout_seconds):
                 name = host if login.tls else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,6 +45,37 @@ def password_at(cluster_url: str, data_dir: Path) -> str:
     if not set(hosts) <= _addresses(data_dir) or not _is_own(data_dir, file):
         return ""
     return stored_password(file)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalServers:
+    """The servers that may receive the password of a local cluster: those in its folder, and those that the user named.
+
+    Another program can join the cluster without a password. Clients would follow the cluster to the program's address.
+    """
+
+    data_dir: Path
+    named: frozenset[str]
+
+    def include(self, host: str, port: int) -> bool:
+        """Whether the server at this address may receive the password. `scale` can add servers at any time."""
+        return f"{host}:{port}" in self.named or f"{host}:{port}" in _recorded(self.data_dir)
+
+
+def local_servers(password: str, data_dir: Path, named: Iterable[str]) -> LocalServers | None:
+    """Return the servers that may receive `password`; None if it is not the stored password of the local cluster."""
+    if not password or password != stored_password(data_dir / PASSWORD_FILE):
+        return None
+    return LocalServers(data_dir, frozenset(named))
+
+
+def _recorded(data_dir: Path) -> set[str]:
+    """Return the addresses in the state of the local cluster."""
+    try:
+        ports = json.loads((data_dir / STATE_FILE).read_text("utf-8"))["ports"]
+        return {f"{_HOST}:{int(port)}" for port in ports}
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
 
 
 def _addresses(data_dir: Path) -> set[str]:

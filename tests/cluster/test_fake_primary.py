@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import redis
 
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.cluster.servers.local import LocalCluster, with_usual_password
 from qa_cluster.cluster.servers.module_options import module_options
 from qa_cluster.cluster.servers.server_process import ServerSpec, connect
 from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
+from qa_cluster.errors import ClusterError
 from tests.harness.fake_primary import FakePrimary
 from tests.harness.figures import Figures
 from tests.harness.polling import eventually
@@ -61,6 +64,18 @@ def victim(server_binary: Path, tmp_path: Path) -> Iterator[LocalCluster]:
         cluster.down()
 
 
+def outcome_of(call: Callable[[], object]) -> str:
+    try:
+        return str(call())
+    except (ClusterError, redis.exceptions.RedisError) as error:
+        return str(error)
+
+
+def ask(settings: Settings) -> object:
+    with ClusterClient(settings) as client:
+        return client.ask("Who wrote the first program?")
+
+
 def specs_of(cluster: LocalCluster) -> list[ServerSpec]:
     state = read_state(cluster.data_dir)
     assert state is not None
@@ -92,6 +107,9 @@ def test_a_fake_primary_learns_no_password_and_runs_no_code(
         fake.tap.inject(packed("SET", "arrived", "1"))
         for client in clients:
             eventually(lambda client=client: int(client.info("commandstats").get("cmdstat_set", {"calls": 0})["calls"]))  # type: ignore[misc]
+        url = f"redis://127.0.0.1:{specs[0].port}"
+        told = outcome_of(lambda: inspect_cluster(replace(victim.settings, cluster_url=url), url))
+        told += outcome_of(lambda: ask(replace(victim.settings, cluster_url=url)))
         received = fake.received
         assert b"REPLCONF" in received, "no server of the cluster became a replica"
         leaked = received.count(password.encode())
@@ -102,6 +120,7 @@ def test_a_fake_primary_learns_no_password_and_runs_no_code(
         refused = [int(client.info("modules").get("qa_sessions_refused", 0)) for client in clients]
     figures.record("fake primary: times that it receives the administrator's password", leaked, "times", 0)
     figures.record("fake primary: servers that run its code", len(ran), "servers", 0)
+    assert "does not receive the cluster's password" in told
     assert registered == [[], [], []]
     assert all(b"evil" not in names for names in users)
     assert passwords == [password] * 3
