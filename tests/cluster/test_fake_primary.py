@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +14,18 @@ from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.provision.inspection import inspect_cluster
 from qa_cluster.cluster.servers.local import LocalCluster, with_usual_password
 from qa_cluster.cluster.servers.module_options import module_options
-from qa_cluster.cluster.servers.server_process import ServerSpec, connect
+from qa_cluster.cluster.servers.server_process import ServerSpec, connect, running
 from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
+from tests.cluster.conftest import MakeCluster
 from tests.harness.fake_primary import FakePrimary
 from tests.harness.figures import Figures
 from tests.harness.polling import eventually
 from tests.harness.programs import MODULE
 from tests.harness.servers import execute
 from tests.harness.workers import COMPILED, WORKER
+from tests.module.persistence import without_tags
 
 pytestmark = pytest.mark.hostile
 
@@ -139,3 +142,56 @@ def test_the_user_of_replication_can_only_replicate(victim: LocalCluster) -> Non
             for command in ("GET x", "SET x 1", "INFO", "CONFIG GET requirepass", "RG.PYEXECUTE 1", "ACL LIST"):
                 with pytest.raises(redis.exceptions.NoPermissionError):
                     client.execute_command(*command.split())
+
+
+ANSWERS = "GB('CommandReader').map(lambda record: 'here').register(trigger='kept')"
+
+
+@pytest.mark.one_server("the steps are those of `up`, and test_registry_files.py has both servers")
+def test_a_cluster_of_an_earlier_version_adopts_its_functions_once(victim: LocalCluster) -> None:
+    specs = specs_of(victim)
+
+    def registered() -> list[int]:
+        found = []
+        for spec in specs:
+            with connect(spec) as client:
+                found.append(len(client.execute_command("RG.DUMPREGISTRATIONS")))
+        return found
+
+    with connect(specs[0]) as client:
+        eventually(lambda: client.execute_command("RG.PYEXECUTE", ANSWERS), ignore=redis.RedisError)
+    eventually(lambda: registered() == [1, 1, 1])
+    victim.down()
+    for log in victim.data_dir.glob("node-*/appendonlydir/*.incr.aof"):
+        log.write_bytes(without_tags(log.read_bytes()))
+    settings = replace(victim.settings, adopt_registrations=True)
+    LocalCluster(settings, options=module_options(settings)).up()
+    eventually(lambda: registered() == [1, 1, 1])
+    for spec in specs:
+        with connect(spec) as client:
+            assert client.config_get("qa.adopt-registrations") == {"qa.adopt-registrations": "no"}
+            eventually(lambda client=client: not client.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[misc]
+            assert int(client.info("modules")["qa_sessions_refused"]) == 0
+    victim.down()
+    victim.up()
+    eventually(lambda: registered() == [1, 1, 1])
+
+
+def test_up_gives_running_servers_of_an_earlier_version_the_user_of_replication(
+    make_cluster: MakeCluster, server: str
+) -> None:
+    cluster = make_cluster(server=server, shards=1, replicas=1, cluster_password="hunter2")
+    cluster.up()
+    primary, replica = specs_of(cluster)
+    with connect(primary) as client:  # as an earlier version has started it
+        client.execute_command("ACL", "DELUSER", "qa-replication")
+        client.execute_command("CONFIG", "SET", "masteruser", "", "masterauth", "hunter2")
+    with connect(replica) as client, suppress(redis.exceptions.RedisError):
+        client.execute_command("SHUTDOWN", "NOSAVE", "FORCE")
+    eventually(lambda: running(replica) is None)
+    cluster.up()
+    with connect(replica) as client:
+        eventually(lambda: client.info("replication")["master_link_status"] == "up")
+        assert client.config_get("masteruser") == {"masteruser": "qa-replication"}
+    with connect(primary) as client:
+        assert client.config_get("masterauth") == {"masterauth": primary.replication_password}

@@ -12,6 +12,7 @@ from tests.harness.polling import eventually
 from tests.harness.servers import Server, bus_key_file, execute
 from tests.harness.workers import fake_worker
 from tests.module.bus_packets import key_of
+from tests.module.persistence import without_tags
 from tests.module.registrations import NO_ARGS, dump, register, run, stream_reader
 
 FUNCTIONS = fake_worker("functions", "--bare")
@@ -114,23 +115,6 @@ def test_registrations_are_adopted_once(server_binary: Path, content: bytes) -> 
         execute(server, "DEBUG", "RELOAD")
         assert set(dump(server)) == {"a", "b"}
         assert server.field("sessions_refused") == 0
-
-
-def without_tags(log: bytes) -> bytes:
-    """The commands of an append-only file, as an earlier version has written them."""
-    kept, at = b"", 0
-    while at < len(log):
-        end = log.index(b"\r\n", at)
-        count, at, words = int(log[at + 1 : end]), end + 2, []
-        for _ in range(count):
-            end = log.index(b"\r\n", at)
-            size = int(log[at + 1 : end])
-            words.append(log[end + 2 : end + 2 + size])
-            at = end + 2 + size + 2
-        if words[0] == b"QA.REGISTER":
-            assert len(words.pop()) == 32
-        kept += b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
-    return kept
 
 
 @pytest.mark.parametrize("preamble", ["yes", "no"])
