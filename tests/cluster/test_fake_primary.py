@@ -12,7 +12,7 @@ import redis
 
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.provision.inspection import inspect_cluster
-from qa_cluster.cluster.servers.local import LocalCluster, with_usual_password
+from qa_cluster.cluster.servers.local import LocalCluster, with_local_password
 from qa_cluster.cluster.servers.module_options import module_options
 from qa_cluster.cluster.servers.server_process import ServerSpec, connect, running
 from qa_cluster.cluster.servers.state import read_state
@@ -49,7 +49,7 @@ def packed(*words: str) -> bytes:
 @pytest.fixture
 def victim(server_binary: Path, tmp_path: Path) -> Iterator[LocalCluster]:
     """The servers of `qa-cluster up`, with its usual password, without a reader."""
-    settings = with_usual_password(
+    settings = with_local_password(
         replace(
             Settings(),
             data_dir=tmp_path / "data",
