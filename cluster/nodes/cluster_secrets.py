@@ -15,6 +15,8 @@ import redis
 
 from qa_cluster.config import Settings
 
+from .node import command
+
 REPLICATION_USER = "qa-replication"
 # A replica sends PING, REPLCONF and PSYNC.
 _RIGHTS = ("resetkeys", "resetchannels", "-@all", "+ping", "+replconf", "+psync")
@@ -53,12 +55,12 @@ def write_derived_key(settings: Settings, folder: Path) -> Path | None:
 
 def allow_replication(client: redis.Redis, password: str) -> None:
     """Create the replication user on a running server. A server started by an earlier version does not have it."""
-    client.execute_command("ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
+    command(client, "ACL", "SETUSER", REPLICATION_USER, *replication_rule(password))
 
 
 def use_replication_user(client: redis.Redis, password: str) -> None:
     """Let a running server log in as the replication user at its primary."""
-    client.execute_command("CONFIG", "SET", "masteruser", REPLICATION_USER, "masterauth", password)
+    command(client, "CONFIG", "SET", "masteruser", REPLICATION_USER, "masterauth", password)
 
 
 def _derived(password: str, purpose: str) -> str:
