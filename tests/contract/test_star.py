@@ -82,6 +82,13 @@ _MODEL_ROOMS = (
 MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
 API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
+ROOMS = {
+    "qa_cluster": CORE_ROOMS,
+    "gears": GEARS_ROOMS,
+    "cluster": CLUSTER_ROOMS,
+    "api": API_ROOMS,
+    "models": MODEL_ROOMS,
+}
 
 # In a checkout, qa_cluster also finds the files next to its folder: itself again, and files that no installed package
 # has.
@@ -120,17 +127,7 @@ def test_no_file_imports_itself_in_a_circle(folder: str) -> None:
     assert circle(tree_of(folder)) is None
 
 
-@pytest.mark.parametrize(
-    ("folder", "rooms"),
-    [
-        ("qa_cluster", CORE_ROOMS),
-        ("gears", GEARS_ROOMS),
-        ("cluster", CLUSTER_ROOMS),
-        ("api", API_ROOMS),
-        ("models", MODEL_ROOMS),
-    ],
-    ids=["core", "gears", "cluster", "api", "models"],
-)
+@pytest.mark.parametrize(("folder", "rooms"), ROOMS.items(), ids=ROOMS)
 def test_rooms_know_each_other_one_way(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     assert wrong_directions(tree_of(folder), rooms) == []
 
@@ -151,17 +148,7 @@ def crowded(tree: Tree) -> dict[str, int]:
     return {folder: count for folder, count in counts.items() if count > MAX_FILES}
 
 
-@pytest.mark.parametrize(
-    ("folder", "rooms"),
-    [
-        ("qa_cluster", CORE_ROOMS),
-        ("gears", GEARS_ROOMS),
-        ("cluster", CLUSTER_ROOMS),
-        ("api", API_ROOMS),
-        ("models", MODEL_ROOMS),
-    ],
-    ids=["core", "gears", "cluster", "api", "models"],
-)
+@pytest.mark.parametrize(("folder", "rooms"), ROOMS.items(), ids=ROOMS)
 def test_every_folder_is_a_room_that_can_be_taken_in_at_a_glance(folder: str, rooms: dict[str, frozenset[str]]) -> None:
     tree = tree_of(folder)
     assert roomless(tree, rooms) == {folder if folder == "qa_cluster" else f"qa_cluster.{folder}"}
