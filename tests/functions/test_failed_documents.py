@@ -83,6 +83,26 @@ def test_two_workers_end_and_the_others_are_found(
     assert f"document '{name}' is stored, but not indexed" in node.output()
 
 
+def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, record_property: object) -> None:
+    """Each question waits for the next worker at most; before, none was answered until the document was deleted."""
+    trapped.load_reader()
+    trapped.put("whales", "Herman Melville wrote Moby-Dick in 1851.")
+    trapped.wait_tokenized("whales")
+    name, waits = "while asked", []
+    with client_of(trapped) as client:
+        assert client.ask("Who wrote Moby-Dick?", cache="refresh").answerable
+        trapped.put(name, f"A text with {HOLDS} in it.")
+        begun = time.monotonic()
+        while failure(trapped, name) == "":
+            assert time.monotonic() - begun < SECONDS
+            asked = time.monotonic()
+            found = client.ask("Who wrote Moby-Dick?", cache="refresh", timeout_ms=int(SECONDS * 1000))
+            waits.append(time.monotonic() - asked)
+            assert found.best is not None and found.best.answer == "Herman Melville"
+    figures = Figures(record_property)  # type: ignore[arg-type]
+    figures.record("longest wait of a question meanwhile", max(waits), "s", 20)
+
+
 def test_it_stays_given_up_and_is_freed_by_writing_it_again(trapped: Shards) -> None:
     name = "twice"
     text = f"Another text with {DIES} in it."
