@@ -27,6 +27,7 @@ TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MUL
 PRIVATE = {"RG.INNERHOOK", "RG.FROMPRIMARY"}
 # Names with underscores in documents that are not settings.
 OTHER_NAMES = {
+    "qa_failed_documents",  # in INFO and in the metrics
     *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id", "next_cursor"),
     *("shards_answered", "qa_shards_down", "qa_partial_results_total", "qa_event_loop_lag_seconds", "sessions_refused"),
     *("qa_trace_spans_sent", "qa_trace_spans_dropped", "parentbased_traceidratio"),
