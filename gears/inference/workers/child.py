@@ -168,6 +168,7 @@ def main(child: type[InferenceChild] = InferenceChild) -> int:
         start, _, (descriptor,) = receive(connection, descriptors=True)
         last_request = mmap.mmap(descriptor, LAST_REQUEST.size)
         limit_memory(start["memory_mb"], start["spare_mb"])
+        os.nice(start.get("niceness", 0))
         if start["ahead"]:
             import_ahead()
         child(connection, last_request, start).serve()

@@ -43,6 +43,7 @@ REFUSED_AFTER = 2
 FILE_COPIES = 4
 """A process may use this multiple of the size of its file in addition to `qa.model-memory-mb`."""
 
+NICENESS = 5  # while questions compute, these processes get about a third of the processor time of the worker
 GRACE_SECONDS = 1.0  # ONNX Runtime ends a run at its limit itself; the process is ended only after this time
 _POLL_SECONDS = 1.0
 _NUMBER = 1  # of the only model of a process
@@ -232,6 +233,7 @@ class IsolatedModel:
             Refused: it has failed too often.
             ModelError: the file cannot be loaded, or its load exceeded a limit.
         """
+        self._check_refused()
         self._processes.acquire(self)
         try:
             self._ready()
@@ -264,6 +266,7 @@ class IsolatedModel:
             answer: answers, on this thread, the commands that a script runs meanwhile.
             resets: whether a success resets the failures.
         """
+        self._check_refused()
         self._processes.acquire(self)
         try:
             for last in (False, True):
@@ -344,6 +347,11 @@ class IsolatedModel:
             f" {trial.reason}. Correct it and store it again"
         )
 
+    def _check_refused(self) -> None:
+        """Raise Refused if it has failed too often, before the process of another model ends for it."""
+        if self.process is None and (trial := self._processes.trials.of(self._ref)).failures >= REFUSED_AFTER:
+            raise self._refused(trial)
+
     def _ready(self) -> InferenceProcess:
         """Return the process with the loaded model; start it if necessary."""
         with self._starting:
@@ -385,6 +393,7 @@ class IsolatedModel:
         memory_mb = limits.memory_mb + (FILE_COPIES * size >> 20) if limits.memory_mb else 0
         start = {
             "memory_mb": 0,
+            "niceness": NICENESS,
             "own_memory_mb": 0 if self._load["device"].startswith("GPU") else memory_mb,
             "spare_mb": limits.spare_mb,
             "run_threads": limits.run_threads,
