@@ -85,7 +85,10 @@ static void add_end(RedisModuleCtx *ctx, const Document *document, const char *r
 }
 
 void indexing_worker_lost(RedisModuleCtx *ctx, const char *reason, int innocent) {
-    int total = 0, may_count = !innocent && server_is_active_primary(ctx);
+    /* A server that replicates during a pause of writes (CLIENT PAUSE, a failover) aborts. Such an end is not counted.
+     */
+    int paused = RedisModule_AvoidReplicaTraffic();
+    int total = 0, may_count = !innocent && !paused && server_is_active_primary(ctx);
     if (may_count) RedisModule_SelectDb(ctx, 0);
     for (int i = 0; i < BATCHES; i++) {
         for (int j = 0; may_count && j < batches[i].count; j++) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import time
 from pathlib import Path
 
@@ -61,3 +63,20 @@ def test_unregistering_over_the_bus_waits_for_the_end_of_the_pause(server_binary
             assert "id-do" in str(other.execute_command("RG.DUMPREGISTRATIONS"))
             other.execute_command("CLIENT", "UNPAUSE")
             eventually(lambda: "id-do" not in str(other.execute_command("RG.DUMPREGISTRATIONS")))
+
+
+def test_end_of_a_worker_that_indexes_is_not_counted_in_a_pause(server_binary: Path) -> None:
+    settings = {"qa.worker-silence-ms": 60_000, "appendonly": "yes"}
+    with Server(server_binary, settings, worker=fake_worker("functions")) as server, server.client() as client:
+        server.wait_ready()
+        orders = json.dumps({"run": [["QA.INDEXING", 0, "document", "t"]]})
+        for paused in (True, False):
+            assert json.loads(client.execute_command("RG.PYEXECUTE", orders)) == ["OK"]
+            if paused:
+                client.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
+            number = server.field("worker_number")
+            server.signal_worker(signal.SIGKILL)
+            eventually(lambda number=number: server.field("worker_number") > number)  # type: ignore[misc]
+            client.execute_command("CLIENT", "UNPAUSE")
+            server.wait_ready()
+            assert client.exists("failures:{t}") == int(not paused)
