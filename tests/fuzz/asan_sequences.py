@@ -296,7 +296,7 @@ class Sequences:
             found = {name: primary[f"qa_{name}"] for name in ("queued_clients", "queued_events", "in_flight")}
             found["blocked clients"] = max(0, primary["blocked_clients"] - primary["qa_worker_links"])
             found["workers that are not ready"] = int(primary["qa_worker_state"] != "ready")
-            found["replicas without a link"] = int(replica["master_link_status"] != "up")
+            found["replicas without a link"] = int(replica.get("master_link_status") != "up")
             if left := {name: count for name, count in found.items() if count}:
                 return f"all clients have left, but there are {left}"
             before, after = self._digests(shard.primary), self._digests(shard.replica)
