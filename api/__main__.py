@@ -224,11 +224,14 @@ def main(arguments: list[str] | None = None) -> int:
         name: text for name, text in vars(given).items() if text is not None and name not in ("config", "access_log")
     }
     try:
-        settings = load(given.config, flags=flags).settings
+        loaded = load(given.config, flags=flags)
+        settings = loaded.settings
         certificate = certificate_of(settings)
         options, proxies = service_options(settings), forwarded_by(settings)
         asyncio.run(check_keys(options, settings.http_host))
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        if loaded.foreign:
+            _log.info("ignored environment variables that are not settings: %s", ", ".join(loaded.foreign))
         app = application(settings, options, certificate)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

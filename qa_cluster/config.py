@@ -52,6 +52,9 @@ REQUIRED, OPTIONAL = "required", "optional"
 _PREFIX = "QA_"
 # QA_CONFIG names the file; QA_TEST_* belong to the test suite.
 _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
+# The similarity (difflib) from which an unknown environment variable is a misspelt setting and not a foreign variable.
+_MISSPELT = 0.85
+_SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 # Policies for a shard that is down: answer without it, or refuse.
 PARTIAL, FULL = "partial", "full"
 COVERAGES = (PARTIAL, FULL)
@@ -415,10 +418,15 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass(frozen=True)
 class LoadedSettings:
-    """Settings with the source of each value: ``default``, ``file <path>``, ``environment`` or ``flag``."""
+    """Settings with the source of each value: ``default``, ``file <path>``, ``environment`` or ``flag``.
+
+    Attributes:
+        foreign: the environment variables that start with ``QA_`` and belong to other programs. They are ignored.
+    """
 
     settings: Settings
     sources: Mapping[str, str]
+    foreign: tuple[str, ...] = ()
 
     def shown(self, name: str) -> str:
         """Return the value as text for people; secrets and passwords in URLs are masked."""
@@ -458,8 +466,12 @@ def load(
         for name, value in _read_file(path).items():
             values[name] = _checked(name, value, f"{path}")
             sources[name] = f"file {path}"
+    foreign = []
     for variable, text in environment.items():
         if variable.startswith(_PREFIX) and not _NOT_SETTINGS.match(variable):
+            if _is_foreign(variable, text):
+                foreign.append(variable)
+                continue
             name = _known(variable.removeprefix(_PREFIX).lower(), variable)
             values[name] = _checked(name, text, variable)
             sources[name] = "environment"
@@ -475,7 +487,7 @@ def load(
     if not values["cluster_url"] and sources["cluster_tls_ca"] == "default":
         for name, file in client_tls_files(values["data_dir"].expanduser()).items():
             values[name], sources[name] = str(file), f"folder {file.parent}"
-    return LoadedSettings(Settings(**values), sources)
+    return LoadedSettings(Settings(**values), sources, tuple(foreign))
 
 
 def client_tls_files(data_dir: Path) -> dict[str, Path]:
@@ -514,6 +526,18 @@ def _read_file(path: Path) -> dict[str, Any]:
         for name, item in inner.items():
             found[_known(name, str(path))] = item
     return found
+
+
+def _is_foreign(variable: str, text: str) -> bool:
+    """Whether an environment variable that starts with ``QA_`` belongs to another program.
+
+    A name that is almost the name of a setting is a misspelt setting. Kubernetes gives a container the variable
+    ``QA_HTTP_PORT=tcp://..`` for a service with the name ``qa-http``.
+    """
+    name = variable.removeprefix(_PREFIX).lower()
+    if name in SETTINGS:
+        return name.endswith("_port") and _SERVICE_LINK.match(text) is not None
+    return not difflib.get_close_matches(name, SETTINGS, n=1, cutoff=_MISSPELT)
 
 
 def _known(name: str, where: str) -> str:

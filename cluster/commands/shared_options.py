@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,8 @@ from qa_cluster.access.audit import AuditLog
 from qa_cluster.config import COVERAGES, LoadedSettings, load
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import check_collection
+
+from ..terminal import console
 
 if TYPE_CHECKING:
     from qa_cluster.clients.cluster_client import ClusterClient
@@ -106,7 +109,17 @@ def load_settings(context: typer.Context, **flags: object) -> LoadedSettings:
     """All settings of this run. `flags` are the options of the subcommand; None means not given."""
     shared: SharedOptions = context.obj
     given = {name: str(value) for name, value in flags.items() if value is not None}
-    return load(shared.config, flags=shared.flags | given)
+    loaded = load(shared.config, flags=shared.flags | given)
+    if loaded.foreign:
+        _note_foreign(loaded.foreign)
+    return loaded
+
+
+@cache
+def _note_foreign(variables: tuple[str, ...]) -> None:
+    """Note the ignored environment variables, once for each process."""
+    names = ", ".join(variables)
+    console.notice(f"ignored variables of other programs: {names}; `qa-cluster config` lists all settings")
 
 
 class Audit:

@@ -20,7 +20,7 @@ from qa_cluster.errors import InferenceFailed
 
 from .tokenization import TextTokens
 from .windows import Window
-from .words import can_answer, whole_words
+from .words import can_answer, whole_pairs, whole_words
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
@@ -73,7 +73,8 @@ def best_spans(
         passage: the text of the passage, which is needed to complete words.
         n_best: the limit of spans; the spans are distinct.
         overlapping: whether spans may share words, and be any text. If not, a span that overlaps a better span, or that
-            cannot answer anything (`words.can_answer`), is left out.
+            cannot answer anything (`words.can_answer`), is left out. No span starts or ends with half a pair of
+            quotation marks or brackets.
         breaks: numbers of tokens that start a sentence: no span crosses the end of the sentence before them.
 
     Raises:
@@ -164,6 +165,7 @@ class _WindowScores:
             if start < end and not can_answer(passage[start:end]):
                 self.scores[row, extra] = -inf  # a longer span around it may be an answer
                 continue
+            start, end = whole_pairs(passage, start, end, *self._limits(start))
             if start < end and all(end <= other.start or other.end <= start for other in found):
                 found.append(AnswerSpan(start, end, logit - self.null_logit, logit))
                 if len(found) == n_best:
@@ -180,11 +182,15 @@ class _WindowScores:
     def _words(self, passage: str, first: int, last: int) -> tuple[int, int]:
         """The words that tokens `first` to `last` belong to, as code points."""
         start, end = int(self.starts[first]), int(self.ends[last])
+        return whole_words(passage, start, end, *self._limits(start))
+
+    def _limits(self, start: int) -> tuple[int, int | None]:
+        """The limits of a span that starts at a code point: the edges around it."""
         if not self._edges:
-            return whole_words(passage, start, end)
+            return 0, None
         following = bisect_right(self._edges, start)
         low = self._edges[following - 1] if following else 0
-        return whole_words(passage, start, end, low, self._edges[following] if following < len(self._edges) else None)
+        return low, self._edges[following] if following < len(self._edges) else None
 
     def _take_out(self, first: int, last: int, start: int, end: int) -> None:
         """Rule out all spans with a token from `first` to `last` or in the code points `start` to `end`."""

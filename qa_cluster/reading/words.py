@@ -38,6 +38,37 @@ _JOINING_WORDS = frozenset(
 # Stripped from words before these are compared; not the dash: "-a" is an option.
 _QUOTES_AND_STOPS = ".,;:!?()[]{}\"'`\u2018\u2019\u201c\u201d\u00ab\u00bb"
 
+# The marks that come in pairs: each closing mark with its opening marks. A mark can be both, because German closes with
+# the mark that opens in English.
+_OPENERS = {
+    ")": "(",
+    "]": "[",
+    "}": "{",
+    '"': '"',
+    "`": "`",
+    "'": "'",
+    "\u201d": "\u201c\u201e\u201d",
+    "\u201c": "\u201e\u201d",
+    "\u2019": "\u2018\u201a\u2019",
+    "\u2018": "\u201a",
+    "\u00bb": "\u00ab\u00bb",
+    "\u00ab": "\u00bb",
+    "\u203a": "\u2039\u203a",
+    "\u2039": "\u203a",
+    "\u300d": "\u300c",
+    "\u300f": "\u300e",
+    "\u3011": "\u3010",
+    "\u300b": "\u300a",
+    "\uff09": "\uff08",
+}
+_CLOSERS = {
+    opener: "".join(closer for closer, openers in _OPENERS.items() if opener in openers)
+    for opener in {*"".join(_OPENERS.values())}
+}
+_MARKS = frozenset(_OPENERS) | frozenset(_CLOSERS)
+_APOSTROPHES = "'\u2019"
+_STOPS = ".,;:!?"
+
 # An opening mark at the end of a text; a straight quotation mark opens after white space.
 _OPENS_AT_END = re.compile(r"(?:[(\[{\u2018\u201c\u201e\u00ab]|\s[\"'`])$")
 
@@ -83,6 +114,75 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
     while end < high and _together(text, end):
         end += 1
     return start, end
+
+
+def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
+    """A span of text that neither starts nor ends with one mark of a pair whose other mark is outside the span.
+
+    If the other mark is next to the span, and in the limits, it becomes a part of the span. Otherwise the mark is left
+    out, with the punctuation after it. The half-open interval ``[0, 1)`` stays.
+
+    >>> text = 'He sang "Blue Sea" (1971).'
+    >>> [text[slice(*whole_pairs(text, start, end))] for start, end in ((9, 18), (8, 17), (13, 18), (20, 24), (18, 25))]
+    ['"Blue Sea"', '"Blue Sea"', 'Sea', '1971', '(1971)']
+    """
+    high = len(text) if high is None else min(high, len(text))
+    if start < end and text[start] in "([" and text[end - 1] in ")]":
+        return start, end
+    while start < end:
+        last = end - 1
+        while last > start and text[last] in _STOPS:
+            last -= 1
+        if text[start] in _MARKS and _begins_half(text, start, end):
+            if end < high and text[end] in _CLOSERS.get(text[start], ""):
+                return start, end + 1
+            start += 1
+        elif text[last] in _MARKS and _ends_half(text, start, last):
+            if start > low and text[start - 1] in _OPENERS.get(text[last], ""):
+                return start - 1, last + 1
+            end = last
+        elif text[start].isspace():
+            start += 1
+        elif text[end - 1].isspace():
+            end -= 1
+        elif end < high and text[end] in ")]}" and _is_open(text[start:end], text[end]):
+            end += 1
+        else:
+            break
+    return start, end
+
+
+def _begins_half(text: str, start: int, end: int) -> bool:
+    """Whether the mark at the start of a span has no closing mark in the span."""
+    mark, inside = text[start], text[start + 1 : end]
+    closers = _CLOSERS.get(mark, "")
+    if mark in _APOSTROPHES:  # "'90s" has no closing mark after the span
+        return not _closes(inside, closers) and _closes(text[max(end - 1, start + 1) :], closers)
+    return not any(closer in inside for closer in closers)
+
+
+def _ends_half(text: str, start: int, last: int) -> bool:
+    """Whether the mark at the end of a span, `last`, has no opening mark in the span."""
+    mark, inside = text[last], text[start:last]
+    openers = _OPENERS.get(mark, "")
+    if mark in _APOSTROPHES:  # "the dogs' bowl" has no opening mark before the span
+        return not _opens(inside, openers) and _opens(text[:last], openers)
+    if mark == '"' and inside[-1:].isdigit() and text.count('"', 0, start) % 2 == 0:
+        return False  # inches
+    return not any(opener in inside for opener in openers)
+
+
+def _opens(text: str, marks: str) -> bool:
+    return any(re.search(rf"(?<!\w){re.escape(mark)}(?=\S|$)", text) for mark in marks)
+
+
+def _closes(text: str, marks: str) -> bool:
+    return any(re.search(rf"(?<=\S){re.escape(mark)}(?!\w)", text) for mark in marks)
+
+
+def _is_open(text: str, closer: str) -> bool:
+    """Whether the text opens more brackets of a kind than it closes."""
+    return text.count(_OPENERS[closer]) > text.count(closer)
 
 
 def _together(text: str, at: int) -> bool:

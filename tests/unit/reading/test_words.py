@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_cluster.reading.words import can_answer, whole_words
+from qa_cluster.reading.words import can_answer, whole_pairs, whole_words
 from tests.unit.text_strategies import texts
 
 ETE = "l\u2019e\u0301te\u0301 dernier"
@@ -99,3 +99,49 @@ def test_signs_and_joining_words_alone_answer_nothing(text: str) -> None:
 )
 def test_a_text_with_its_own_word_can_answer(text: str) -> None:
     assert can_answer(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "expected"),
+    [
+        ("They call it “Old Bridge” today.", "Old Bridge”", "“Old Bridge”"),
+        ("They call it “The Old Bridge” today.", "Old Bridge”", "Old Bridge"),
+        ("They call it “Old Bridge (of 1750)”.", "“Old Bridge", "Old Bridge"),
+        ("Man nennt sie „Rote Brücke“.", "Brücke“", "Brücke"),
+        ("Man nennt sie „Rote Brücke“.", "„Rote Brücke", "„Rote Brücke“"),
+        ("Le pont « Neuf » est vieux.", "« Neuf", "Neuf"),
+        ("Sie heisst »Elbe«.", "»Elbe", "»Elbe«"),
+        ("The song 'Red Hill' and the dogs' bowl.", "Hill'", "Hill"),
+        ("The bowl is the dogs' own.", "the dogs'", "the dogs'"),
+        ("It is of the '90s.", "'90s", "'90s"),
+        ("The name is ‘Moss’.", "‘Moss", "‘Moss’"),
+        ("Its port (7000) and host", "7000)", "(7000)"),
+        ("Its port (TCP 7000), host", "7000),", "7000"),
+        ("It calls open(path) first", "open(path", "open(path)"),
+        ("the values of [0, 1) only", "[0, 1)", "[0, 1)"),
+        ('a screen of 27" is large', '27"', '27"'),
+        ('the "wide 27" is large', '27"', "27"),
+        ("use `make all` here", "`make", "make"),
+        ("書名は「海」です", "海」", "「海」"),
+        ("the (old) and (new) towns", "(old) and (new)", "(old) and (new)"),
+        ("plain words stay", "words", "words"),
+    ],
+)
+def test_answers_do_not_end_with_half_a_pair(text: str, found: str, expected: str) -> None:
+    start = text.index(found)
+    assert text[slice(*whole_pairs(text, start, start + len(found)))] == expected
+
+
+def test_a_pair_is_completed_only_within_the_limits() -> None:
+    assert whole_pairs("(one) two", 1, 5, 1) == (1, 4)
+    assert whole_pairs("(one) two", 0, 4, 0, 4) == (1, 4)
+
+
+@settings(deadline=None)
+@given(st.text("ab1 '\"()[]“”’‘«».,", max_size=20), st.integers(0, 20), st.integers(0, 20))
+def test_whole_pairs_stay_whole(text: str, start: int, length: int) -> None:
+    start = min(start, len(text))
+    end = min(start + length, len(text))
+    first, last = whole_pairs(text, start, end)
+    assert max(0, start - 1) <= first <= last <= min(len(text), end + 1) or first == last
+    assert whole_pairs(text, first, last) == (first, last)
