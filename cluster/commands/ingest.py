@@ -11,6 +11,7 @@ import typer
 from qa_cluster.config import Settings
 from qa_cluster.documents.corpus import RepeatedId, read_from
 from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
+from qa_cluster.documents.unicode import name_of
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.sources.formats import FORMATS
@@ -177,7 +178,7 @@ class _Source:
         )
         return store(
             self.settings,
-            ((self.prefix or str(path.resolve()), document) for path, document in documents),
+            ((self.prefix or name_of(path.resolve()), document) for path, document in documents),
             collection=self.collection,
             wait=wait,
             on_refused=None if self.stop else self._refused,

@@ -19,8 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 _PLAIN_EVERY_SECONDS = 5.0
-# Control characters that a terminal would obey (except line breaks and tabs), and characters that reorder text.
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# Control characters that a terminal would obey (except line breaks and tabs), characters that reorder text, and lone
+# surrogates, which stand for bytes of file names that are not UTF-8.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # Without a terminal, a fixed width: lines that wrap at 80 characters are hard to search.
 _WIDTH = None if sys.stdout.isatty() else 160

@@ -30,6 +30,7 @@ from qa_cluster.types import Document
 from .files import FolderListing, SourceFile
 from .source_map import FIELD, write_map
 from .stored import MAX_METADATA_BYTES, check_document
+from .unicode import name_of
 
 ON_ERROR = ("stop", "skip")
 MAX_JSON_BYTES = 512 * 1024 * 1024
@@ -141,28 +142,29 @@ def _attempts(file: SourceFile, max_bytes: int, extractor: FileExtractor | None)
     if extractor is None or (ending in _JSON and not extractor.forced):
         yield from _READERS[ending](file, max_bytes)
     else:
-        yield str(file.path), lambda: _extracted(file, extractor)
+        yield file.shown, lambda: _extracted(file, extractor)
 
 
 def _no_documents(folder: Path, extractor: FileExtractor | None) -> InvalidInput:
     if extractor is None:
-        return InvalidInput(f"{folder}: no file in this folder ends in {', '.join(_READERS)}")
-    return InvalidInput(f"{folder}: no file in this folder looks like a document by its name")
+        return InvalidInput(f"{name_of(folder)}: no file in this folder ends in {', '.join(_READERS)}")
+    return InvalidInput(f"{name_of(folder)}: no file in this folder looks like a document by its name")
 
 
 def _named_file(
     path: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None
 ) -> list[SourceFile]:
     if not path.exists():
-        refuse(InvalidInput(f"{path}: no such file or folder"))
+        refuse(InvalidInput(f"{name_of(path)}: no such file or folder"))
     elif path.suffix.lower() not in _READERS and extractor is None:
         refuse(
             InvalidInput(
-                f"{path}: cannot read {path.suffix or 'a file without an ending'!r}, only {', '.join(_READERS)}"
+                f"{name_of(path)}: cannot read {path.suffix or 'a file without an ending'!r},"
+                f" only {', '.join(_READERS)}"
             )
         )
     else:
-        return [SourceFile(path, path.name)]
+        return [SourceFile(path, name_of(path.name))]
     return []
 
 
@@ -170,7 +172,7 @@ def _read_text(file: SourceFile, limit: int) -> str:
     try:
         return file.read(limit, spare=len(BOM_UTF8)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file.path}: not UTF-8 at byte {error.start}") from error
+        raise InvalidInput(f"{file.shown}: not UTF-8 at byte {error.start}") from error
 
 
 def _checked(document: Document, where: str, max_bytes: int, places: dict[str, str]) -> Document:
@@ -213,17 +215,17 @@ def _shown(value: object) -> str:
 
 
 def _plain(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    where = str(file.path)
-    yield where, lambda: _document(where, file.name, _read_text(file, max_bytes), file.path.stem)
+    where = file.shown
+    yield where, lambda: _document(where, file.name, _read_text(file, max_bytes), Path(file.shown).stem)
 
 
 def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
     """Return the clean text of a file with its source map."""
     data = file.read(extractor.max_bytes)
     try:
-        format, found = extractor.extract(data, file.path.name)
+        format, found = extractor.extract(data, name_of(file.path.name))
     except RequestError as error:
-        raise type(error)(f"{file.path}: {error}") from error
+        raise type(error)(f"{file.shown}: {error}") from error
     sections: list[tuple[int, tuple[str, ...]]] = []
     end = 0
     for section in found.sections:
@@ -233,7 +235,7 @@ def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
         end = section.end
     places = [(place.start, place.number) for place in found.places]
     source = write_map(file.name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
-    return _document(str(file.path), file.name, found.text, _shortened(found.title), {FIELD: source})
+    return _document(file.shown, file.name, found.text, _shortened(found.title), {FIELD: source})
 
 
 def _shortened(title: str) -> str:
@@ -244,9 +246,9 @@ def _markdown(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     def read() -> Document:
         text = _read_text(file, max_bytes)
         headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
-        return _document(str(file.path), file.name, text, next(headings, "") or file.path.stem)
+        return _document(file.shown, file.name, text, next(headings, "") or Path(file.shown).stem)
 
-    yield str(file.path), read
+    yield file.shown, read
 
 
 def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
@@ -256,7 +258,7 @@ def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
         number = 0
         while line := lines.readline(limit + 1):
             number += 1
-            where = f"{file.path}:{number}"
+            where = f"{file.shown}:{number}"
             if len(line) > limit:
                 while line and not line.endswith(b"\n"):
                     line = lines.readline(_PART)
@@ -290,14 +292,14 @@ def _json_file(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     try:
         value = json.loads(_read_text(file, MAX_JSON_BYTES))
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file.path}: not JSON: {error}") from error
+        raise InvalidInput(f"{file.shown}: not JSON: {error}") from error
     if isinstance(value, dict) and isinstance(value.get("data"), list):
-        yield from _squad(file.path, value["data"])
+        yield from _squad(Path(file.shown), value["data"])
     elif isinstance(value, dict) and "paper_id" in value:
-        yield str(file.path), lambda: _cord19(file.path, value)
+        yield file.shown, lambda: _cord19(Path(file.shown), value)
     else:
         raise InvalidInput(
-            f"{file.path}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text'); put your"
+            f"{file.shown}: neither SQuAD ('data': a list of articles) nor CORD-19 ('paper_id', 'body_text'); put your"
             " own documents into a .jsonl file"
         )
 

@@ -25,6 +25,8 @@ from typing import BinaryIO
 
 from qa_cluster.errors import InputTooLong, InvalidInput
 
+from .unicode import name_of
+
 # Why a file is left out. The command line counts these.
 LINK = "a link that leads out of the folder, to a hidden file, or to a folder"
 FOLLOWED = "a link that was followed"
@@ -42,7 +44,7 @@ class SourceFile:
 
     Attributes:
         path: its path, for messages and for its ending.
-        name: the name of its document: in a folder, the path within the folder.
+        name: the name of its document: in a folder, the path within the folder. It is valid Unicode (`name_of`).
         folder: the folder that it must be in; None for a file that the user named.
         within: its path in that folder, without links.
     """
@@ -52,6 +54,11 @@ class SourceFile:
     folder: Path | None = None
     within: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The path for messages; valid Unicode."""
+        return name_of(self.path)
+
     def read(self, limit: int, spare: int = 0) -> bytes:
         """Return the contents; InputTooLong if the file is larger than `limit`, before a byte of it is read.
 
@@ -60,14 +67,14 @@ class SourceFile:
         with self.opened() as file:
             size = os.fstat(file.fileno()).st_size
             if size > limit + spare:
-                raise InputTooLong(f"{self.path}: has {size} bytes, the limit is {limit}")
+                raise InputTooLong(f"{self.shown}: has {size} bytes, the limit is {limit}")
             parts, left = [], limit + spare + 1
             # The file may grow, and files of /proc claim to be empty.
             while left > 0 and (part := file.read(min(left, _READ))):
                 parts.append(part)
                 left -= len(part)
             if left <= 0:
-                raise InputTooLong(f"{self.path}: has more than {limit} bytes, the limit for one file")
+                raise InputTooLong(f"{self.shown}: has more than {limit} bytes, the limit for one file")
             return b"".join(parts)
 
     @contextmanager
@@ -76,7 +83,7 @@ class SourceFile:
         try:
             with os.fdopen(self._descriptor(), "rb") as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise InvalidInput(f"{self.path}: is not a regular file")
+                    raise InvalidInput(f"{self.shown}: is not a regular file")
                 yield file
         except OSError as error:
             raise _unreadable(self.path, error) from error
@@ -85,7 +92,7 @@ class SourceFile:
         if self.folder is None:
             # Opening a device can have an effect, so its kind is asked first.
             if not stat.S_ISREG(os.stat(self.path).st_mode):
-                raise InvalidInput(f"{self.path}: is not a regular file")
+                raise InvalidInput(f"{self.shown}: is not a regular file")
             return os.open(self.path, _FLAGS)
         return _open_below(self.folder, self.within)
 
@@ -109,7 +116,7 @@ def _unreadable(file: Path, error: OSError) -> InvalidInput:
         link = f", it is a link to {os.readlink(file)!r}"
     except OSError:
         link = ""
-    return InvalidInput(f"{file}: cannot be read: {error.strerror}{link}")
+    return InvalidInput(f"{name_of(file)}: cannot be read: {error.strerror}{link}")
 
 
 def is_hidden(within: str) -> bool:
@@ -172,13 +179,13 @@ class FolderListing:
             with os.scandir(path) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.on_unlisted(InvalidInput(f"{path}: cannot list this folder: {error.strerror}"))
+            self.on_unlisted(InvalidInput(f"{name_of(path)}: cannot list this folder: {error.strerror}"))
             return []
 
     def _found(self, path: str, within: str) -> SourceFile:
         # A followed link leads anywhere, so the files below it are opened by their paths.
         folder = None if self.follow_links else self.folder
-        return SourceFile(self.folder / path, path, folder, within)
+        return SourceFile(self.folder / path, name_of(path), folder, within)
 
     def _link(self, path: str, linked: deque[str]) -> list[SourceFile]:
         """Return the file that a link leads to, if it is to be read."""

@@ -14,6 +14,7 @@ import pytest
 from qa_cluster.documents.corpus import read_documents, read_from
 from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL, SourceFile
 from qa_cluster.errors import InvalidInput, RequestError
+from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.figures import Figures
 
 pytestmark = pytest.mark.hostile
@@ -197,3 +198,26 @@ def test_many_files_are_listed_in_time(folder: Path, figures: Figures) -> None:
     with figures.measured("1,000 links out of the folder", limit_seconds=2.0):
         assert [document.id for document in read_documents([folder])] == ["a.txt"]
     assert time.monotonic() - begun < 10
+
+
+@pytest.mark.parametrize("extracts", [False, True])
+def test_names_in_another_encoding_are_stored_with_escapes(tmp_path: Path, extracts: bool) -> None:
+    """On Linux a name is bytes: old archives and network drives have names in Latin-1 or Shift JIS."""
+    folder = os.fsencode(tmp_path) + b"/caf\xe9s"
+    os.makedirs(folder + b"/\x93\xfa")
+    for name in (b"men\xfc.txt", b"plain.md", b"\x93\xfa/day.txt"):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write("The door is blue.\n")
+    with open(folder + b"/broken\xe9.jsonl", "w") as file:
+        file.write("no JSON\n")
+    errors: list[RequestError] = []
+    with Extractor() as extractor:
+        found = read_documents(
+            [Path(os.fsdecode(folder))],
+            on_error="skip",
+            on_skip=errors.append,
+            extractor=extractor if extracts else None,
+        )
+        names = {document.id for document in found}
+    assert names == {"men\\xfc.txt", "plain.md", "\\x93\\xfa/day.txt"}
+    assert [r"caf\xe9s/broken\xe9.jsonl:1: not JSON" in str(error) for error in errors] == [True]
