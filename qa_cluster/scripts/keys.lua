@@ -51,6 +51,9 @@ local function drop_answers()
   if members.err then
     return discard(members.err, ANSWERS)
   end
+  if #members == 0 then
+    return
+  end
   local names = {}
   for _, name in ipairs(members) do
     if is_answer(name) then
@@ -105,12 +108,16 @@ local function no_longer_pending(seen)
   end
 end
 
+-- Returns the sum of all pending documents.
 local function make_pending(bytes)
-  no_longer_pending('*')
+  local before = note_of(NAME)
   redis.call('HSET', PENDING, NAME, bytes)
-  if type(add_to_sum(bytes)) == 'table' then
+  local sum = add_to_sum(string.format('%.0f', bytes - (before or 0)))
+  if type(sum) == 'table' then
     redis.call('HSET', PENDING, NAME, bytes, '', bytes)
+    return bytes
   end
+  return sum
 end
 
 local function pending_bytes()

@@ -38,6 +38,6 @@ end
 if mode == 'put' then
   redis.call('SET', PARAGRAPHS, text)
 end
-make_pending(#text)
+local pending = make_pending(#text)
 move_epoch()
-return {'stored', version, current == '' and 1 or 0, 0, pending_bytes(), before}
+return {'stored', version, current == '' and 1 or 0, 0, pending, before}

@@ -317,3 +317,90 @@ def test_a_user_with_the_workers_name_gets_no_rights(guarded: Server) -> None:
         client.execute_command("ACL", "DELUSER", "qa-worker")
         guarded.wait_ready()
         assert run(guarded, ["GET", "still"]) == ["1"]
+
+
+# Roles of docs/access.md for users: what they may do with keys of qa-cluster is asserted for every command.
+ROLES = {
+    role: re.findall(r"\([^)]*\)|\S+", rules.replace("\\|", "|"))
+    for role, rules in re.findall(
+        r"^\| ([a-z][^|]+) \| `([^`]*)`",
+        (ROOT / "docs" / "access.md").read_text().partition("## Functions")[0],
+        re.MULTILINE,
+    )
+    if re.search(r"[+~(]", rules)
+}
+ADMINISTER = {"deploys functions and TorchScripts"}
+INTERNAL = [f"{name}:{{t}}" for name in ("pending", "failures", "layout", "kept", "kept-bytes", "kept-whole", "flight")]
+INTERNAL += ["index:{t}", "epoch:{t}", "index:book:{t}", "epoch:books2:{t}"]
+OF_OTHERS = [
+    "document:d:{t}",
+    "paragraphs:d:{t}",
+    "paragraphs:book%/d:{t}",
+    "bertqa{t}_x:{t}:0_books%/",
+    "answer:{t}:x",
+]
+OF_OTHERS += ["collections:{t}", "api-keys:{t}", "bert-qa{06S}", "qa:partitions", "secret"]
+# What the roles of the service and the clients may read or write of these keys; other roles reach none of them.
+SERVICE = {
+    "connect, list readers": {"bert-qa{06S}", "qa:partitions"},
+    "rank sentences": {*INTERNAL},
+    "search": {
+        "paragraphs:d:{t}",
+        "paragraphs:book%/d:{t}",
+        "document:d:{t}",
+        "epoch:{t}",
+        "epoch:books2:{t}",
+        "flight:{t}",
+    },
+    "store answers": {"answer:{t}:x", "index:{t}", "index:book:{t}"},
+    "read and list documents": {*INTERNAL, *OF_OTHERS},
+    "write and remove documents": {*INTERNAL, *OF_OTHERS},
+    "create and remove collections": {"collections:{t}", "answer:{t}:x", *OF_OTHERS},
+    "check API keys": {"api-keys:{t}"},
+    "asks questions": {"bertqa{t}_x:{t}:0_books%/"},
+}
+
+
+def probes(server: Server) -> list[tuple[str, bool, list[str]]]:
+    """Every command with a key at a fixed place: its name, whether it writes, and its words with KEY for the key."""
+    with server.client(protocol=2) as client:
+        client.response_callbacks.clear()
+        found = []
+        for name, arity, flags, first, *rest in client.execute_command("COMMAND"):
+            children = rest[-1] if len(rest) > 6 and isinstance(rest[-1], list) else []
+            for each, least, marks, place in [(e[0], e[1], e[2], e[3]) for e in children] or [
+                (name, arity, flags, first)
+            ]:
+                if place > 0:
+                    path = each.split("|")
+                    words = [*path, *["1"] * (max(abs(least), place + 1) - len(path))]
+                    words[place] = "KEY"
+                    found.append((each, "write" in [str(mark) for mark in marks], words))
+        return found
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("role", sorted(ROLES.keys() - ADMINISTER))
+def test_a_role_reaches_no_more_keys_than_it_needs(guarded: Server, role: str) -> None:
+    """No role writes an internal key or reaches keys of others: every command is tried with every kind of key."""
+    tried = probes(guarded)
+    assert len(tried) > 150
+    reached: dict[str, list[str]] = {}
+    written = []
+    with guarded.client() as client:
+        client.execute_command("ACL", "SETUSER", "walked", "reset", "on", ">pw", "-@all", *ROLES[role])
+        for key in [*INTERNAL, *OF_OTHERS]:
+            pipeline = client.pipeline(transaction=False)
+            for _, _, words in tried:
+                pipeline.execute_command("ACL", "DRYRUN", "walked", *[key if word == "KEY" else word for word in words])
+            for (name, writes, _), said in zip(tried, pipeline.execute(raise_on_error=False), strict=True):
+                if str(said) in ("OK", "b'OK'"):
+                    reached.setdefault(key, []).append(name)
+                    if writes and key in INTERNAL:
+                        written.append((name, key))
+    assert written == []
+    assert {key: names for key, names in reached.items() if key not in SERVICE.get(role, ())} == {}
+
+
+def test_every_table_of_roles_is_walked() -> None:
+    assert len(ROLES) >= 17 and ADMINISTER < ROLES.keys() and SERVICE.keys() < ROLES.keys()
