@@ -94,7 +94,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
     The command stores the readable text of each file without its markup. For each part of the text, it also stores the
     section and the line or page. Files may be compressed with gzip. In a folder, the command skips hidden files and
-    files with an unknown extension. PDF and .docx need `pip install 'qa-cluster[sources]'`. JSON means .jsonl, SQuAD
+    files with an unknown extension. JSON means .jsonl, SQuAD
     and CORD-19 files; their texts are stored unchanged.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata are optional. A
@@ -248,6 +248,7 @@ def _report(stored: StoredDocuments, skipped: list[RequestError], extractor: Ext
         )
     if extractor is not None and extractor.counts:
         console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
+        _report_remarks(extractor.remarks)
     repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
     if repeated:
         console.notice(
@@ -262,6 +263,13 @@ def _report(stored: StoredDocuments, skipped: list[RequestError], extractor: Ext
         )
     if skipped:
         console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
+
+
+def _report_remarks(remarks: list[tuple[str, str]]) -> None:
+    """Print a line for each file in which something was guessed, replaced or left out."""
+    if remarks:
+        shown = [f"{path}: {remark}" for path, remark in remarks]
+        console.notice(f"{console.counted(len(shown), 'file')} to check:\n  {_some(shown, chr(10) + '  ')}")
 
 
 def _report_links(left_out: dict[str, list[Path]]) -> None:

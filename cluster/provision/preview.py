@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_cluster.documents.corpus import FileExtractor, read_documents
+from qa_cluster.documents.corpus import read_documents
 from qa_cluster.documents.source_map import read_map
+from qa_cluster.sources.process.extractor import Extractor
 from qa_cluster.types import Document
 
 from ..terminal import console
 
 
-def preview(file: Path, extractor: FileExtractor | None, max_bytes: int) -> None:
-    """Print the documents of a file: the title, then each section with its path and its line or page."""
+def preview(file: Path, extractor: Extractor | None, max_bytes: int) -> None:
+    """Print the documents of a file: the title, then each section with its path and its line or page.
+
+    What was guessed, replaced or left out follows on standard error.
+    """
     for document in read_documents([file], max_bytes=max_bytes, extractor=extractor):
         _show(document)
+    for _, remark in extractor.remarks if extractor is not None else ():
+        console.notice(remark)
 
 
 def _show(document: Document) -> None:

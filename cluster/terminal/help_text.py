@@ -11,7 +11,7 @@ from rich.markup import escape
 def help_of(command: Callable[..., object]) -> str:
     """The docstring of a command as its help: each paragraph is one line, which the terminal wraps.
 
-    Brackets are escaped, so that Rich does not read ``qa-cluster[sources]`` as markup.
+    Brackets are escaped, so that Rich does not read ``[PATH]`` as markup.
 
     >>> def up() -> None:
     ...     '''Start it. It stays

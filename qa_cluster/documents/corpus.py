@@ -223,7 +223,7 @@ def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
     """Return the clean text of a file with its source map."""
     data = file.read(extractor.max_bytes)
     try:
-        format, found = extractor.extract(data, name_of(file.path.name))
+        format, found = extractor.extract(data, file.shown)
     except RequestError as error:
         raise type(error)(f"{file.shown}: {error}") from error
     sections: list[tuple[int, tuple[str, ...]]] = []
@@ -235,7 +235,7 @@ def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
         end = section.end
     places = [(place.start, place.number) for place in found.places]
     source = write_map(file.name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
-    return _document(file.shown, file.name, found.text, _shortened(found.title), {FIELD: source})
+    return _document(file.shown, file.name, found.text, _shortened(found.title), {**found.metadata, FIELD: source})
 
 
 def _shortened(title: str) -> str:

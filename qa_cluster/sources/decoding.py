@@ -3,9 +3,11 @@
 The first of these decides:
 
 - a byte order mark
-- UTF-8, if it is valid
-- the encoding that the file declares (`declared`)
-- the guess of charset-normalizer, and finally cp1252
+- UTF-8, if most of the bytes beyond ASCII are valid: each other byte is read as windows-1252
+- the encoding that the file declares
+- the guess of charset-normalizer, and finally windows-1252
+
+A label means what it means on web pages (https://encoding.spec.whatwg.org): `latin-1` is windows-1252.
 
 Bytes that are not text are an InvalidInput.
 """
@@ -28,9 +30,18 @@ _BOMS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-# `-*- coding: latin-1 -*-` of Emacs and manual pages, `charset=..` of HTML, `encoding=".."` of XML.
-_DECLARED = re.compile(rb"""(?:coding[:=]\s*|charset\s*=\s*["']?|encoding\s*=\s*["'])([A-Za-z0-9_.:-]{2,40})""")
+_LABEL = rb"([A-Za-z0-9_.:-]{2,40})"
+# The places of declarations: XML and HTML, and the mode line of editors. Elsewhere the words are prose.
+_DECLARATIONS = (
+    re.compile(rb"""\A\s*+<\?xml[^>]*?\sencoding\s*+=\s*+["']""" + _LABEL),
+    re.compile(rb"""<meta\s[^>]*?charset\s*+=\s*+["']?\s*+""" + _LABEL, re.IGNORECASE),
+    re.compile(rb"""\A(?:[^\n]*+\n)?[^\n]*?(?:-\*-[^\n]*?coding|vim?:[^\n]*?fileencoding)[:=]\s*+""" + _LABEL),
+)
 _DECLARED_WITHIN = 2048
+_WEB_NAMES = {
+    "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874",
+    "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs",
+}  # fmt: skip
 
 
 def is_gzip(data: bytes) -> bool:
@@ -63,51 +74,90 @@ def is_binary(data: bytes) -> bool:
     sample = data[:_SAMPLE]
     if not sample or any(sample.startswith(mark) for mark, _ in _BOMS):
         return False
-    controls = sum(byte < 0x20 and byte not in b"\t\n\v\f\r\b\x1b" for byte in sample)
+    controls = sum(byte < 0x20 and byte not in b"\t\n\v\f\r\a\b\x1b" for byte in sample)
     return b"\0" in sample or controls > len(sample) // 100 + 1
 
 
 def decode(data: bytes) -> str:
     """Return the text of a file, with newlines as line ends."""
-    return _decoded(data).replace("\r\n", "\n").replace("\r", "\n")
+    return decode_with_remarks(data)[0]
 
 
-def _decoded(data: bytes) -> str:
+def decode_with_remarks(data: bytes) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a file, with newlines as line ends, and what was guessed or replaced, in words."""
+    text, remarks = _decoded(data)
+    return text.replace("\r\n", "\n").replace("\r", "\n"), remarks
+
+
+def _decoded(data: bytes) -> tuple[str, tuple[str, ...]]:
     for mark, name in _BOMS:
         if data.startswith(mark):
             try:
-                return data.decode(name)
+                return data.decode(name), ()
             except UnicodeDecodeError as error:
                 raise InvalidInput(f"starts as {name.upper()}, but byte {error.start} is invalid") from error
     if is_binary(data):
         raise InvalidInput("is not text: it contains control characters, as programs and pictures do")
     try:
-        return data.decode()
+        return data.decode(), ()
     except UnicodeDecodeError:
-        return _guessed(data)
+        return _mostly_utf8(data) or _declared(data) or _guessed(data)
 
 
-def _guessed(data: bytes) -> str:
-    declared = _DECLARED.search(data[:_DECLARED_WITHIN])
-    if declared is not None:
+def _mostly_utf8(data: bytes) -> tuple[str, tuple[str, ...]] | None:
+    """The text if most of its bytes beyond ASCII are UTF-8."""
+    text = data.decode(errors="surrogateescape")
+    stray = sum("\udc80" <= character <= "\udcff" for character in text)
+    if stray > sum(character > "\x7f" for character in text) - stray:
+        return None
+    replaced = data.decode(errors=_AS_WINDOWS)
+    return replaced, (f"bytes that are not UTF-8 were read as windows-1252: {stray}",)
+
+
+def _as_windows(error: UnicodeError) -> tuple[str, int]:
+    """The stray bytes as windows-1252; a letter that is cut off at the end of the file is left out."""
+    assert isinstance(error, UnicodeDecodeError)
+    found = error.object[error.start : error.end]
+    is_cut_off = error.end == len(error.object) and error.reason == "unexpected end of data"
+    return "" if is_cut_off else _windows(found), error.end
+
+
+def _windows(data: bytes) -> str:
+    return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in data)
+
+
+_AS_WINDOWS = "qa_cluster.as_windows"
+codecs.register_error(_AS_WINDOWS, _as_windows)
+
+
+def _declared(data: bytes) -> tuple[str, tuple[str, ...]] | None:
+    for pattern in _DECLARATIONS:
+        declared = pattern.search(data[:_DECLARED_WITHIN])
+        if declared is None:
+            continue
         try:
-            return data.decode(codecs.lookup(declared[1].decode("ascii")).name)
-        except (LookupError, UnicodeDecodeError):
-            pass
+            name = codecs.lookup(declared[1].decode("ascii")).name
+            name = _WEB_NAMES.get(name, name)
+            if "<a".encode(name) != b"<a":  # then the declaration itself could not be read
+                continue
+            return (data.decode(name) if name != "cp1252" else data.decode(name, errors=_AS_WINDOWS)), ()
+        except (LookupError, UnicodeError):
+            continue
+    return None
+
+
+def _guessed(data: bytes) -> tuple[str, tuple[str, ...]]:
     from charset_normalizer import from_bytes  # slow to import, and rarely needed
 
-    best = from_bytes(data[: 4 * _SAMPLE]).best()
-    # charset-normalizer's guess among single-byte encodings is weak on short texts: they are cp1252 unless the script
-    # is another.
-    if best is not None and (best.encoding in ("cp1252", "latin_1") or _is_sure(best.alphabets)):
+    best = from_bytes(data[: 4 * _SAMPLE], preemptive_behaviour=False).best()
+    # charset-normalizer's guess among single-byte encodings is weak on short texts: they are windows-1252 unless the
+    # script is another.
+    if best is not None and _is_sure(best.alphabets):
         try:
-            return data.decode(best.encoding)
+            return data.decode(best.encoding), (f"its encoding was guessed: {best.encoding}",)
         except (LookupError, UnicodeDecodeError):
             pass
-    try:
-        return data.decode("cp1252")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    return data.decode("cp1252", errors=_AS_WINDOWS), ("its encoding was guessed: windows-1252",)
 
 
 def _is_sure(alphabets: list[str]) -> bool:

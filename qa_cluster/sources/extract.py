@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import PurePath
 
 from qa_cluster.errors import InputTooLong, InvalidInput
@@ -54,8 +55,7 @@ def read_as(found: str, data: bytes, name: str) -> Extracted:
     if len(extracted.text) > MAX_TEXT_LENGTH:
         raise InputTooLong(f"has a text of {len(extracted.text)} characters, the limit is {MAX_TEXT_LENGTH}")
     if not extracted.title:
-        title = PurePath(formats.base_name(name)).stem
-        extracted = Extracted(title, extracted.text, extracted.sections, extracted.places, extracted.unit)
+        extracted = extracted.named(PurePath(formats.base_name(name)).stem)
     return extracted
 
 
@@ -66,10 +66,10 @@ def _read(found: str, data: bytes, base: str) -> Extracted:
         extracted: Extracted = module.read(data)
     elif found in ("docx", "odt"):
         extracted = module.read_docx(data) if found == "docx" else module.read_odt(data)
-    elif found == "roff":
-        extracted = module.read(decoding.decode(data), PurePath(base).stem)
     else:
-        extracted = module.read(decoding.decode(data))
+        text, remarks = decoding.decode_with_remarks(data)
+        extracted = module.read(text, PurePath(base).stem) if found == "roff" else module.read(text)
+        extracted = replace(extracted, remarks=remarks + extracted.remarks)
     return extracted
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 # Stored with each document: a document of another version counts as changed. Raise it with every change of results.
-EXTRACTOR_VERSION = 1
+EXTRACTOR_VERSION = 2
 
 MAX_HEADING = 200
 MAX_TERM = 80
@@ -27,7 +28,9 @@ INDENT = "    "
 
 _SPACE = re.compile(r"\s+")
 # Soft hyphens, zero-width characters, byte order marks, directions, and control characters but for line ends and tabs.
-_INVISIBLE = re.compile("[\u00ad\u200b\u200c\u200e\u200f\u2028-\u202e\u2060\ufeff\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+_INVISIBLE = re.compile(
+    "[\u00ad\u200b\u200c\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]"
+)
 _LIGATURES = str.maketrans(
     {"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl", "\ufb05": "st", "\ufb06": "st"}
 )
@@ -59,6 +62,8 @@ class Extracted:
         sections: in order, without overlaps; text before the first heading has no section.
         places: one for each paragraph whose position is known, in order.
         unit: the unit of places, ``line`` or ``page``; empty without places.
+        metadata: further values that the file states, such as its address and tags.
+        remarks: what was replaced, left out or guessed, in words.
     """
 
     title: str
@@ -66,6 +71,12 @@ class Extracted:
     sections: tuple[Section, ...] = ()
     places: tuple[ParagraphPlace, ...] = ()
     unit: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def named(self, title: str, metadata: dict[str, Any] | None = None) -> Self:
+        """The same with the title that the file states, if it states one, and with its metadata."""
+        return replace(self, title=title or self.title, metadata=metadata or self.metadata)
 
 
 def clean(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from lxml import etree
@@ -11,6 +12,7 @@ from qa_cluster.errors import InvalidInput
 
 from .extracted import Extracted, TextBuilder, clean
 from .html_content import content_of
+from .tables import table_rows
 
 _BLOCKS = frozenset(
     re.findall(
@@ -20,10 +22,16 @@ _BLOCKS = frozenset(
         "tr ul dir caption legend main hgroup listing xmp plaintext",
     )
 )
+# If more of a page is left out, the user is told.
+MOST_LEFT_OUT = 0.5
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
 _STARTS_LINE = _BLOCKS | {"br"}
-_LABEL = re.compile(r"admonition-title|versionmodified")
+_LABEL = re.compile(r"admonition-title|versionmodified|markdown-alert-title")
+_POWERS = str.maketrans(
+    "0123456789+-\u2212", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b\u207b"
+)
+_POWER = re.compile(r"[0-9+\u2212-]+")
 _CODE_NUMBERS = re.compile(r"linenos?|gutter|copybtn")
 _CHAPTER = re.compile(
     r"(?:(?:chapter|appendix|part|section)\s+[\dA-Z]{1,4}\.?|(?:\d{1,3}|[A-Z](?=\.))(?:\.\d{1,3})*\.?)\s+(?=\S)", re.I
@@ -32,6 +40,24 @@ _CHAPTER = re.compile(
 
 def read(source: str) -> Extracted:
     """Return the text of an HTML page; its title is its first heading, else ``<title>``."""
+    root = parsed(source)
+    named = root.find(".//title")
+    title = clean(named.text or "") if named is not None else ""
+    content = content_of(root)
+    found = write(content.element, title)
+    left_out = content.page_size - content.size
+    if left_out <= content.page_size * MOST_LEFT_OUT:
+        return found
+    remark = f"{left_out} of its {content.page_size} characters were left out as navigation or the like"
+    return replace(found, remarks=(remark,))
+
+
+def parsed(source: str) -> Any:
+    """Return the root element of a page or of a part of one.
+
+    Raises:
+        InvalidInput: it contains no element.
+    """
     parser = etree.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
     try:
         root = etree.fromstring(source.encode("utf-8", "replace"), parser)
@@ -39,17 +65,15 @@ def read(source: str) -> Extracted:
         raise InvalidInput(f"no HTML: {error}") from error
     if root is None:
         raise InvalidInput("is not HTML: it contains no element")
-    named = root.find(".//title")
-    title = clean(named.text or "") if named is not None else ""
-    return write(content_of(root), title)
+    return root
 
 
-def write(content: Any, title: str, level: int = 1) -> Extracted:
+def write(content: Any, title: str, *, is_page: bool = True) -> Extracted:
     """Return the text of an element.
 
-    `level` is the level of the first heading, which is the title if no text precedes it.
+    The title is the first ``h1``, or on a page a heading of any level that starts the text, else `title`.
     """
-    walker = _Walker(TextBuilder(), title)
+    walker = _Walker(TextBuilder(), is_page)
     walker.walk(content)
     walker.flush()
     found = walker.builder.build()
@@ -59,7 +83,8 @@ def write(content: Any, title: str, level: int = 1) -> Extracted:
 class _Walker:
     """Walks through the elements and writes a block whenever one ends."""
 
-    def __init__(self, builder: TextBuilder, title: str) -> None:
+    def __init__(self, builder: TextBuilder, is_page: bool) -> None:
+        self._is_page = is_page
         self.builder = builder
         self._words: list[str] = []
         self._at = 0
@@ -67,6 +92,7 @@ class _Walker:
         self._marker: str | None = None  # of a list item without text so far
         self._depth = 0
         self._entries = 0
+        self._level = 0  # of the last heading
         self._term: list[str] = []
         self._term_at = 0
 
@@ -84,6 +110,9 @@ class _Walker:
             self._at = self._at or _line(element)
 
     def _element(self, element: Any, name: str) -> None:
+        if name == "sup":
+            self._words.append(_power(element))
+            return
         if name not in _STARTS_LINE:
             if _LABEL.search(element.get("class") or ""):
                 self._words.append(_lead(clean(_text(element))) + " ")
@@ -98,8 +127,10 @@ class _Walker:
             self._lead = _lead(clean(_text(element)))
             return
         self.flush()
-        if name in _HEADINGS:
-            self._heading(element, _HEADINGS[name])
+        if name in _HEADINGS or (name == "p" and element.get("class") == "rubric"):
+            level = _HEADINGS.get(name) or self._level + 1  # a rubric is a heading below the last one
+            self._level = _HEADINGS.get(name, self._level)
+            self._heading(element, level)
         elif name in ("pre", "listing", "xmp"):
             self._code(element)
         elif name in _LISTS:
@@ -121,7 +152,7 @@ class _Walker:
             self._words.append(text)
             return
         self.builder.end_entries(0)
-        if not self.builder.title and (level == 1 or self.builder.is_empty):
+        if not self.builder.title and (level == 1 or (self._is_page and self.builder.is_empty)):
             self.builder.heading(0, text, _line(element))
             numbered = _CHAPTER.match(text)
             self.builder.title = text[numbered.end() :] if numbered else text
@@ -177,11 +208,11 @@ class _Walker:
         caption = element.find("caption")
         if caption is not None:
             self.builder.paragraph(_text(caption), _line(caption))
-        has_header = bool(cells) and all(cell.tag == "th" for cell in cells[0]) and len(cells) > 1
-        headers = [_text(cell) for cell in cells[0]] if has_header else []
-        for row in cells[has_header:]:
-            texts = [_text(cell) for cell in row]
-            self.builder.row(texts, headers if len(texts) == len(headers) else (), _line(row[0]) if row else 0)
+        inner = _taken_out(element)
+        for found in table_rows(cells, _text):
+            self.builder.row(found.cells, found.headers, 0 if found.first is None else _line(found.first))
+        for table in inner:
+            self._table(table)
 
     def _write_term(self, text: str = "", at: int = 0) -> None:
         terms, self._term = self._term, []
@@ -228,21 +259,42 @@ def _text(element: Any) -> str:
     for child in element:
         if isinstance(child.tag, str) and not _CODE_NUMBERS.search(child.get("class") or ""):
             name = child.tag.lower()
-            inner = "\n" if name == "br" else _text(child)
+            inner = "\n" if name == "br" else _power(child) if name == "sup" else _text(child)
             parts.append(f" {inner} " if name in _BLOCKS else inner)
         parts.append(child.tail or "")
     return "".join(parts)
 
 
+def _power(element: Any) -> str:
+    """The text of a raised element: ten to the power of six stays that, and the number of a footnote is left out."""
+    text = _text(element)
+    if next((link for link in element.iter("a") if (link.get("href") or "").startswith("#")), None) is not None:
+        return ""
+    return text.strip().translate(_POWERS) if _POWER.fullmatch(text.strip()) else text
+
+
+def _taken_out(table: Any) -> list[Any]:
+    """Take the tables within a table out of their cells; they are written apart."""
+    inner = [found for found in table.iterdescendants("table") if next(found.iterancestors("table")) is table]
+    for found in inner:
+        before, parent = found.getprevious(), found.getparent()
+        if before is not None:
+            before.tail = f"{before.tail or ''} {found.tail or ''}"
+        else:
+            parent.text = f"{parent.text or ''} {found.tail or ''}"
+        found.tail = None
+        parent.remove(found)
+    return inner
+
+
 def _is_layout(table: Any, cells: list[list[Any]]) -> bool:
     """Whether a table only positions its contents: it has one column, or blocks that do not occur in data cells."""
-    if all(len(row) < 2 for row in cells):
+    if all(len(row) < 2 for row in cells) or table.get("role") == "presentation":
         return True
-    if table.get("role") == "presentation":
-        return True
+    is_named = len(cells) > 1 and len(cells[0]) > 1 and all(cell.tag == "th" for cell in cells[0])
+    blocks = ("h1", "h2", "h3", "h4", "pre") if is_named else ("h1", "h2", "h3", "h4", "table", "pre", "dl", "ul", "ol")
     return any(
-        next(cell.iter("h1", "h2", "h3", "h4", "table", "pre", "dl", "ul", "ol"), None) is not None
-        or len(list(cell.iter("p"))) > 2
+        next(cell.iter(*blocks), None) is not None or (not is_named and len(list(cell.iter("p"))) > 2)
         for row in cells
         for cell in row
     )

@@ -15,15 +15,25 @@ _DROPPED = frozenset(
         "head datalist map area dialog menu math",
     )
 )
+_INVISIBLE = frozenset(["script", "style", "noscript", "template", "head"])
 _ROLES = frozenset(["navigation", "banner", "contentinfo", "search", "menu", "menubar", "complementary", "toolbar"])
-# Words of classes and ids; `toc` also as a part, as in `table-of-contents`.
+# Classes and ids that page generators give to boilerplate only.
 _BOILERPLATE = re.compile(
-    r"(?:^|[\s_-])(?:nav(?:bar|header|footer|igation|link|links)?|side-?bar\w*|sphinxsidebar\w*|related|footer|site-?header"
-    r"|breadcrumbs?|bread_crumbs|toc(?:tree-wrapper|tree|list|base|box)?|table-of-contents|contents-local|headerlink|anchor-?link"
-    r"|menu|skip-?link|skip-to\S*|cookie\S*|pagination|pager|share|social|advert\S*|clearer|prev-next|language-?switcher"
-    r"|search-?(?:box|form)|copyright-footer|backlinks?|back-to-top|lot|lof|noprint|visually-hidden|sr-only)(?:$|[\s_-])",
+    r"(?:^|\s)(?:nav-?(?:bar|header|footer|igation|links?)[\w-]*|(?:main|site|page|top|global|primary)[-_]?nav\S*|sphinxsidebar\w*"
+    r"|site-?header|footer|(?:site|page|sphinx)-?footer\S*|breadcrumbs?\S*|bread_crumbs|toc(?:tree-wrapper|tree|list|base|box)"
+    r"|table-of-contents|contents-local|headerlink|anchor-?link|skip-?link\S*|skip-to\S*|cookie-?(?:banner|bar|consent|law|notice|popup)\S*"
+    r"|pagination|pager|advert\S*|clearer|prev-next|language-?switcher|search-?(?:box|form)|copyright-footer|backlinks?"
+    r"|back-to-top|noprint|visually-hidden|sr-only)(?:$|\s)",
     re.IGNORECASE,
 )
+# Words that are in names of boilerplate and in names of content: `share` and `share-capital`.
+_HINT = re.compile(
+    r"(?:^|[\s_-])(?:nav|lo[ft]|side-?bar\w*|related|breadcrumbs?|toc|menu|cookie\S*|share|social|footer|pagination|pager)"
+    r"(?:$|[\s_-])",
+    re.IGNORECASE,
+)
+# With so many characters outside of links, an element with such a name has content.
+_MIN_CONTENT = 40
 _GOES_ON = re.compile(
     r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE
 )
@@ -36,16 +46,31 @@ _H1, _H2, _P, _PRE = 1, 2, 4, 8
 _BITS = {"h1": _H1, "h2": _H2, "p": _P, "pre": _PRE}
 
 
-def content_of(root: Any) -> Any:
-    """Return the element with the content, without boilerplate."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The element with the content of a page, without boilerplate.
+
+    Attributes:
+        size: the number of its characters, without the space around each text.
+        page_size: the same of the whole page.
+    """
+
+    element: Any
+    size: int
+    page_size: int
+
+
+def content_of(root: Any) -> Content:
+    """Remove the boilerplate of a page and return its content."""
     body = root.find("body") if root.find("body") is not None else root
-    _remove(body, _dropped(body))
+    dropped, page_size = _dropped(body)
+    _remove(body, dropped)
     whole = _size(body)
     for path in (".//main", './/*[@role="main"]', ".//article"):
         found = body.findall(path)
-        if len(found) == 1 and _size(found[0]) >= whole * _MIN_SHARE:
-            return found[0]
-    return body
+        if len(found) == 1 and (size := _size(found[0])) >= whole * _MIN_SHARE:
+            return Content(found[0], size, page_size)
+    return Content(body, whole, page_size)
 
 
 @dataclass(slots=True)
@@ -101,8 +126,8 @@ class _Contents:
         return self.linked / max(1, self.size)
 
 
-def _dropped(body: Any) -> set[Any]:
-    """Return the elements of boilerplate.
+def _dropped(body: Any) -> tuple[set[Any], int]:
+    """Return the elements of boilerplate, and the number of characters of all elements that a browser shows.
 
     One walk counts what each element contains. Asking each element for its contents would take quadratic time in a deep
     tree.
@@ -120,9 +145,10 @@ def _dropped(body: Any) -> set[Any]:
         if opened:
             if _is_dropped(name, element, contents):
                 dropped.add(element)
-            opened[-1].add_contents(contents)
+            if name not in _INVISIBLE:
+                opened[-1].add_contents(contents)
             opened[-1].add_text(element.tail)
-    return dropped
+    return dropped, contents.size
 
 
 def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
@@ -133,8 +159,11 @@ def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
     if name in ("html", "body", "main", "article", "section", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre"):
         return False
     marks = f"{element.get('class') or ''} {element.get('id') or ''}"
-    if marks.strip() and _BOILERPLATE.search(marks):
-        return not contents.tags & _H1 or contents.links_share > 0.3
+    if marks.strip():
+        if _BOILERPLATE.search(marks):
+            return not contents.tags & _H1 or contents.links_share > 0.3
+        if _HINT.search(marks) and (contents.links_share > 0.3 or contents.size - contents.linked < _MIN_CONTENT):
+            return not contents.tags & (_H1 | _H2)
     return name in ("ul", "ol", "table", "dl", "p", "div") and _is_list_of_links(contents)
 
 

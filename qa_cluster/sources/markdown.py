@@ -1,21 +1,25 @@
-"""Reads Markdown: CommonMark with tables, and the text in MyST's and MkDocs' extensions."""
+"""Reads Markdown: markdown-it makes HTML with line numbers of it, which `html` reads.
+
+It is CommonMark with tables, footnotes, definition lists and alerts. Before that, MyST's and MkDocs' roles, directives
+and admonitions become their words.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from html import escape
 
-from lxml import etree
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from mdit_py_plugins.deflist import deflist_plugin
+from mdit_py_plugins.footnote import footnote_plugin
 
-from .extracted import Extracted
-from .html import write
+from .extracted import Extracted, clean
+from .front_matter import split_front_matter
+from .html import parsed, write
 from .html_content import content_of
 from .roles import words_of_role
 
-_FRONT = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_FRONT_TITLE = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
 _ROLE = re.compile(r"\{([a-z][\w:+.-]*)\}(`+)([^`\n](?:.*?[^`])??)\2(?!`)", re.DOTALL)
 _LABEL = re.compile(r"(?:\([\w.-]+\)=|%.*|\[TOC\]|\[\[_?TOC_?\]\])[ \t]*$")
 _COLON_FENCE = re.compile(r"^[ \t]*:{3,}[ \t]*(?:\{([\w:+-]+)\}[ \t]*(.*))?$")
@@ -68,64 +72,31 @@ _LABELLED = frozenset(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of a Markdown file; its title is its first heading, or the title in its front matter."""
-    title = ""
-    front = _FRONT.match(source)
-    if front:
-        found = _FRONT_TITLE.search(front[1])
-        title = found[1] if found else ""
-        source = "\n" * front[0].count("\n") + source[front.end() :]
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
-    tokens = parser.parse(_plain(source))
-    for token in tokens:
-        if token.map and token.nesting >= 0:
-            token.attrSet("data-line", str(token.map[0] + 1))
-    page = parser.renderer.render(_with_code(_with_definitions(tokens)), parser.options, {})
-    html_parser = etree.HTMLParser(encoding="utf-8", no_network=True, remove_comments=True, remove_pis=True)
-    root = etree.fromstring(f"<html><body>{page}</body></html>".encode("utf-8", "replace"), html_parser)
-    return write(content_of(root), title)
+    """Return the text of a Markdown file; its title is that of its front matter, or its first heading."""
+    metadata, source = split_front_matter(source)
+    title = metadata.pop("title", "")
+    parser = MarkdownIt("commonmark", {"alerts": True}).enable(["table", "strikethrough"])
+    parser.use(footnote_plugin, inline=False).use(deflist_plugin)
+    parser.core.ruler.disable("footnote_tail")  # a footnote stays where it is written
+    tokens = [token for token in map(_with_line, parser.parse(_plain(source))) if token is not None]
+    page = parser.renderer.render(tokens, parser.options, {})
+    found = write(content_of(parsed(f"<html><body>{page}</body></html>")).element, "")
+    return found.named(clean(str(title)), metadata)
 
 
-def _with_code(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Replace code blocks by a `<pre>` with their line; the usual renderer puts the line on an inner element."""
-    for token in tokens:
-        if token.type in ("fence", "code_block"):
-            from html import escape
-
-            line = token.attrGet("data-line") or "0"
-            token.type, token.tag = "html_block", ""
-            token.content = f'<pre data-line="{line}">{escape(token.content)}</pre>\n'
-    return tokens
-
-
-def _with_definitions(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Make a paragraph that starts with a colon the definition of the previous one, or of its first line."""
-    found: list[Token] = []
-    for place, token in enumerate(tokens):
-        children = token.children or []
-        if token.type == "inline" and found and found[-1].type == "paragraph_open" and children:
-            after = next((at for at, child in enumerate(children) if at and _is_definition(children, at)), None)
-            if _is_definition(children, 0) and len(found) >= 4 and found[-2].type in ("paragraph_close", "html_block"):
-                children[0].content = children[0].content.removeprefix(":").lstrip()
-                opened = max(
-                    (at for at, other in enumerate(found[:-1]) if other.type == "paragraph_open"), default=None
-                )
-                if opened is not None and found[opened].tag == "p":
-                    found[opened].tag = found[-2].tag = "dt"
-                    found[-1].tag = tokens[place + 1].tag = "dd"
-                elif found[-2].tag == "dd":
-                    found[-1].tag = tokens[place + 1].tag = "dd"
-            elif after is not None:
-                children[after].content = children[after].content.removeprefix(":").lstrip()
-                children[after - 1] = Token("html_inline", "", 0, content="</dt><dd>")
-                found[-1].tag, tokens[place + 1].tag = "dt", "dd"
-        found.append(token)
-    return found
-
-
-def _is_definition(children: Sequence[Token], at: int) -> bool:
-    begins = at == 0 or children[at - 1].type == "softbreak"
-    return begins and children[at].type == "text" and re.match(r":\s", children[at].content + " ") is not None
+def _with_line(token: Token) -> Token | None:
+    """The token with its line, as an attribute; None for the marks around a footnote."""
+    if token.type in ("footnote_reference_open", "footnote_reference_close"):
+        return None
+    line = token.map[0] + 1 if token.map else 0
+    if token.type in ("fence", "code_block"):  # their renderer writes the line at the inner element
+        content = f'<pre data-line="{line}">{escape(token.content)}</pre>\n'
+        return Token("html_block", "", 0, content=content)
+    if line and token.nesting >= 0:
+        token.attrSet("data-line", str(line))
+    if token.children is not None:
+        token.children = [child for child in token.children if child.type != "footnote_ref"]
+    return token
 
 
 def _plain(source: str) -> str:

@@ -1,23 +1,34 @@
-"""Reads Office files: .docx with python-docx, which is optional, and .odt with lxml."""
+"""Reads Office files as HTML, which `html` reads: .docx with mammoth, .odt with lxml."""
 
 from __future__ import annotations
 
 import io
-import re
 import zipfile
+from collections.abc import Callable
 from typing import Any
 
+import mammoth
 from lxml import etree
 
 from qa_cluster.errors import InputTooLong, InvalidInput
 
-from .extracted import Extracted, TextBuilder, clean
+from .extracted import Extracted, clean
+from .html import parsed, write
 
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
-_HEADING = re.compile(r"heading (\d)", re.IGNORECASE)
+MAX_REPEATED = 1000
+_STYLES = "\n".join(
+    f"{style} => {tag}:fresh"
+    for name, tag in (("Title", "h1"), *((f"Heading {level}", f"h{level + 1}") for level in range(1, 6)))
+    for style in (f"p[style-name='{name}']", f"p.{name.replace(' ', '')}")
+)
+# Marks of Word around text that mammoth leaves out; the text within `moveFrom` is at another place now.
+_WRAPPERS = ("{*}fldSimple", "{*}moveTo", "{*}customXml")
+_MOVED_AWAY = "{*}moveFrom"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
-_TITLE = "{http://purl.org/dc/elements/1.1/}title"
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+_CORE_TITLE = "{http://purl.org/dc/elements/1.1/}title"
 
 
 def _opened(data: bytes, what: str) -> zipfile.ZipFile:
@@ -31,89 +42,192 @@ def _opened(data: bytes, what: str) -> zipfile.ZipFile:
     return archive
 
 
+def _xml(data: bytes) -> Any:
+    return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False))
+
+
+def _title_in(archive: zipfile.ZipFile, name: str) -> str:
+    """The title in the properties of a file; empty if it has none."""
+    if name not in archive.namelist():
+        return ""
+    return clean(str(_xml(archive.read(name)).findtext(f".//{_CORE_TITLE}") or ""))
+
+
+def _with_headers(root: Any) -> Any:
+    """Make the first row of each table its header row, unless it has one."""
+    for table in root.iter("table"):
+        rows = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
+        if len(rows) > 1 and next(table.iter("th"), None) is None:
+            for cell in rows[0]:
+                cell.tag = "th"
+    return root
+
+
+def _written(root: Any, title: str) -> Extracted:
+    found = write(_with_headers(root), title, is_page=False)
+    return found if found.title or not found.sections else found.named(found.sections[0].path[0])
+
+
+# ---- .docx ----
+
+
 def read_docx(data: bytes) -> Extracted:
-    """Return the text of a .docx file; its title is its first heading, or the title in its properties."""
+    """Return the text of a .docx file; its title is its first one, that of its properties, or its first heading."""
     try:
-        import docx
-        from docx.table import Table
-    except ImportError as error:
-        raise InvalidInput("reading .docx needs python-docx: install qa-cluster[sources]") from error
-    _opened(data, ".docx").close()
-    builder = TextBuilder()
-    try:
-        document = docx.Document(io.BytesIO(data))
-        title = document.core_properties.title or ""
-        for block in document.iter_inner_content():
-            if isinstance(block, Table):
-                rows = [[cell.text for cell in row.cells] for row in block.rows]
-                builder.table(rows, has_header=len(rows) > 1)
-            else:
-                _docx_paragraph(builder, block)
-    except (KeyError, ValueError, TypeError, AttributeError, zipfile.BadZipFile, etree.XMLSyntaxError) as error:
+        with _opened(data, ".docx") as archive:
+            title = _title_in(archive, "docProps/core.xml")
+            plain = _without_wrappers(archive)
+        page = mammoth.convert_to_html(plain, style_map=_STYLES, convert_image=lambda _: []).value
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OSError,
+        zipfile.BadZipFile,
+        etree.XMLSyntaxError,
+    ) as error:
         raise InvalidInput(f"the .docx file cannot be read: {type(error).__name__}: {error}"[:300]) from error
-    return builder.build() if builder.title else builder.build(title)
+    root = parsed(f"<html><body>{page}</body></html>")
+    for link in [*root.iter("a")]:  # from a footnote back to its number
+        if (link.get("href") or "").startswith(("#footnote-ref", "#endnote-ref")):
+            link.text = None
+    return _written(root, title)
 
 
-def _docx_paragraph(builder: TextBuilder, paragraph: Any) -> None:
-    style = (paragraph.style.name or "") if paragraph.style is not None else ""
-    heading = _HEADING.match(style)
-    if style == "Title":
-        builder.heading(0, paragraph.text)
-    elif heading:
-        builder.heading(int(heading[1]), paragraph.text)
-    elif style.startswith("List") or paragraph._p.find(".//{*}numPr") is not None:
-        builder.item(paragraph.text)
-    else:
-        builder.paragraph(paragraph.text)
+def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
+    """The file with the text of wrappers in their place."""
+    copied = io.BytesIO()
+    with zipfile.ZipFile(copied, "w") as target:
+        for name in archive.namelist():
+            part = archive.read(name)
+            if name.startswith("word/") and name.endswith(".xml"):
+                root = _xml(part)
+                for gone in [*root.iter(_MOVED_AWAY)]:
+                    gone.getparent().remove(gone)
+                etree.strip_tags(root, *_WRAPPERS)
+                part = etree.tostring(root)
+            target.writestr(name, part)
+    copied.seek(0)
+    return copied
+
+
+# ---- .odt ----
 
 
 def read_odt(data: bytes) -> Extracted:
-    """Return the text of an .odt file."""
-    builder = TextBuilder()
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False)
+    """Return the text of an .odt file; its title is that of its properties, or its first heading."""
     with _opened(data, ".odt") as archive:
         try:
-            content = etree.fromstring(archive.read("content.xml"), parser)
-            names = archive.namelist()
-            about = etree.fromstring(archive.read("meta.xml"), parser) if "meta.xml" in names else None
+            content = _xml(archive.read("content.xml"))
+            title = _title_in(archive, "meta.xml")
         except (KeyError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError) as error:
             raise InvalidInput(f"the .odt file cannot be read: {error}"[:300]) from error
-    body = content.find(".//{*}body/{*}text")
-    if body is None:
+    text = content.find(".//{*}body/{*}text")
+    if text is None:
         raise InvalidInput("the .odt file contains no text")
-    _odt(body, builder, 0)
-    title = about.find(f".//{_TITLE}") if about is not None else None
-    return builder.build() if builder.title else builder.build(clean(title.text or "") if title is not None else "")
+    body = etree.Element("body")
+    _copy(text, body)
+    return _written(body, title)
 
 
-def _odt(element: Any, builder: TextBuilder, depth: int) -> None:
-    for child in element:
-        if child.tag == f"{_TEXT}h":
-            builder.heading(int(child.get(f"{_TEXT}outline-level") or 1), _words(child))
-        elif child.tag == f"{_TEXT}p":
-            (builder.item(_words(child), depth=depth - 1) if depth else builder.paragraph(_words(child)))
-        elif child.tag == f"{_TEXT}list":
-            for item in child.iterchildren(f"{_TEXT}list-item"):
-                _odt(item, builder, depth + 1)
-        elif child.tag == f"{_TABLE}table":
-            rows = [
-                [_words(cell) for cell in row.iterchildren(f"{_TABLE}table-cell")]
-                for row in child.iter(f"{_TABLE}table-row")
-            ]
-            builder.table(rows, has_header=len(rows) > 1)
-        elif isinstance(child.tag, str) and child.tag != f"{_TEXT}tracked-changes":
-            _odt(child, builder, depth)
+def _copy(source: Any, target: Any) -> None:
+    """Copy the contents of an element of OpenDocument into an element of HTML."""
+    _add_text(target, source.text)
+    for child in source:
+        if isinstance(child.tag, str):
+            handle = _HANDLERS.get(child.tag)
+            if handle is not None:
+                handle(child, target)
+            elif not child.tag.endswith("-index") and child.tag not in _SKIPPED:
+                _copy(child, target)
+        _add_text(target, child.tail)
 
 
-def _words(element: Any) -> str:
-    parts = [element.text or ""]
-    for child in element:
-        if child.tag in (f"{_TEXT}s", f"{_TEXT}tab", f"{_TEXT}line-break"):
-            parts.append(" ")
-        elif isinstance(child.tag, str) and child.tag not in (
-            f"{_TEXT}note",
-            "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}annotation",
-        ):
-            parts.append(_words(child))
-        parts.append(child.tail or "")
-    return "".join(parts)
+def _add_text(target: Any, text: str | None) -> None:
+    if text:
+        if len(target):
+            target[-1].tail = (target[-1].tail or "") + text
+        else:
+            target.text = (target.text or "") + text
+
+
+def _as(name: str) -> Callable[[Any, Any], None]:
+    def copy(source: Any, target: Any) -> None:
+        _copy(source, etree.SubElement(target, name))
+
+    return copy
+
+
+def _heading(source: Any, target: Any) -> None:
+    level = source.get(f"{_TEXT}outline-level") or "1"
+    _copy(source, etree.SubElement(target, f"h{min(6, int(level) + 1) if level.isdecimal() else 2}"))
+
+
+def _space(_source: Any, target: Any) -> None:
+    _add_text(target, " ")
+
+
+def _table(source: Any, target: Any) -> None:
+    table = etree.SubElement(target, "table")
+    for row in source.iter(f"{_TABLE}table-row"):
+        if next(row.iterancestors(f"{_TABLE}table")) is not source:
+            continue
+        copied = etree.SubElement(table, "tr")
+        is_header = row.getparent().tag == f"{_TABLE}table-header-rows"
+        for cell in row.iterchildren(f"{_TABLE}table-cell"):
+            for _ in range(_number(cell, "number-columns-repeated")):
+                made = etree.SubElement(copied, "th" if is_header else "td")
+                made.set("colspan", str(_number(cell, "number-columns-spanned")))
+                made.set("rowspan", str(_number(cell, "number-rows-spanned")))
+                _copy(cell, made)
+                if not len(made) and not (made.text or "").strip():
+                    break  # a sheet may repeat an empty cell to its last column
+
+
+def _number(cell: Any, name: str) -> int:
+    written = cell.get(f"{_TABLE}{name}") or "1"
+    return min(int(written), MAX_REPEATED) if written.isdecimal() and len(written) < 7 else 1
+
+
+def _note(source: Any, target: Any) -> None:
+    """Keep the text of a footnote, without its number, until the paragraph around it has ended."""
+    for body in source.iterchildren(f"{_TEXT}note-body"):
+        _copy(body, etree.SubElement(target, "aside"))
+
+
+def _paragraph(source: Any, target: Any) -> None:
+    paragraph = etree.SubElement(target, "p")
+    _copy(source, paragraph)
+    for note in [*paragraph.iter("aside")]:
+        before, parent = note.getprevious(), note.getparent()
+        if note.tail:
+            if before is not None:
+                before.tail = (before.tail or "") + note.tail
+            elif parent is not None:
+                parent.text = (parent.text or "") + note.tail
+            note.tail = None
+        target.append(note)
+
+
+_SKIPPED = frozenset(
+    [
+        f"{_TEXT}table-of-content",
+        f"{_TEXT}tracked-changes",
+        f"{_OFFICE}annotation",
+        f"{_OFFICE}annotation-end",
+        f"{_OFFICE}forms",
+    ]
+)
+_HANDLERS: dict[str, Callable[[Any, Any], None]] = {
+    f"{_TEXT}h": _heading,
+    f"{_TEXT}p": _paragraph,
+    f"{_TEXT}list": _as("ul"),
+    f"{_TEXT}list-item": _as("li"),
+    f"{_TEXT}list-header": _as("li"),
+    f"{_TEXT}s": _space,
+    f"{_TEXT}tab": _space,
+    f"{_TEXT}line-break": _space,
+    f"{_TABLE}table": _table,
+    f"{_TEXT}note": _note,
+}

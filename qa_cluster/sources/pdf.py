@@ -1,4 +1,4 @@
-"""Reads PDF with pypdf, which is optional."""
+"""Reads PDF with pypdf."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import io
 import logging
 from collections import Counter
 from typing import Any
+
+from pypdf import PdfReader
+from pypdf.errors import PyPdfError
 
 from qa_cluster.errors import InvalidInput
 
@@ -17,11 +20,6 @@ MAX_PAGES = 20_000
 
 def read(data: bytes) -> Extracted:
     """Return the text of a PDF file, with pages as places; lines at the start or end of most pages are left out."""
-    try:
-        from pypdf import PdfReader
-        from pypdf.errors import PyPdfError
-    except ImportError as error:
-        raise InvalidInput("reading PDF needs pypdf: install qa-cluster[sources]") from error
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         reader = PdfReader(io.BytesIO(data))

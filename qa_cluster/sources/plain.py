@@ -50,12 +50,25 @@ class _Block:
 
 
 EntryOf = Callable[[str], bool]
+# Colours and links of terminals, as ECMA-48 defines them.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x1b\\)|[@-Z^_])")
 
 
 def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
     """Return the text of a plain file; lines for which `is_entry` holds are headings (versions of a changelog)."""
-    lines = clean_characters(source.replace("\f", "\n\n")).expandtabs(8).split("\n")
+    source = _without_terminal_codes(source).replace("\f", "\n\n")
+    lines = clean_characters(source).expandtabs(8).split("\n")
     return read_lines(list(enumerate(lines, 1)), is_entry=is_entry)
+
+
+def _without_terminal_codes(source: str) -> str:
+    """The text as a terminal shows it: a letter that is struck over another one takes its place."""
+    if "\x1b" in source:
+        source = _ESCAPES.sub("", source)
+    if "\b" in source:
+        source = re.sub(r"([^\n\b])\x08_", r"\1", source)
+        source = re.sub(r"[^\n\b]\x08(?=[^\n\b])", "", source)
+    return source
 
 
 def read_lines(
@@ -289,11 +302,12 @@ class _Reader:
         text = lines[0].strip()
         for line in lines[1:]:
             following = line.strip()
-            text = (
-                self._hyphen(text, following)
-                if _ends_in_hyphen(text) and following[:1].islower()
-                else f"{text} {following}"
-            )
+            if not _ends_in_hyphen(text):
+                text = f"{text} {following}"
+            elif following[:1].islower():
+                text = self._hyphen(text, following)
+            else:  # Anglo-Saxon, UTF-8
+                text += following
         return text
 
     def _hyphen(self, text: str, following: str) -> str:
@@ -302,7 +316,7 @@ class _Reader:
         tail = re.match(r"[\w-]*", following)
         end = tail[0] if tail else ""
         whole, kept = (head + end).lower(), f"{head}-{end}".lower()
-        if self._words[whole] or (self._hyphenated and not self._words[kept]):
+        if "-" not in head and (self._words[whole] or (self._hyphenated and not self._words[kept])):
             return text[:-1] + following
         return text + following
 

@@ -1,4 +1,4 @@
-"""Reads reStructuredText with docutils, with the words of Sphinx' extensions.
+"""Reads reStructuredText: docutils makes HTML with line numbers of it, which `html` reads.
 
 Roles and directives that docutils does not know are registered before a file is parsed, by the names that occur in it.
 No file is included, and no HTML is passed through.
@@ -7,18 +7,19 @@ No file is included, and no HTML is passed through.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 from docutils import nodes
-from docutils.core import publish_doctree
+from docutils.core import publish_parts
 from docutils.parsers.rst import Directive, directives, roles
 from docutils.readers import standalone
 from docutils.transforms import Transform
+from docutils.writers import html5_polyglot
 
 from qa_cluster.errors import InputTooLong
 
-from .extracted import Extracted, TextBuilder, clean
+from .extracted import Extracted
+from .html import parsed, write
 from .roles import words_of_role
 
 _ROLE = re.compile(r"(?<![`\w]):([a-zA-Z][\w:+.-]*):`")
@@ -39,7 +40,8 @@ _SILENT = frozenset(
         "toctree currentmodule py:currentmodule py:module module highlight highlightlang index tabularcolumns "
         "literalinclude include image figure raw autosummary automodule contents sectionauthor codeauthor "
         "moduleauthor default-domain program acks centered hlist role default-role testsetup testcleanup setting "
-        "templatetag templatefilter fieldlookup ifconfig skip meta title date sphinx_tabs eval-rst describe-nothing",
+        "templatetag templatefilter fieldlookup ifconfig only skip meta title date "
+        "sphinx_tabs eval-rst describe-nothing",
     )
 )
 _LABELS = {
@@ -55,12 +57,15 @@ _OBJECTS = frozenset(
         "autodecorator autoproperty",
     )
 )
+# Options of an object that Sphinx shows.
+_STATED = ("type", "default", "value")
 _SETTINGS = {
     "_disable_config": True, "file_insertion_enabled": False, "raw_enabled": False, "report_level": 5, "halt_level": 5,
     "line_length_limit": 10_000_000, "docinfo_xform": False, "syntax_highlight": "none", "warning_stream": False,
     "smart_quotes": False, "traceback": True, "strict_visitor": False, "doctitle_xform": False,
     "input_encoding": "unicode",
     "sectsubtitle_xform": False, "dump_settings": False, "character_level_inline_markup": False,
+    "embed_stylesheet": False, "stylesheet_path": "", "math_output": "LaTeX", "initial_header_level": 1,
 }  # fmt: skip
 _REGISTERED: set[str] = set()
 MAX_EXPANDED = 500_000
@@ -72,13 +77,11 @@ _MARKERS = re.compile(r"[ \t]*((?:[-*+\u2022]|\(?[0-9a-zA-Z#]{1,3}[.)])[ \t]+)*+
 
 
 def read(source: str) -> Extracted:
-    """Return the text of an RST file; its title is its only top heading, else the first heading."""
+    """Return the text of an RST file; its title is its first heading."""
     _check_shape(source)
     _register(source)
-    tree = publish_doctree(_resolved_labels(source), reader=_Reader(), settings_overrides=_SETTINGS)
-    writer = _Writer(TextBuilder())
-    writer.write(tree)
-    return writer.builder.build()
+    parts = publish_parts(_resolved_labels(source), reader=_Reader(), writer=_Writer(), settings_overrides=_SETTINGS)
+    return write(parsed(f"<html><body>{parts['body']}</body></html>"), "")
 
 
 def _check_shape(source: str) -> None:
@@ -129,10 +132,58 @@ class _ExpansionLimit(Transform):
             raise InputTooLong(f"its substitutions expand to more than {MAX_EXPANDED} characters")
 
 
+class _WordsOnly(Transform):
+    """Removes what is no text of the document: pictures, numbers of footnotes, messages, tables of contents.
+
+    An unknown name, such as ``|version|``, becomes its word.
+    """
+
+    default_priority = 855  # after docutils has resolved all references, before it removes its messages
+
+    def apply(self) -> None:
+        """Change the tree."""
+        for unknown in [*self.document.findall(nodes.problematic)]:
+            text = re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", unknown.astext())
+            unknown.parent.replace(unknown, nodes.Text(text))
+        for node in [*self.document.findall(lambda found: isinstance(found, _NO_TEXT) or _is_contents(found))]:
+            if node.parent is not None:
+                node.parent.remove(node)
+
+
+_NO_TEXT = (
+    nodes.system_message, nodes.raw, nodes.image, nodes.decoration, nodes.comment, nodes.label,
+    nodes.footnote_reference, nodes.citation_reference,
+)  # fmt: skip
+
+
+def _is_contents(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.topic) and "contents" in node.get("classes", ())
+
+
 class _Reader(standalone.Reader):  # type: ignore[type-arg]
     def get_transforms(self) -> list[type[Transform]]:
-        """Return the usual transforms and the limit."""
-        return [*super().get_transforms(), _ExpansionLimit]
+        """Return the usual transforms and those of this file."""
+        return [*super().get_transforms(), _ExpansionLimit, _WordsOnly]
+
+
+class _Translator(html5_polyglot.HTMLTranslator):
+    def starttag(self, node: Any, tagname: str, suffix: str = "\n", empty: bool = False, **attributes: Any) -> str:
+        """Return a tag with the line where its node starts."""
+        line = _line(node) if isinstance(node, nodes.Element) else 0
+        if line:
+            attributes["data-line"] = str(line)
+        return str(super().starttag(node, tagname, suffix, empty, **attributes))
+
+    def visit_classifier(self, node: nodes.classifier) -> None:
+        """Separate a classifier from its term."""
+        self.body.append(" : ")
+        super().visit_classifier(node)
+
+
+class _Writer(html5_polyglot.Writer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.translator_class = _Translator
 
 
 def _register(source: str) -> None:
@@ -226,7 +277,10 @@ class _Any(Directive):
         return [noted]
 
     def _object(self, argument: str) -> list[nodes.Node]:
-        inside = self._inside()
+        stated = [
+            self._paragraph(f"{name.capitalize()}: {self.options[name]}") for name in _STATED if name in self.options
+        ]
+        inside = [*stated, *self._inside()]
         if not inside:
             return []
         signature = ", ".join(line.strip() for line in "\n".join(self.arguments).split("\n") if line.strip())
@@ -247,154 +301,6 @@ class _Any(Directive):
         return paragraph
 
 
-class _Writer:
-    """Walks through the tree of a document."""
-
-    def __init__(self, builder: TextBuilder) -> None:
-        self.builder = builder
-        self._level = 0
-        self._depth = 0
-        self._entries = 0
-        self._marker: str | None = None
-        self._lead = ""
-        self._term: tuple[str, int] | None = None
-        self._handlers: list[tuple[Any, Callable[[nodes.Element], None]]] = [
-            (nodes.topic, self._topic),
-            (nodes.Invisible | nodes.system_message | nodes.raw | nodes.image | nodes.decoration, self._skip),
-            (nodes.section, self._section),
-            (nodes.title | nodes.subtitle | nodes.rubric, self._title),
-            (nodes.literal_block | nodes.doctest_block | nodes.math_block, self._code),
-            (nodes.bullet_list | nodes.enumerated_list, self._list),
-            (nodes.definition_list_item | nodes.field | nodes.option_list_item, self._entry),
-            (nodes.table, self._table),
-            (nodes.Admonition, self._admonition),
-            (nodes.line_block, self._lines),
-        ]
-
-    def write(self, node: nodes.Element) -> None:
-        """Write all children of a node."""
-        for child in node.children:
-            if isinstance(child, nodes.Element):
-                self._element(child)
-
-    def _element(self, node: nodes.Element) -> None:
-        handle = next((handle for kinds, handle in self._handlers if isinstance(node, kinds)), None)
-        if handle is not None:
-            handle(node)
-        elif isinstance(node, nodes.TextElement):
-            self._paragraph(_words(node), _line(node))
-        else:
-            self.write(node)
-
-    def _skip(self, node: nodes.Element) -> None:
-        pass
-
-    def _topic(self, node: nodes.Element) -> None:
-        if "contents" not in node.get("classes", ()):
-            self.write(node)
-
-    def _section(self, node: nodes.Element) -> None:
-        if isinstance(node.parent, nodes.document):
-            # the only section of a document has its title
-            alone = sum(isinstance(child, nodes.section) for child in node.parent.children) == 1
-            self._level = -1 if alone else 0
-        self._level += 1
-        self.builder.end_entries(0)
-        self.write(node)
-        self._level -= 1
-
-    def _code(self, node: nodes.Element) -> None:
-        self._write_lead()
-        self.builder.code(node.astext(), _line(node))
-
-    def _lines(self, node: nodes.Element) -> None:
-        for line in node.findall(nodes.line):
-            self._paragraph(_words(line), _line(node))
-
-    def _title(self, node: nodes.Element) -> None:
-        text = _words(node)
-        if isinstance(node.parent, nodes.section):
-            self.builder.heading(self._level, text, _line(node))
-            self.builder.title = self.builder.title or clean(text)
-        elif isinstance(node, nodes.rubric):
-            self.builder.heading(self._level + 1, text, _line(node))
-        else:
-            self._paragraph(text, _line(node))
-
-    def _list(self, node: nodes.Element) -> None:
-        self._write_lead()
-        self._depth += 1
-        start = int(node.get("start", 1))
-        for number, item in enumerate(node.children, start):
-            self._marker = f"{number}." if isinstance(node, nodes.enumerated_list) else "-"
-            if isinstance(item, nodes.Element):
-                self.write(item)
-            self._marker = None
-        self._depth -= 1
-
-    def _entry(self, node: nodes.Element) -> None:
-        self._write_lead()
-        self._entries += 1
-        terms = [
-            child for child in node.children if isinstance(child, nodes.term | nodes.field_name | nodes.option_group)
-        ]
-        text = ", ".join(_words(child) for child in terms)
-        classifiers = [_words(child) for child in node.children if isinstance(child, nodes.classifier)]
-        self._term = (" : ".join([text, *classifiers]), _line(node))
-        for child in node.children:
-            if isinstance(child, nodes.definition | nodes.field_body | nodes.description):
-                self.write(child)
-        self._write_term("", 0)
-        self._entries -= 1
-        self.builder.end_entries(self._entries + 1)
-
-    def _admonition(self, node: nodes.Element) -> None:
-        self._write_lead()
-        title = next((child for child in node.children if isinstance(child, nodes.title)), None)
-        name = _words(title) if title is not None else node.tagname.capitalize()
-        self._lead = name if name.endswith((".", "!", "?", ":")) else f"{name}:"
-        for child in node.children:
-            if child is not title and isinstance(child, nodes.Element):
-                self._element(child)
-        self._write_lead()
-
-    def _table(self, node: nodes.Element) -> None:
-        self._write_lead()
-        headers: list[str] = []
-        for row in node.findall(nodes.row):
-            cells = [_words(cell) for cell in row.children if isinstance(cell, nodes.Element)]
-            if isinstance(row.parent, nodes.thead):
-                headers = cells
-            else:
-                self.builder.row(cells, headers if len(headers) == len(cells) else (), _line(row))
-
-    def _write_term(self, text: str, at: int) -> None:
-        if self._term is not None:
-            (term, line), self._term = self._term, None
-            self.builder.entry(self._entries, term, text, line or at)
-
-    def _write_lead(self) -> None:
-        """Write a lead that got no paragraph."""
-        self._write_term("", 0)
-        if self._lead:
-            lead, self._lead = self._lead, ""
-            self.builder.paragraph(lead.removesuffix(":") + ".")
-        self._marker = None
-
-    def _paragraph(self, text: str, at: int) -> None:
-        if not text.strip():
-            return
-        if self._lead:
-            text, self._lead = f"{self._lead} {text}", ""
-        if self._term is not None:
-            self._write_term(text, at)
-        elif self._marker is not None:
-            self.builder.item(text, at, self._marker, self._depth - 1)
-            self._marker = None
-        else:
-            self.builder.paragraph(text, at)
-
-
 def _line(node: nodes.Element) -> int:
     at: Any = node
     while at is not None and not getattr(at, "line", None):
@@ -402,22 +308,3 @@ def _line(node: nodes.Element) -> int:
         if isinstance(at, nodes.document):
             return 0
     return int(at.line) if at is not None else 0
-
-
-def _words(node: nodes.Element) -> str:
-    """Return the text of a node without references to footnotes, comments and pictures."""
-    parts: list[str] = []
-    for child in node.children:
-        if isinstance(child, nodes.Text):
-            parts.append(child.astext())
-        elif isinstance(child, nodes.problematic):
-            # an unknown name, |version|, or a missing footnote, [1]_
-            parts.append(re.sub(r"\A\|(.+)\|\Z|\A\[[^\]]*\]_\Z", r"\1", child.astext()))
-        elif isinstance(
-            child, nodes.footnote_reference | nodes.citation_reference | nodes.image | nodes.raw | nodes.Invisible
-        ):
-            continue
-        elif isinstance(child, nodes.Element):
-            inner = _words(child)
-            parts.append(f" {inner}" if isinstance(child, nodes.paragraph | nodes.list_item) and parts else inner)
-    return "".join(parts)

@@ -298,7 +298,6 @@ def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
 def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     shown = " ".join(Qa(tmp_path)("ingest", "--help").stdout.replace("│", " ").split())
     assert "ingest [OPTIONS] [PATH]..." in shown
-    assert "'qa-cluster[sources]'" in shown
     assert f"{stored.MAX_TEXT_LENGTH:,} characters" in shown
     assert f"{MAX_SENTENCES:,} sentences" in shown
     assert "body_max_bytes" in shown and "8 MiB" in shown

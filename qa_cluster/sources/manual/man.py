@@ -69,6 +69,7 @@ class _ManReader:
             "HP": lambda line, words: self._blocks.paragraph(),
             "RS": lambda line, words: self._blocks.indent(1),
             "RE": lambda line, words: self._blocks.indent(-1),
+            "MR": lambda line, words: self._add(line, _reference(words)),
             "OP": lambda line, words: self._add(line, f"[{' '.join(words)}]"),
             "SY": self._synopsis,
             "YS": lambda line, words: self._blocks.flush(),
@@ -185,3 +186,8 @@ class _ManReader:
             self._add(line, f"<{link}>" if not self._blocks.pending else f"({link})")
         if words:
             self._blocks.add(JOIN + words[0], line.number)
+
+
+def _reference(words: list[str]) -> str:
+    """A page of the manual with its section, and what follows it without a space."""
+    return f"{words[0]}({words[1]}){''.join(words[2:])}" if len(words) > 1 else " ".join(words)

@@ -56,9 +56,14 @@ class MdocReader:
         self._blocks = Blocks(builder)
         self._lists: list[_List] = []
         self._name = self._command = self._section = self._description = ""
+        self._function: list[str] | None = None  # from .Fo to .Fc: its name and its arguments
         self._head: list[str] | None = None  # the head of an item, while it continues to .Xc
         self._is_synopsis = False
         self._spaced = True
+        self._handlers = {
+            "Bl": self._begin_list, "It": self._begin_item, "El": self._end_list,
+            "Fo": self._begin_function, "Fc": self._end_function,
+        }  # fmt: skip
 
     def read(self, lines: Sequence[Line]) -> str:
         """Write the page and return its title."""
@@ -82,6 +87,8 @@ class MdocReader:
             text = JOIN + text + JOIN
         if self._head is not None:
             self._head.append(text)
+        elif self._function is not None:
+            self._function.append(text)
         elif text or self._blocks.is_literal:
             self._blocks.add(text, at)
 
@@ -94,8 +101,8 @@ class MdocReader:
             self._begin_section(1 if name == "Sh" else 2, line, words)
         elif name in ("Pp", "Lp"):
             self._paragraph()
-        elif name in ("Bl", "It", "El"):
-            {"Bl": self._begin_list, "It": self._begin_item, "El": self._end_list}[name](line, words)
+        elif name in self._handlers:
+            self._handlers[name](line, words)
         elif name in ("Bd", "Ed", "nf", "fi"):
             self._display(name, words)
         elif name in ("Dl", "D1"):
@@ -164,6 +171,14 @@ class MdocReader:
         head, self._head = self._head, None
         if head is not None:
             self._blocks.tag(joined([*head, self._inline(words)]), at)
+
+    def _begin_function(self, line: Line, words: list[str]) -> None:
+        self._function = words[:1] or [""]
+
+    def _end_function(self, line: Line, words: list[str]) -> None:
+        function, self._function = self._function, None
+        if function is not None:
+            self._write(f"{_sentence('Fn', function)}{''.join(words)}", line.number)
 
     def _display(self, name: str, words: list[str]) -> None:
         if name in ("Bd", "nf"):
@@ -236,10 +251,7 @@ class MdocReader:
             return [word if word[0] == JOIN or word == "|" else f"-{word}" for word in marks]
         elif macro == "Xr" and len(own) > after and own[after] not in _CLOSING:
             return [*marks[:after], f"{JOIN}({own[after]})", *marks[after + 1 :]]
-        elif macro == "Fn":
-            return [*marks[:first], f"{own[first]}({', '.join(own[after:end])})", *marks[end:]]
-        elif macro in _WRITTEN:
-            written = _WRITTEN[macro].format(own[first], " ".join(own[after:end])).strip()
+        elif written := _sentence(macro, own[first:end]):
             return [*marks[:first], written, *marks[end:]]
         elif macro in _SYSTEMS:
             return [_SYSTEMS[macro], *marks]
@@ -255,6 +267,36 @@ _WRITTEN = {
     "Ex": "The utility exits 0 on success, and >0 if an error occurs.",
 }
 _LISTS = frozenset(["bullet", "dash", "hyphen", "enum", "item", "tag", "hang", "ohang", "inset", "diag", "column"])
+
+
+_STANDARDS = {
+    "ansiC": 'ANSI X3.159-1989 ("ANSI C89")', "isoC": 'ISO/IEC 9899:1990 ("ISO C90")',
+    "isoC-99": 'ISO/IEC 9899:1999 ("ISO C99")', "isoC-2011": 'ISO/IEC 9899:2011 ("ISO C11")',
+    "susv2": 'Version 2 of the Single UNIX Specification ("SUSv2")',
+    "susv3": 'Version 3 of the Single UNIX Specification ("SUSv3")',
+    "susv4": 'Version 4 of the Single UNIX Specification ("SUSv4")',
+}  # fmt: skip
+
+
+def _sentence(macro: str, words: Sequence[str]) -> str:
+    """What a macro writes of its words, without the punctuation around them; empty: the words themselves."""
+    first, rest = words[0], words[1:]
+    if macro == "Fn":
+        return f"{first}({', '.join(rest)})"
+    if macro == "St":
+        name = first.removeprefix("-")
+        return f'IEEE Std {name[1:]} ("POSIX.1")' if name.startswith("p1003.1") else _STANDARDS.get(name, name)
+    if macro == "Rv":
+        return _returns([word for word in words if word != "-std"])
+    return _WRITTEN[macro].format(first, " ".join(rest)).strip() if macro in _WRITTEN else ""
+
+
+def _returns(functions: Sequence[str]) -> str:
+    """The sentence of the macro Rv."""
+    names = [f"{function}()" for function in functions]
+    who = f"The {', '.join(names)} function{'s' if len(names) > 1 else ''} return{'' if len(names) > 1 else 's'}"
+    begun = f"{who} the value 0 if successful" if names else "Upon successful completion, the value 0 is returned"
+    return f"{begun}; otherwise the value -1 is returned and the global variable errno is set to indicate the error."
 
 
 def _delimited(word: str) -> str:

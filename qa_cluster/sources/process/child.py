@@ -99,6 +99,8 @@ def _answer(replies: BinaryIO, data: bytes, request: dict[str, Any]) -> dict[str
         "sections": [(section.start, section.end, section.path) for section in extracted.sections],
         "places": [(place.start, place.number) for place in extracted.places],
         "unit": extracted.unit,
+        "metadata": extracted.metadata,
+        "remarks": extracted.remarks,
     }
 
 

@@ -28,6 +28,7 @@ from .budget import CUT, MAX_HITS, MIB, Budget, Cost, Hits
 MAX_FILE_BYTES = 64 * MIB
 MAX_REPLY_BYTES = 64 * MIB
 FILES_PER_PROCESS = 1000
+MAX_REMARKS = 10_000
 # A process whose address space has grown beyond this is replaced: memory that a parser has used seldom comes back.
 MAX_ADDRESS_SPACE = 512 * MIB
 _CHUNK = 1 << 16
@@ -39,7 +40,11 @@ class _LimitExceeded(Exception):
 
 
 class Extractor:
-    """Extracts files, one at a time, and counts them by format.
+    """Extracts files, one at a time.
+
+    Attributes:
+        counts: the number of files by format.
+        remarks: the names of files with what was guessed, replaced or left out in them, `MAX_REMARKS` at most.
 
     >>> with Extractor() as extractor:
     ...     extractor.extract(b"Cats\\n====\\n\\nThey  purr.", "cats.rst")[1].text
@@ -51,6 +56,7 @@ class Extractor:
         self.forced = forced
         self.max_bytes = MAX_FILE_BYTES
         self.counts: Counter[str] = Counter()
+        self.remarks: list[tuple[str, str]] = []
         self._budget = budget if budget is not None else Budget()
         self._hits = Hits()
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,6 +106,7 @@ class Extractor:
         if "error" in reply:
             raise (InputTooLong if reply["error"] == "InputTooLong" else InvalidInput)(reply["message"])
         self.counts[reply["format"]] += 1
+        self.remarks += [(name, remark) for remark in reply["remarks"]][: MAX_REMARKS - len(self.remarks)]
         return reply["format"], _extracted(reply)
 
     def _explained(self, limit: str, size: int, *, is_cut: bool) -> str:
@@ -200,4 +207,6 @@ def _extracted(reply: dict[str, Any]) -> Extracted:
         tuple(Section(start, end, tuple(path)) for start, end, path in reply["sections"]),
         tuple(ParagraphPlace(start, number) for start, number in reply["places"]),
         reply["unit"],
+        reply["metadata"],
+        tuple(reply["remarks"]),
     )

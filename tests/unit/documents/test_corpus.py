@@ -247,7 +247,7 @@ class Upper:
     max_bytes = 1_000_000
 
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
-        if name.startswith("bad"):
+        if Path(name).name.startswith("bad"):
             raise InvalidInput("is no text")
         sections = (Section(0, 5, ("A",)), Section(9, 12, ("A", "B")))
         return "text", Extracted("T" * 1000, data.decode().upper(), sections, (ParagraphPlace(0, 3),), "line")

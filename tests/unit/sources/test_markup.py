@@ -152,7 +152,7 @@ def test_a_directive_or_role_of_any_name_is_known_the_next_time_too() -> None:
 
 def test_markdown() -> None:
     found = markdown.read(MARKDOWN)
-    assert found.title == "Title"
+    assert found.title == "Front"
     for part in (
         "Use run, bold and a link with --foo.",
         "Note:\n\nMind this.",
