@@ -72,7 +72,7 @@ _LABELLED = frozenset(
 
 
 def read(source: str) -> Extracted:
-    """Return the text of a Markdown file; its title is that of its front matter, or its first heading."""
+    """Return the text of a Markdown file; its title comes from its front matter, else from its first heading."""
     metadata, source = split_front_matter(source)
     title = metadata.pop("title", "")
     parser = MarkdownIt("commonmark", {"alerts": True}).enable(["table", "strikethrough"])

@@ -116,7 +116,7 @@ def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
 
 
 def read_odt(data: bytes) -> Extracted:
-    """Return the text of an .odt file; its title is that of its properties, or its first heading."""
+    """Return the text of an .odt file; its title comes from its properties, else from its first heading."""
     with _opened(data, ".odt") as archive:
         try:
             content = _xml(archive.read("content.xml"))
