@@ -1,13 +1,18 @@
 /* The binary form of a document's fields, for callers and in the index.
  *
  *     fields: u16 number of fields, then for each: u8 length of its name, the name, u16 number of values, the values
- *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 't' i64 (seconds since 1970) | 's' u16 length, bytes
+ *     value:  'b' u8 (0 or 1) | 'n' f64 (finite) | 's' u16 length, bytes
+ *             't' i64 (seconds since 1970) | 'm' i64 (seconds since 1970), u32 (nanoseconds, 1 to 999,999,999)
  *
  * Numbers are little-endian. A field with several values is an array. A field with one value may be an array. A field
  * without values is an empty array. Names are distinct and not empty. */
 #include "index/fields.h"
 
 static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+
+static uint32_t u32_at(const uint8_t *at) { return u16_at(at) | (uint32_t)u16_at(at + 2) << 16; }
+
+static bool is_fraction(uint32_t nanoseconds) { return nanoseconds > 0 && nanoseconds < 1000000000; }
 
 static bool is_finite(const uint8_t *at) { return ((at[7] & 0x7f) << 4 | at[6] >> 4) != 0x7ff; }
 
@@ -17,13 +22,20 @@ const uint8_t *value_end(const uint8_t *at, const uint8_t *end) {
     case 'b': return *at <= 1 ? at + 1 : NULL;
     case 'n': return end - at >= 8 && is_finite(at) ? at + 8 : NULL;
     case 't': return end - at >= 8 ? at + 8 : NULL;
+    case 'm': return end - at >= 12 && is_fraction(u32_at(at + 8)) ? at + 12 : NULL;
     case 's': return end - at >= 2 && end - at - 2 >= u16_at(at) ? at + 2 + u16_at(at) : NULL;
     }
     return NULL;
 }
 
-/* Skips a value that value_end has checked. */
-static const uint8_t *skip(const uint8_t *at) { return at + (*at == 'b' ? 2 : *at == 's' ? 3 + u16_at(at + 1) : 9); }
+size_t value_bytes(const uint8_t *value) {
+    switch (*value) {
+    case 'b': return 2;
+    case 's': return 3u + u16_at(value + 1);
+    case 'm': return 13;
+    }
+    return 9;
+}
 
 const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
                            unsigned *values) {
@@ -38,7 +50,7 @@ const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *
             *values = count;
             return at;
         }
-        for (; count; count--) at = skip(at);
+        for (; count; count--) at += value_bytes(at);
     }
     return NULL;
 }

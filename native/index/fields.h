@@ -6,6 +6,8 @@
 
 /* Checks the value at `at` and returns its end; NULL: it is damaged. */
 const uint8_t *value_end(const uint8_t *at, const uint8_t *end);
+/* The size of a value that value_end has checked. */
+size_t value_bytes(const uint8_t *value);
 bool fields_valid(const uint8_t *bytes, size_t length);
 /* The values of a field: their number, and where they start. NULL: there is no such field. */
 const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,

@@ -59,9 +59,12 @@ static int64_t date_at(const uint8_t *at) {
     return (int64_t)bits;
 }
 
-static size_t value_bytes(const uint8_t *value) {
-    return *value == 'b' ? 2 : *value == 's' ? 3u + u16_at(value + 1) : 9;
+/* The nanoseconds of a time. Whole seconds have the kind 't', other times 'm', so equal times have equal bytes. */
+static uint32_t fraction_at(const uint8_t *value) {
+    return *value == 'm' ? u16_at(value + 9) | (uint32_t)u16_at(value + 11) << 16 : 0;
 }
+
+static bool is_time(const uint8_t *value) { return *value == 't' || *value == 'm'; }
 
 static bool equal(const uint8_t *a, const uint8_t *b) {
     if (*a != *b) return false;
@@ -78,7 +81,7 @@ static uint64_t value_hash(const uint8_t *value) {
 
 static bool satisfies(uint8_t operation, const uint8_t *value, const uint8_t *than) {
     if (operation == '=') return equal(value, than);
-    if (*value != *than) return false;
+    if (*value != *than && !(is_time(value) && is_time(than))) return false;
     int sign;
     if (*value == 'n') {
         double a = number_at(value + 1), b = number_at(than + 1);
@@ -86,6 +89,10 @@ static bool satisfies(uint8_t operation, const uint8_t *value, const uint8_t *th
     } else {
         int64_t a = date_at(value + 1), b = date_at(than + 1);
         sign = (a > b) - (a < b);
+        if (!sign) {
+            uint32_t c = fraction_at(value), d = fraction_at(than);
+            sign = (c > d) - (c < d);
+        }
     }
     switch (operation) {
     case '<': return sign < 0;
@@ -142,7 +149,7 @@ static const uint8_t *read_comparison(Index *index, Node *node, const uint8_t *a
         if (!(at = value_end(at, end))) return NULL;
         if (!node->name_length && *value != 's') return NULL;
         bool ordering = !many && node->operation != '=' && node->operation != '#';
-        if (ordering && *value != 'n' && *value != 't') return NULL;
+        if (ordering && *value != 'n' && !is_time(value)) return NULL;
     }
     if (many && node->values > SET_VALUES) make_set(index, node);
     return at;

@@ -6,7 +6,7 @@ form of the index (``docs/inverted-index.md``). The metadata of a document becom
 meaning:
 
 - numbers, true and false are themselves;
-- a string that is a date or a time of ISO 8601 is a moment in seconds, in UTC if it has no zone;
+- a string that is a date or a time of ISO 8601 is a moment in nanoseconds, in UTC if it has no zone (`moment_of`);
 - any other string is text; an array satisfies a condition if one of its values does;
 - the fields of a nested object are named with dots, ``author.name``.
 """
@@ -18,7 +18,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import date
 from functools import partial
 from typing import Any
 
@@ -38,7 +38,17 @@ _LOGIC = {"AND": b"&", "OR": b"|"}
 _COMPARISONS = {"==": b"=", "!=": b"#", "<": b"<", "<=": b"[", ">": b">", ">=": b"]"}
 _MEMBERSHIP = {"in": b"i", "not in": b"o"}
 _ORDERING = frozenset({"<", "<=", ">", ">="})
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?(?:Z|[+-]\d{2}:?\d{2})?)?\Z")
+_TIME = re.compile(
+    r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<basic>\d{8})(?=[Tt])"
+    r"|(?P<week_year>\d{4})(?P<dash>-?)W(?P<week>\d\d)(?P=dash)(?P<weekday>[1-7]))"
+    r"(?:[Tt ](?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
+    r"(?P<zone>[Zz]|(?P<sign>[+\u2212-])(?P<zone_hour>\d\d)(?::?(?P<zone_minute>\d\d))?)?)?",
+    re.ASCII,
+)
+_DAY = 86_400
+_NANOSECONDS = 9
+# The day number of 1970-01-01 in Python.
+_FIRST_DAY = date(1970, 1, 1).toordinal()
 # The first of these characters in a short filter begins its operator.
 _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 
@@ -125,21 +135,41 @@ def _number(value: float) -> float:
         return math.inf
 
 
-def seconds_of(text: str) -> int | None:
-    """The time in an ISO 8601 text as seconds since 1970, rounded down; None for any other text.
+def moment_of(text: str) -> tuple[int, int] | None:
+    """The seconds since 1970 in a text that is a time, and the nanoseconds within the second; None for any other text.
 
-    >>> seconds_of("1970-01-02"), seconds_of("1970-01-01T01:00:00+01:00"), seconds_of("soon")
-    (86400, 0, None)
+    The forms are those of ISO 8601 and RFC 3339: a date or week date, alone or with a time of day, with or without
+    hyphens and colons. A fraction has any number of digits, of which nine count. A date of eight digits needs a time of
+    day: alone it may be any number.
+
+    >>> moment_of("1970-01-02"), moment_of("19700101T010000.25+01"), moment_of("soon"), moment_of("1970-02-30")
+    ((86400, 0), (0, 250000000), None, None)
     """
-    if not _DATE.match(text):
+    found = _TIME.fullmatch(text)
+    if found is None:
         return None
     try:
-        moment = datetime.fromisoformat(text)
+        day = _day(found).toordinal() - _FIRST_DAY
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return math.floor(moment.timestamp())
+    hour, minute, second, zone_hour, zone_minute = (
+        int(found[name] or 0) for name in ("hour", "minute", "second", "zone_hour", "zone_minute")
+    )
+    fraction = int((found["fraction"] or "")[:_NANOSECONDS].ljust(_NANOSECONDS, "0"))
+    ends_day = (hour, minute, second, fraction) == (24, 0, 0, 0)
+    # A leap second is the first second of the next minute, as in POSIX.
+    if not (hour < 24 or ends_day) or minute > 59 or second > 60 or zone_hour > 23 or zone_minute > 59:
+        return None
+    offset = (zone_hour * 60 + zone_minute) * 60 * (1 if found["sign"] == "+" else -1)
+    return day * _DAY + (hour * 60 + minute) * 60 + second - offset, fraction
+
+
+def _day(found: re.Match[str]) -> date:
+    if found["week"]:
+        return date.fromisocalendar(int(found["week_year"]), int(found["week"]), int(found["weekday"]))
+    if written := found["basic"]:
+        return date(int(written[:4]), int(written[4:6]), int(written[6:]))
+    return date(int(found["year"]), int(found["month"]), int(found["day"]))
 
 
 def _pack_value(value: str | float) -> bytes:
@@ -147,9 +177,9 @@ def _pack_value(value: str | float) -> bytes:
         return b"b" + bytes([value])
     if isinstance(value, int | float):
         return struct.pack("<cd", b"n", _number(value))
-    seconds = seconds_of(value)
-    if seconds is not None:
-        return struct.pack("<cq", b"t", seconds)
+    moment = moment_of(value)
+    if moment is not None:
+        return struct.pack("<cqI", b"m", *moment) if moment[1] else struct.pack("<cq", b"t", moment[0])
     text = value.encode("utf-8", "replace")
     return struct.pack("<cH", b"s", len(text)) + text
 
@@ -246,7 +276,7 @@ def _check_value(name: str, operator: str, value: Any, where: str) -> None:
     if not name and (not isinstance(value, str) or not value):
         raise _invalid(where, f"must be a document's id, got {value!r}")
     if operator in _ORDERING and (
-        not name or isinstance(value, bool) or (isinstance(value, str) and seconds_of(value) is None)
+        not name or isinstance(value, bool) or (isinstance(value, str) and moment_of(value) is None)
     ):
         raise _invalid(where, f"must be a number or a date (2020-01-31) for {operator}, got {value!r}")
 

@@ -1,7 +1,7 @@
 """The analyzer: makes terms from texts and questions. Ranking compares these terms.
 
-`analyze` makes the terms of sentences and of questions. If its results change, or the terms that `fields` add, raise
-`ANALYZER_VERSION`: the shards then reindex their documents.
+`analyze` makes the terms of sentences and of questions. If its results change, the terms that `fields` add, or the
+metadata that `filters` packs, raise `ANALYZER_VERSION`: the shards then reindex their documents.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import Stemmer
 
-ANALYZER_VERSION = f"4-snowball-{Stemmer.version()}"
+ANALYZER_VERSION = f"5-snowball-{Stemmer.version()}"
 MAX_TERM_LENGTH = 64
 # The limit of the index.
 MAX_QUESTION_TERMS = 32

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.ranking.filters import Filter, chosen_by, pack_fields, seconds_of
+from qa_cluster.ranking.filters import Filter, chosen_by, moment_of, pack_fields
 
 from .native_index import OK, NativeIndex
 
@@ -55,7 +55,7 @@ def comparable(value: Any) -> Any:
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, str):
-        moment = seconds_of(value)
+        moment = moment_of(value)
         return ("text", value) if moment is None else ("date", moment)
     return ("number", float(value))
 
@@ -91,7 +91,7 @@ def condition(chance: random.Random, depth: int = 0) -> dict[str, Any]:
         return {"operator": chance.choice(["AND", "OR", "NOT"]), "conditions": inner}
     field = chance.choice(["meta.", ""]) + chance.choice(FIELDS)
     operator = chance.choice(["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
-    dates = [word for word in WORDS if seconds_of(word) is not None]
+    dates = [word for word in WORDS if moment_of(word) is not None]
     ordered, others = [*NUMBERS, *dates], [*NUMBERS, *WORDS, True, False]
     if operator in ("in", "not in"):
         return {"field": field, "operator": operator, "value": chance.choices(others, k=chance.choice([0, 1, 3, 12]))}
@@ -279,3 +279,96 @@ def test_many_and_deep_fields_keep_within_the_limits(index: NativeIndex) -> None
     assert listed(index, chosen(None, ["field255=255"]).packed) == ["many"]
     assert listed(index, chosen(None, ["field256=256"]).packed) == []
     assert listed(index, chosen(None, ["a.b=1"]).packed) == ["twice"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "2031-03-07T08:09:10.5Z",
+        "2031-03-07t08:09:10.500000000z",
+        "2031-03-07 08:09:10.5",
+        "2031-03-07T08:09:10.50000000099Z",
+        "2031-03-07T10:09:10,5+02",
+        "2031-03-07T10:09:10.5+0200",
+        "2031-03-07T05:39:10.5\u221202:30",
+        "20310307T080910.5Z",
+        "20310307t100910.5+02",
+        "2031-W10-5T08:09:10.5Z",
+        "2031W105T080910.5",
+    ],
+)
+def test_every_form_of_a_time_is_the_same_moment(index: NativeIndex, written: str) -> None:
+    assert moment_of(written) == (1930608000 + 8 * 3600 + 9 * 60 + 10, 500_000_000)
+    put(index, "document", {"seen": written})
+    for condition in (
+        "seen=2031-03-07T08:09:10.5Z",
+        "seen>2031-03-07T08:09:10.499999999Z",
+        "seen<2031-03-07T08:09:11Z",
+    ):
+        assert listed(index, chosen(None, [condition]).packed) == ["document"]
+    assert listed(index, chosen({"field": "seen", "operator": "<=", "value": written}).packed) == ["document"]
+    assert listed(index, chosen({"field": "seen", "operator": "!=", "value": written}).packed) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [
+        ("1970-01-01T24:00", 86_400),
+        ("1970-W01-5", 86_400),
+        ("1970-01-01T00:00:60Z", 60),
+        ("1969-12-31T23:59:59", -1),
+        ("19700101T0100+01", 0),
+        ("9999-12-31T23:59:59-23:59", 253402387139),
+        ("0001-01-01T00:00:00+23:59", -62135683140),
+    ],
+)
+def test_rare_times(written: str, seconds: int) -> None:
+    assert moment_of(written) == (seconds, 0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "20310307",
+        "2031-02-29",
+        "2031-03-07T25:00",
+        "2031-03-07T08:60",
+        "2031-03-07T08:09:10.Z",
+        "2031-03-07T08:09+2",
+        "2031-3-7",
+        "2031-03-07 noon",
+        "2031-W54-1",
+        "2031-W10",
+        "2031-03-07T08:09:61Z",
+        "2031-03-07Z",
+        "0000-01-01",
+        "2031-03-07T24:00:00.1",
+        "\u0662\u0660\u0663\u0661-03-07",
+        "2031-03-07\n",
+    ],
+)
+def test_what_looks_like_a_time_is_text_in_documents_and_filters(index: NativeIndex, text: str) -> None:
+    assert moment_of(text) is None
+    put(index, "document", {"seen": text})
+    assert listed(index, chosen({"field": "seen", "operator": "==", "value": text}).packed) == ["document"]
+    with pytest.raises(InvalidInput, match="must be a number or a date"):
+        chosen({"field": "seen", "operator": ">", "value": text})
+
+
+def test_times_within_a_second_have_an_order(index: NativeIndex) -> None:
+    fractions = ["", ".000000001", ".1", ".100000001", ".25", ".9", ".999999999"]
+    times = [f"{year}-12-31T23:59:59{fraction}Z" for year in ("1890", "2031") for fraction in fractions]
+    for time in times:
+        put(index, time, {"seen": time})
+    for place, time in enumerate(times):
+        for operator, expected in (
+            ("<", times[:place]),
+            ("<=", times[: place + 1]),
+            (">", times[place + 1 :]),
+            (">=", times[place:]),
+            ("==", [time]),
+        ):
+            condition = {"field": "seen", "operator": operator, "value": time}
+            assert listed(index, chosen(condition).packed) == expected
+    many = {"field": "seen", "operator": "in", "value": [*times[1::2], *map(str, range(20))]}
+    assert listed(index, chosen(many).packed) == times[1::2]
