@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Collection, Iterator
 
-from .terms import stems, unaccented, words
+from .terms import rare_words, stems, unaccented, words
 
 
 def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
@@ -25,14 +25,20 @@ def highlights(text: str, terms: Collection[str]) -> list[tuple[int, int]]:
     else:
         folded, starts, ends = _folded(text)
     found = list(words(folded))
+    stemmed = stems([word for word, _, _ in found])
+    spans = [
+        (first, last) if starts is None or ends is None else (starts[first], ends[last - 1])
+        for stem, (_, first, last) in zip(stemmed, found, strict=True)
+        if stem in terms
+    ]
+    rare = rare_words(text, alone=not any(stemmed))
+    spans += [(word.start, word.end) for word in rare if word.term in terms]
     merged: list[tuple[int, int]] = []
-    for stem, (_, first, last) in zip(stems([word for word, _, _ in found]), found, strict=True):
-        if stem not in terms:
-            continue
-        start, end = (first, last) if starts is None or ends is None else (starts[first], ends[last - 1])
+    for start, end in sorted(spans):
         if merged and start < merged[-1][1]:
-            start = merged.pop()[0]
-        merged.append((start, end))
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((start, end))
     return merged
 
 

@@ -61,7 +61,7 @@ def pack_sentences(sentences: Sequence[str], fields: Iterable[Mapping[str, int]]
 
     `fields` has the terms of each sentence's fields.
 
-    >>> pack_sentences(["A cat sees a cat.", "No!"]).hex(" ")
+    >>> pack_sentences(["A cat sees a cat.", "!"]).hex(" ")
     '03 02 02 03 63 61 74 01 03 73 65 65 00 00'
     """
     return b"".join(part for _, part in pack_parts(sentences, fields))
@@ -72,7 +72,7 @@ def pack_parts(
 ) -> Iterator[tuple[int, bytes]]:
     """Pack sentences in parts; yield the number of sentences and the bytes. A part ends after it has reached `size`.
 
-    >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "No!"], size=5)]
+    >>> [(count, len(part)) for count, part in pack_parts(["A cat.", "A dog.", "!"], size=5)]
     [(1, 7), (1, 7), (1, 2)]
     """
     packed, held = bytearray(), 0

@@ -33,7 +33,12 @@ from tests.unit.text_strategies import texts
         ("नमस्ते दुनिया", "दुनिया", ["दुनिया"]),
         ("\U0001f600 \uff21\uff22\uff23\U0001f600 eﬃcient", "abc efficient", ["\uff21\uff22\uff23", "eﬃcient"]),
         ("the Nile\u2122 flows", "niletm", ["Nile\u2122"]),
-        ("of the and", "of the and", []),
+        ("of the and", "of the and", ["of", "the", "and"]),
+        ("The WHO, who and WHO", "What is the WHO?", ["WHO", "WHO"]),
+        ("Code in C++, not in C or C#", "What is C++?", ["C++"]),
+        ("Code in C++, not in C or C#", "What is C?", ["C"]),
+        ("troll\u00adhaven, Trollhaven", "trollhaven", ["troll\u00adhaven", "Trollhaven"]),
+        ("\u00d8st\u200dfold by \u0141om\u017ca", "ostfold LOMZA", ["\u00d8st\u200dfold", "\u0141om\u017ca"]),
     ],
 )
 def test_words_that_match(text: str, query: str, marked: list[str]) -> None:

@@ -25,11 +25,73 @@ from tests.unit.text_strategies import texts
         ("iPhone用", ["iphon", "用"]),
         ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
         ("\uff21\uff22\uff23 ﬃ", ["abc", "ffi"]),
-        ("a I the ?", []),
+        ("a I the ?", ["a", "i", "the"]),
+        ("?! ...", []),
+        ("The map of The Who and an A", ["map", "the", "who"]),
+        ("THE MAP OF WHO", ["map"]),
+        ("It's R's x-ray, isn't it", ["it", "r", "ray", "isn't", "x"]),
     ],
 )
 def test_terms(text: str, expected: list[str]) -> None:
     assert analyze(text) == expected
+
+
+@pytest.mark.parametrize(
+    "mark",
+    list(
+        "\u00ad\u034f\u061c\u180e\u200b\u200c\u200d\u200e\u200f\u202a\u202c\u202e\u2060\u2064\u2066\u2067\u2068\u2069\ufe0f"
+        "\ufeff\U000e0041"
+    ),
+)
+def test_a_word_with_an_invisible_character_is_that_word(mark: str) -> None:
+    assert analyze(f"water{mark}mills near Gen{mark}e\u0300ve") == analyze("watermills near Gen\u00e8ve")
+    assert question_terms(f"{mark}Who{mark} built the water{mark}mill{mark}?") == ["built", "watermil"]
+
+
+@pytest.mark.parametrize(
+    ("written", "typed"),
+    [
+        ("K\u00f8benhavn", "Kobenhavn"),
+        ("Wa\u0142brzych, \u0141\u0119czna", "Walbrzych Leczna"),
+        ("\u0110i\u1ec7n Bi\u00ean, \u0111\u00e0", "Dien Bien da"),
+        ("S\u00e6by \u00c6beltoft", "Saeby Aebeltoft"),
+        ("c\u0153ur, \u0152uvre", "coeur oeuvre"),
+        ("\u00deingvellir, Hafnarfj\u00f6r\u00f0ur", "Thingvellir Hafnarfjordur"),
+        ("\u0126amrun, G\u0127ajnsielem", "Hamrun Ghajnsielem"),
+        ("Di\u0307yarb\u0131r, I\u011fd\u0131r", "Diyarbir Igdir"),
+        ("\u0166emu, o\u0167\u0167o", "Temu otto"),
+        ("STRA\u1e9eE, Stra\u00dfe", "strasse Strasse"),
+        ("B\u0259rd\u0259, \u018fsg\u0259ran", "Berde Esgeran"),
+        ("K\u00e1r\u00e1\u0161johka, Mu\u014b", "Karasjohka Mun"),
+        ("\ua741ort \u01e5o\u0268", "kort goi"),
+        ("\u01fea", "Oa"),
+    ],
+)
+def test_letters_with_strokes_and_ligatures_are_plain_letters(written: str, typed: str) -> None:
+    assert analyze(written) == analyze(typed)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("What is IT?", "IT means machines."),
+        ("Who are the WHO?", "The WHO is in Geneva."),
+        ("what is the who", "The WHO is in Geneva."),
+        ("Who were The Who?", "My uncle liked The Who."),
+        ("What is C#?", "C# is younger than Java."),
+        ("What is R?", "We compute with R here."),
+        ("Where is \u00c5?", "The village \u00c5 is in Norway."),
+        ("To be or not to be?", "To be, or not to be."),
+        ("WHAT IS IT?", "IT means machines."),
+    ],
+)
+def test_a_question_without_ordinary_words_finds_the_name(question: str, text: str) -> None:
+    assert set(question_terms(question)) & set(analyze(text))
+
+
+def test_rare_words_do_not_disturb_ordinary_questions() -> None:
+    assert question_terms("Who wrote a book about C and The Lamp?") == ["wrote", "book", "about", "lamp"]
+    assert question_terms("WHO WROTE THE BOOK?") == ["wrote", "book"]
 
 
 @pytest.mark.hostile
