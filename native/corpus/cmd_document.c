@@ -251,9 +251,9 @@ static int QA_DELCOLLECTION_RedisCommand(RedisModuleCtx *ctx, RedisModuleString 
 
 int document_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
-        {"QA.PUTDOCUMENT", QA_PUTDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.PUTDOCUMENT", QA_PUTDOCUMENT_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.DELDOCUMENT", QA_DELDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
-        {"QA.PUTANSWER", QA_PUTANSWER_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.PUTANSWER", QA_PUTANSWER_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.DELCOLLECTION", QA_DELCOLLECTION_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.DELANSWER", QA_DELANSWER_RedisCommand, "write deny-script", 1, -1, 1, NULL},
     };

@@ -102,7 +102,8 @@ local function no_longer_pending(seen)
   local bytes = note_of(NAME)
   if bytes and (seen == '*' or seen == bytes) then
     redis.call('HDEL', PENDING, NAME)
-    if add_to_sum('-' .. bytes) == 0 then
+    -- An empty text has 0 bytes, and the server refuses -0.
+    if add_to_sum(string.format('%.0f', 0 - bytes)) == 0 then
       redis.call('HDEL', PENDING, '')
     end
   end

@@ -147,6 +147,27 @@ def test_whole_answers_keep_to_the_limit(server: Server, client: redis.Redis) ->
     assert client.keys("kept*") == []
 
 
+def test_an_empty_text_leaves_the_pending_documents_of_others(server: Server, client: redis.Redis) -> None:
+    """Once the server refused the number -0, and the scripts removed the notes of the whole partition."""
+    other = stored.put_document(stored.check_document("other", "A text."), TAG).command()
+    assert client.execute_command(*other)[0] == "stored"
+    arguments = list(put("Call me Ishmael."))
+    arguments[8] = ""
+    for version in ("0" * 16, "1" * 16):
+        arguments[6] = version
+        assert run(server, "puts", *arguments)[0] == "stored"
+    assert run(server, "deletes", "QA.DELDOCUMENT", arguments[1], "*")[0] == "deleted"
+    assert client.hgetall(keys.pending_key(TAG)) == {"other": "7", "": "7"}
+
+
+def test_a_server_whose_memory_is_full_refuses_documents_and_answers(server: Server, client: redis.Redis) -> None:
+    client.config_set("maxmemory", 1)
+    for user, command in (("puts", put("Call me Ishmael.")), ("keeps", ("QA.PUTANSWER", ANSWER, "x", 60, 1000))):
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            run(server, user, *command)
+    assert run(server, "deletes", "QA.DELDOCUMENT", put("Call me Ishmael.")[1], "*")[0] == "missing"
+
+
 def test_writes_are_replicated_and_survive_a_kill(server: Server, client: redis.Redis) -> None:
     own = {"replicaof": f"127.0.0.1 {server.port}"}
     with Server(server.binary, own, worker=fake_worker("functions")) as replica, replica.client() as reader:
