@@ -12,6 +12,7 @@ import pytest
 from qa_cluster import keys
 from qa_cluster.gears.functions.indexing import batches
 from qa_cluster.gears.functions.indexing.audit import DocumentAudit
+from qa_cluster.gears.functions.indexing.failures import Failures
 from qa_cluster.gears.functions.indexing.marks import LAYOUT, PartitionMarks
 from qa_cluster.gears.functions.indexing.postponed import PostponedWork
 from qa_cluster.gears.functions.shard.slots import View
@@ -153,7 +154,7 @@ async def test_a_partition_loses_its_mark_when_its_slot_is_seen_to_leave(
     readers: Any = SimpleNamespace(if_loaded=lambda: None, changes=0)
     copies: Any = SimpleNamespace(keep=unchanged)
     sweeps: Any = SimpleNamespace(resume=lambda _view: None)
-    await ShardWatch(shard.context, readers, copies, shard.marks, sweeps)._poll()
+    await ShardWatch(shard.context, readers, copies, shard.marks, sweeps, Failures(shard.context.commands))._poll()
     assert shard.marked() == {"a", "c"}
     await shard.audit._audit(None)
     assert shard.marked() == {"a", "c"}

@@ -61,7 +61,7 @@ def test_a_worker_creates_tombstones_for_present_and_future_ids(bare: Server) ->
     assert run(bare, ["QA.UNREGISTER", "a", "later"]) == ["OK"]
     assert list(dump(bare)) == ["b"]
     assert buried(bare, "later", "a", "b") == ["later", "a"]
-    eventually(lambda: execute(bare, "LRANGE", "notices", 0, -1) == ["unregister a"])
+    eventually(lambda: execute(bare, "LRANGE", "notices", 0, -1) == ["unregister a 0"])
 
 
 def test_a_session_may_drop_and_take_back_a_registration(bare: Server) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from qa_cluster.documents.stored import IndexedText
 from qa_cluster.gears.functions.indexing import batches, parts
+from qa_cluster.gears.functions.indexing.failures import Failures
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import document_name
 from qa_cluster.scripts.calls import ScriptCall
@@ -52,7 +53,11 @@ class Shard:
 
     def indexed(self, *names: batches.Name) -> dict[batches.Name, Any]:
         context: Any = SimpleNamespace(commands=self, partitions=None)
-        return batches.Indexer(context)._index_portion(dict.fromkeys(names))
+        portion = {name: batches._Found(None, 7, None) for name in names}
+        return batches.Indexer(context, Failures(context.commands))._index_portion(portion, 0)
+
+    def indexing(self, _batch: int, _names: Any, commands: Sequence[Sequence[Any]] = ()) -> list[Any]:
+        return self.execute_many(commands, keep_errors=True)
 
 
 @pytest.fixture
