@@ -109,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _idle_until(self) -> float:
-        """When this idle connection times out; infinity if it is not idle or has not sent its whole answer."""
+        """When this idle connection times out; infinity if the connection is busy or has unsent bytes."""
         timer = self.timeout_keep_alive_task
         if timer is None or self.transport.is_closing() or self.transport.get_write_buffer_size():
             return math.inf
@@ -123,7 +123,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse bytes. Bytes outside of a request in progress start the time limit of a head."""
+        """Parse the received bytes. The first bytes of a request start the time limit for its head."""
         if self.transport.is_closing():
             return
         self._unset_keepalive_if_required()

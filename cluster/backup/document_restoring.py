@@ -108,7 +108,7 @@ class DocumentRestoring:
         return self.restored
 
     async def _store(self, line: _Line, version: str, policy: str) -> None:
-        """Store a document whose current version in the cluster is `version`; empty if it does not exist."""
+        """Store a document. `version` is its current version in the cluster, or empty if it does not exist there."""
         restored, documents = self.restored, self._engine.documents
         for _ in range(_TRIES):
             if version == line["version"]:

@@ -58,7 +58,7 @@ def stored_manifest(backup: Path, stored: SavedReader) -> Manifest:
 
 
 class ReaderRestoring:
-    """Loads the readers of a backup that the shards lack."""
+    """Restores readers from a backup: loads missing readers and, on request, readers with another manifest."""
 
     def __init__(self, operation: ClusterOperation, backup: Path, readers: tuple[SavedReader, ...]) -> None:
         self._operation = operation

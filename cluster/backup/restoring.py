@@ -59,7 +59,7 @@ class RestoreOutcome:
 
     @property
     def complete(self) -> bool:
-        """Whether no item failed or was refused; skipped items are neither."""
+        """Whether no item failed and no document was refused. Skipped items do not count as failed or refused."""
         return not self.failed and not self.documents.refused
 
 

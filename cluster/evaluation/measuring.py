@@ -129,7 +129,7 @@ def _on_a_cluster(
 def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
     """The settings with the address of a cluster that holds the contexts, and the context budget of its reader.
 
-    The cluster is the running one, or a temporary one that ends with this block.
+    The cluster is the running cluster, or a temporary cluster that ends with this block.
     """
     if plan.running:
         settings = replace(plan.settings, cluster_url=cluster_url(plan.settings))
@@ -144,7 +144,7 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
 
 
 def _ranking(plan: EvaluationPlan, found: AnswerRanks, reference: dict[str, Any] | None) -> dict[str, Any]:
-    """The recall over the questions whose answer is in a sentence."""
+    """Return the recall of the ranking, for the questions that have an answer within one sentence."""
     known = [number for number, gold in enumerate(plan.questions.gold) if gold]
     examples = [plan.questions.examples[number] for number in known]
     ranks = [found.ranks[number] for number in known]

@@ -203,7 +203,7 @@ def write_config(spec: ServerSpec) -> None:
 
 
 def _tls_lines(spec: ServerSpec, tls: ServerTls) -> list[tuple[str, str]]:
-    """TLS on every port, also for replication and the cluster bus, which always require a certificate."""
+    """Return the settings for TLS on every port, in replication and on the cluster bus."""
     return [
         ("tls-port", str(spec.port)),
         ("tls-cert-file", str(tls.cert)),
@@ -216,7 +216,7 @@ def _tls_lines(spec: ServerSpec, tls: ServerTls) -> list[tuple[str, str]]:
 
 
 def running(spec: ServerSpec) -> ProcessRef | None:
-    """The live process of this server, or None."""
+    """Return the process of this server if it is running, else None."""
     try:
         pid = int((spec.directory / "server.pid").read_text())
     except (OSError, ValueError):

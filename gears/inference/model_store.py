@@ -229,7 +229,7 @@ class ModelStore:
     def _isolate(
         self, ref: int, backend: str, device: str, open_file: Callable[[], tuple[IO[bytes], int]]
     ) -> ServedModel:
-        """Load a model in a process of its own and, if it is a token model, run its first shapes there."""
+        """Load a model in a process of its own. If it is a token model, run its first shapes in that process."""
         assert self.isolated is not None
         started = time.perf_counter()
         name = device.upper()
@@ -249,7 +249,10 @@ class ModelStore:
         return model
 
     def _first_shapes(self, model: ServedModel) -> list[tuple[int, int]]:
-        """The shapes that a token model must run; a longer row runs alone."""
+        """Return the shapes (rows, tokens of a row) that a token model runs once before it serves questions.
+
+        Shapes of several rows that exceed the token limit of a batch are left out. The list is empty for other models.
+        """
         shapes = _FIRST_SHAPES if model.is_token_model else ()
         return [(rows, length) for rows, length in shapes if rows == 1 or rows * length <= self._max_tokens]
 

@@ -4,8 +4,8 @@ One `QA.NEXT` is always pending, and reports are sent without waiting. Every job
 time limit is enforced here too, so that the job ends even if the module's `cancel` cannot be fetched. An exception in a
 function ends its job, never the worker.
 
-A handler returns the arguments of `QA.DONE` after the id; for a notification, it returns nothing. The wing of users'
-scripts adds the handlers of its kinds.
+A handler returns the arguments of `QA.DONE` after the id. The handler of a notification returns nothing. The scripts
+wing adds the handlers of jobs for users' scripts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Assembles the worker from its two wings, and serves until the connection to the shard ends.
+"""Assembles the worker from its two parts, and serves until the connection to the shard ends.
 
-One wing answers questions: the job loop, own functions and models. The other runs users' scripts. Only this file knows
-both.
+The *question wing* answers questions: the job loop, own functions and models. The *scripts wing* runs users' scripts.
+Only this file imports both wings.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""This wing runs users' scripts: it has the interfaces of RedisGears and RedisAI. The path of a question avoids it."""
+"""The scripts wing: the part of the worker that runs users' scripts, with the interfaces of RedisGears and RedisAI.
+
+Questions are answered without this code.
+"""

@@ -1,6 +1,7 @@
-"""Assembles the wing of users' scripts: RedisGears and RedisAI as scripts know them.
+"""Assembles the scripts wing: the part of the worker that runs users' scripts, with RedisGears and RedisAI.
 
-It uses the worker's other wing (jobs, own functions, models, the shard), which does not know this one.
+The scripts wing imports the question wing, the part of the worker that answers questions (jobs, own functions, models,
+the shard). The question wing does not import the scripts wing.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def script_host(
     atomic: AtomicBlock,
     give_up: Callable[[str], None],
 ) -> ScriptHost:
-    """The worker's host, with threads and an event loop for functions of users."""
+    """Create the worker's host, with threads and an event loop for user functions."""
     loop, coroutines = asyncio.get_running_loop(), CoroutineLoop()
     threads = FunctionThreads(
         loop,
@@ -67,7 +68,7 @@ def script_host(
 
 
 class ScriptsWing:
-    """The parts of the wing. Each part is created from the parts below it."""
+    """Creates and connects the parts of the scripts wing, which runs users' scripts in the worker."""
 
     def __init__(
         self, host: ScriptHost, peers: Peers, commands: ShardCommands, models: ModelStore, functions: OwnFunctions

@@ -1,8 +1,7 @@
 """The worker's access to its shard: commands, the event loop, settings and the link for reports.
 
-Every part of the worker gets the `Host` when it is created. Commands run with the worker's own rights here. Functions
-of users need more (the caller's rights, atomic blocks, threads); the wing of users' scripts extends this class for
-them.
+Every part of the worker gets the `Host` when it is created. Commands run with the worker's own rights here. User
+functions also need the caller's rights, atomic blocks and threads: the scripts wing extends this class with these.
 """
 
 from __future__ import annotations

@@ -50,10 +50,13 @@ NOTHING_READ = Prediction("", 0, 0, float("-inf"))
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The scores of a reader on one question set: means, and figures with intervals, also by question type.
+    """The scores of a reader on one question set.
 
-    `answers` has the answer to every question. `refused` in it says whether the answer is below the no-answer
-    threshold.
+    Attributes:
+        figures: mean scores with confidence intervals.
+        by_type: the same for each type of question.
+        answers: the answer to every question. Its field `refused` says whether the answer is below the no-answer
+            threshold.
     """
 
     model_id: str

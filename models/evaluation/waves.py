@@ -1,11 +1,13 @@
-"""Fits `wave_threshold`: the score at which reading stops.
+"""Fits `wave_threshold`: the score at which reading stops after a wave.
+
+A wave is one batch of ranked sentences. The reader reads wave after wave until a span reaches the threshold.
 
 The corpus has the sentences of all contexts, which are ranked as on the shards. Every candidate of a held-out question
-is read once, as a sentence without neighbours. For any threshold, the recorded scores show which sentences the waves
-would have read, and which answer they would have given.
+is read once, as a sentence without neighbours. The recorded scores then show for any threshold which sentences would be
+read, and which answer would be given.
 
-The fit is the lowest threshold that costs nothing. Its F1 is at least the F1 of reading all candidates. With 95 %
-confidence (one-sided, paired bootstrap over questions), it costs at most `TOLERANCE`.
+The result is the lowest threshold that passes two checks. Its F1 is at least the F1 of reading all candidates. With
+95 % confidence (one-sided, paired bootstrap over questions), it costs at most `TOLERANCE` of F1.
 """
 
 from collections.abc import Callable, Sequence

@@ -26,10 +26,11 @@ class ExportReport:
     """The results of `qa-cluster model export`.
 
     Attributes:
-        chosen: the precision of the reader.
+        chosen: the precision of the exported reader.
         threads: the number of threads of the runtimes.
-        calibration_error, calibration_error_before: the errors of the fitted probabilities and of the reader's own
-            odds, on held-out examples; None without held-out examples.
+        calibration_error: the calibration error of the fitted probabilities on held-out examples; None without such
+            examples.
+        calibration_error_before: the same for the reader's own odds.
         variants: the measurements; the checkpoint in PyTorch is first.
     """
 

@@ -59,7 +59,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """The tokens of one window of the example `owner`."""
+    """The tokens of one window. `owner` is the number of the example that the window belongs to."""
 
     owner: int
     ids: NDArray[np.int32]
@@ -70,7 +70,8 @@ class _Row:
 class WindowEncoder:
     """Divides questions and contexts into windows, with a Hugging Face fast tokenizer of any pair layout.
 
-    A share of the questions, `title_share`, has the prefix of its context in every window. `seed` chooses them.
+    `title_share` is the share of questions whose windows include the prefix of their context (title and section).
+    `seed` determines which questions these are.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ static bool get_number(Cursor *cursor, uint64_t *number) {
     return true;
 }
 
-/* Reads the two bounds of a range. */
+/* Reads the lower and the upper bound of a range. */
 static bool get_range(Cursor *cursor, uint64_t *fewest, uint64_t *most) {
     return get_number(cursor, fewest) && get_number(cursor, most) && *fewest <= *most;
 }
@@ -51,7 +51,7 @@ static const char *parse_filter(Cursor *cursor, IndexWatched *question) {
     return error;
 }
 
-/* TERMS n (term frequency fewest most){n} */
+/* TERMS n (term frequency min-frequency max-frequency){n} */
 static const char *parse_terms(Cursor *cursor, Arguments *arguments) {
     long long count;
     if (!cursor_accept(cursor, "TERMS")) return "ERR syntax error: TERMS is missing, or in another place";
@@ -128,8 +128,8 @@ static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *argume
     RedisModule_ReplyWithLongLong(ctx, (long long)token);
 }
 
-/* QA.INDEX.WATCH key name ttl identity next-id score sentences fewest most [FILTER filter] TERMS n (term frequency
- * fewest most){n} DOCUMENTS m (document place){m} */
+/* QA.INDEX.WATCH key name ttl-ms identity next-id score sentences min-sentences max-sentences [FILTER filter]
+ * TERMS n (term frequency min-frequency max-frequency){n} DOCUMENTS m (document place){m} */
 static int QA_INDEX_WATCH_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 14) return RedisModule_WrongArity(ctx);
     if (RedisModule_GetSelectedDb(ctx) != 0)

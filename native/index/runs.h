@@ -1,4 +1,4 @@
-/* Which document a sentence id belongs to. */
+/* Finds the document that a sentence id belongs to. */
 #ifndef QA_INDEX_RUNS_H
 #define QA_INDEX_RUNS_H
 
@@ -7,21 +7,20 @@
 /* A range of ids that belong to one document, or to no document. */
 typedef struct Place {
     uint64_t first, end;
-    uint32_t document; /* NO_ITEM: no document */
-    uint32_t sentence; /* of `first` */
+    uint32_t document; /* NO_ITEM: the ids belong to no document */
+    uint32_t sentence; /* the number of the sentence with the id `first` */
 } Place;
 
 Place runs_find(const Index *index, uint64_t id);
 /* The first run at or after an id; `document` is NO_ITEM at the end. */
 Place runs_from(const Index *index, uint64_t id);
-/* Adds ids at the end. They extend the last run if they continue it. */
+/* Adds a run of ids at the end. If the ids continue the last run, that run is extended instead. */
 void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document, uint32_t sentence);
 /* Removes the run that contains the id. */
 void runs_remove(Index *index, uint64_t id);
 void runs_free(Index *index);
 
-/* The id belongs to a live document. `place` remembers the last range, so that ascending ids cost one comparison each.
- */
+/* Whether the id belongs to a live document. `place` caches the last range, so ascending ids rarely need a search. */
 static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
     if (id < place->first || id >= place->end) *place = runs_find(index, id);
     if (place->document == NO_ITEM) return false;
@@ -29,7 +28,7 @@ static inline bool id_is_live(const Index *index, uint64_t id, Place *place) {
     return (!index->pending && !index->work) || document_at(index, place->document)->state == DOCUMENT_LIVE;
 }
 
-/* The id belongs to a live or an open document. */
+/* Whether the id belongs to a live or an open document. `place` is used as in id_is_live(). */
 static inline bool id_is_kept(const Index *index, uint64_t id, Place *place) {
     if (id < place->first || id >= place->end) *place = runs_find(index, id);
     if (place->document == NO_ITEM) return false;

@@ -1,12 +1,13 @@
-/* The sentences of a document in the binary form of commands: checks all of them, then adds them.
+/* Reads the sentences of a document from the binary form of commands. Checks all sentences, then adds them.
  *
  *     sentences: one after the other, to the end of the bytes
  *     sentence:  length in terms, with repetitions; number of distinct terms; the terms, ascending as bytes
  *     term:      frequency, length, bytes
  *
- * Numbers are varints of at most three bytes: seven bits in a byte, the lowest first, the top bit set in all bytes
- * except the last. Ascending terms make it cheap to check that they are distinct. No sum of lengths can exceed the
- * limit of load.c: a document has less than 2^32 sentences, of less than 2^16 terms each. */
+ * Numbers are varints of at most three bytes. Each byte has seven bits of the number, the lowest bits first. The top
+ * bit is set in all bytes except the last byte. Terms ascend, so a comparison with the previous term finds a duplicate.
+ * A document has less than 2^32 sentences, each with less than 2^16 terms. So the sum of the lengths cannot exceed the
+ * limit of load.c. */
 #include "index/sentences.h"
 
 #include "index/documents.h"

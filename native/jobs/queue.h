@@ -1,19 +1,21 @@
 /* A fair queue: start-time fair queueing (Goyal, Vin and Cheng, 1996) on a tree of flows.
  *
- * A place names a flow on each level: for clients the class, the user, the client's name and the connection. Sibling
- * flows take turns by the cost of their items, not by their number. Each flow has a tag that grows with the cost of its
- * served items, and the flow with the lowest tag is next. A new flow starts at the current tag of its siblings, so it
- * neither gains nor loses by its absence.
+ * FLOWS. A flow is the sequence of items from one source. The levels of the tree for clients are the class, the user,
+ * the client's name and the connection. A place names one flow on each level. Flows with the same parent take turns by
+ * the cost of their items, not by the number of items. Each flow has a tag that grows with the cost of its served
+ * items. The flow with the lowest tag is next. A new flow starts at the current tag of its siblings, so the time during
+ * which it was absent gives it neither an advantage nor a disadvantage.
  *
- * The order would have no effect if items then waited behind the queue. So the queue also limits the outstanding cost:
- * of items that were popped and not released yet. A flow with neighbors may have as much outstanding as the largest
- * recent item of a neighbor, and at least `shared`. A flow may always have one outstanding item. A flow counts as a
- * neighbor until it has been empty for `linger`.
+ * LIMITS. An item is outstanding after it was popped, until it is released. Fair turns would have no effect if many
+ * popped items waited elsewhere. So the queue limits the outstanding cost. For a flow with neighbors, the
+ * limit is the cost of the largest recent item of a neighbor, and at least `shared`. A flow may always have one
+ * outstanding item. A flow counts as a neighbor until it has been empty for `linger`.
  *
- * The queue does not know the server. The owner's structure contains the node, so a push cannot fail for lack of memory
- * once the flow exists. Operations take O(log flows); queue_rival, for a full queue, scans all flows of each level. The
- * queue has no limit of its own: its owner calls queue_length() before it pushes. A flow exists as long as it has
- * queued or outstanding items, and `linger` after that. The queue remembers at most QUEUE_MAX_IDLE empty flows. */
+ * MEMORY AND TIME. The queue does not know the server. The owner's structure contains the node, so a push cannot fail
+ * for lack of memory if the flow exists. An operation takes O(log flows), except queue_rival, which scans all flows of
+ * each level. The number of items has no limit: the owner calls queue_length() before a push. A flow exists while it
+ * has queued or outstanding items, and for `linger` after that. The queue remembers at most QUEUE_MAX_IDLE empty
+ * flows. */
 #ifndef QA_QUEUE_H
 #define QA_QUEUE_H
 

@@ -103,7 +103,8 @@ int resp_next(RespReader *reader, RespToken *token, unsigned flags) {
     return got;
 }
 
-/* `left[d]` counts the missing elements of level d. The value itself is the one element of level 0. */
+/* `left[d]` is the number of elements of nesting level d that are still to be read. Level 0 has one element: the value
+ * itself. */
 int resp_valid(const char *buffer, size_t length, unsigned flags) {
     RespReader reader = {buffer, buffer + length};
     RespToken token;

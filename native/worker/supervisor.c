@@ -2,7 +2,7 @@
  *
  * Three things connect it to the server: the control socket, whose closing counts as its death; a pipe that copies its
  * output to the server's log; and a token, new for every worker, that its connections must show. A timer watches the
- * worker. The supervisor kills a worker that sends no beat for too long, and a worker that ignores a cancellation
+ * worker. The supervisor kills a worker that sends no heartbeat for too long, and a worker that ignores a cancellation
  * (jobs/cancelled.c).
  *
  * All deaths take the same path. supervisor_control_closed schedules on_death once, in a timer, because ending jobs
@@ -49,7 +49,7 @@ static char token[TOKEN_HEX + 1]; /* empty: no connection becomes a link */
 static int control = -1;
 static const ControlUser *control_user;
 static int output = -1;
-static int greeted; /* it has sent QA.HELLO and a beat; from then on qa.worker-silence-ms limits its silence */
+static int greeted; /* it has sent QA.HELLO and a heartbeat; from then on qa.worker-silence-ms limits its silence */
 static int shutting_down;
 static int death_scheduled;
 static int innocent_death;
@@ -467,7 +467,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
-    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE delays its beats */
+    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE delays heartbeats */
     if (now_ms() - heard_ms <= limit) return;
     char reason[96];
     snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,

@@ -82,10 +82,10 @@ async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> As
 
 @dataclass(frozen=True, slots=True)
 class DocumentChoice:
-    """A choice of a collection's documents: ids that start with `prefix`, and documents that the filter admits.
+    """A selection of a collection's documents: their ids start with `prefix`, and the filter admits them.
 
-    A choice of all documents, such as the default, is false. With `failed`, it has failed documents instead of indexed
-    ones.
+    A selection of all documents, such as the default, is false. With `failed`, it has failed documents instead of
+    indexed documents.
     """
 
     prefix: str = ""
@@ -102,7 +102,7 @@ class DocumentChoice:
         collection: str = DEFAULT_COLLECTION,
         failed: bool = False,
     ) -> DocumentChoice:
-        """Make a choice from the options of a client; InvalidInput or InputTooLong says what is wrong."""
+        """Make a selection from the options of a client; InvalidInput or InputTooLong says what is wrong."""
         chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
         if failed and chosen is not None:
             raise InvalidInput(
@@ -116,7 +116,7 @@ class DocumentChoice:
 
     @property
     def name(self) -> bytes:
-        """Names the choice in cursors: equal for equal choices."""
+        """The name of the selection in cursors. Equal selections have equal names."""
         own: tuple[object, ...] = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
         if self.failed:
             own = (*own, True)
@@ -137,7 +137,7 @@ class ChoiceArguments(TypedDict, total=False):
 
 
 def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
-    """Make a choice from the arguments of a client.
+    """Make a selection from the arguments of a client.
 
     >>> choice_of({"prefix": "news/", "filter": None}).prefix
     'news/'
@@ -169,13 +169,13 @@ class _Position:
     position: int = 0
 
     def cursor(self, choice: DocumentChoice) -> str:
-        """The position as opaque text, valid for listings of the same choice only."""
+        """The position as opaque text, valid only for listings of the same selection."""
         packed = _PACKED.pack(self.partitions - 1, self.partition, self.position)
         return base64.urlsafe_b64encode(packed + _check(packed, choice)).decode()
 
     @classmethod
     def of(cls, cursor: str, choice: DocumentChoice, partitions: int) -> _Position:
-        """Read a cursor; an empty cursor is the beginning. InvalidInput if it is not a cursor of this choice."""
+        """Read a cursor; an empty cursor is the beginning. InvalidInput if it is not a cursor of this selection."""
         if not cursor:
             return cls(partitions)
         try:
@@ -231,7 +231,7 @@ class DocumentList:
     async def page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: DocumentChoice = EVERYTHING
     ) -> DocumentPage:
-        """Up to `limit` documents of the choice, from `cursor` on. Only a page without `next_cursor` is the last."""
+        """Up to `limit` selected documents, from `cursor` on. Only a page without `next_cursor` is the last page."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
         await self._collections.check(choice.collection)
@@ -266,14 +266,14 @@ class DocumentList:
         return DocumentPage(entries, None if place is None else place.cursor(choice))
 
     def all(self, choice: DocumentChoice = EVERYTHING) -> AsyncIterator[DocumentEntry]:
-        """Every document of the choice, page by page."""
+        """Every selected document, page by page."""
         return entries_async(lambda cursor: self.page(cursor, limit=MAX_PAGE, choice=choice))
 
     async def count(self, *, waiting: bool = False, choice: DocumentChoice = EVERYTHING) -> DocumentCounts:
         """Count the documents and sentences from which questions are answered.
 
-        `waiting` also counts the pending documents. The documents of a choice are listed to count them. InvalidInput
-        for a choice with `waiting`: no index can filter pending documents.
+        `waiting` also counts the pending documents. With a selection, the documents are listed to count them. A
+        selection with `waiting` is an InvalidInput: no index can filter pending documents.
         """
         await self._collections.check(choice.collection)
         if choice:

@@ -39,9 +39,9 @@ SCAN_KEYS = 1000
 
 
 async def remove_all(listing: DocumentList, store: DocumentStore, choice: DocumentChoice, *, seconds: float) -> Removal:
-    """Remove the documents of the choice, for `seconds` at most; InvalidInput for a choice of all documents.
+    """Remove the selected documents, for `seconds` at most; InvalidInput for a selection of all documents.
 
-    A document is removed only at the version that was listed, because another version may not be in the choice. If a
+    A document is removed only at the version that was listed, because another version may not be selected. If a
     document was written meanwhile, or the time is up, the removal is not complete. Another call continues it.
     """
     if not choice:

@@ -135,17 +135,18 @@ class Freshness:
             link.connection.close()
 
     def drained(self) -> bool:
-        """Whether every subscription is up and none has unread bytes. It costs one system call."""
+        """Whether every subscription is up and has no unread bytes. The check costs one system call."""
         return self.ready and monotonic() < self._confirmed_until and not self._poll.poll(0)
 
     def drained_without_down(self) -> bool:
-        """`drained` for the shards that are up, while others are known to be down."""
+        """Like `drained`, but for the shards that are up. Shards that are known to be down are ignored."""
         return monotonic() < self._up_confirmed_until and not self._poll.poll(0)
 
     async def drain(self, *, without_down: bool = False) -> bool:
-        """Have the event loop read the subscriptions; False if one is missing or does not become empty.
+        """Let the event loop read the subscriptions until no subscription has unread bytes.
 
-        `without_down` ignores the shards that are down.
+        Return False if a subscription is missing or still has unread bytes after `DRAIN_ROUNDS` rounds. With
+        `without_down`, ignore the shards that are down.
         """
         drained = self.drained_without_down if without_down and self._shards.down else self.drained
         for _ in range(DRAIN_ROUNDS):
@@ -159,7 +160,7 @@ class Freshness:
 
     @contextmanager
     def pending_answer(self, digest: str) -> Iterator[PendingAnswer]:
-        """Learn, while an answer is being computed, of a write that invalidates it before it is in any cache."""
+        """Yield an object that says whether a write invalidates an answer before the answer is in any cache."""
         pending = PendingAnswer()
         self._pending.setdefault(digest, []).append(pending)
         try:

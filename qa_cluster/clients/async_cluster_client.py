@@ -249,9 +249,10 @@ class AsyncClusterClient:
         return await self.engine.documents.delete(id, collection=collection, if_version=if_version, timeout=timeout)
 
     async def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
-        """Delete the documents that `list_documents` lists for the same choice, within `timeout` seconds.
+        """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the choice is empty. A document that is written during the call stays; `complete` is then false.
+        InvalidInput if the arguments select all documents of the collection. A document that is written during the call
+        stays; `complete` is then false.
         """
         engine = self.engine
         return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
@@ -273,7 +274,7 @@ class AsyncClusterClient:
     async def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
 
-        A choice as in `list_documents` limits the count; it excludes `waiting`.
+        The other arguments select the documents as in `list_documents`. `waiting` allows only `collection` with it.
         """
         return await self.engine.listing.count(waiting=waiting, choice=choice_of(choice))
 

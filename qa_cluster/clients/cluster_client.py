@@ -150,9 +150,10 @@ class ClusterClient(ClientThread):
         )
 
     def delete_documents(self, *, timeout: float = REMOVE_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
-        """Delete the documents that `list_documents` lists for the same choice, within `timeout` seconds.
+        """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the choice is empty. A document that is written during the call stays; `complete` is then false.
+        InvalidInput if the arguments select all documents of the collection. A document that is written during the call
+        stays; `complete` is then false.
         """
         return self._run(self._client.delete_documents(timeout=timeout, **choice))
 
@@ -173,7 +174,7 @@ class ClusterClient(ClientThread):
     def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
 
-        A choice as in `list_documents` limits the count; it excludes `waiting`.
+        The other arguments select the documents as in `list_documents`. `waiting` allows only `collection` with it.
         """
         return self._run(self._client.count_documents(waiting=waiting, **choice))
 

@@ -133,7 +133,7 @@ def document_path(document_id: str) -> str:
 
 
 def _choice(arguments: ChoiceArguments) -> _Query:
-    """The query parameters of a choice of documents; InvalidInput for a choice that is wrong."""
+    """The query parameters that select documents; InvalidInput or InputTooLong for invalid arguments."""
     choice_of(arguments)
     filters, short = arguments.get("filters"), arguments.get("filter") or ()
     given: _Query = {
@@ -159,7 +159,7 @@ def count_call(waiting: bool, arguments: ChoiceArguments) -> RestCall:
 
 
 def removal_call(timeout: float, arguments: ChoiceArguments) -> RestCall:
-    """The request that deletes the documents of a choice."""
+    """The request that deletes the selected documents."""
     return RestCall("DELETE", "/documents", query=_timeout_query(timeout) | _choice(arguments), timeout=timeout)
 
 

@@ -176,9 +176,10 @@ class Client:
         self._send(RestCall("DELETE", document_path(id), query=query, headers=headers))
 
     def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
-        """Delete the documents that `list_documents` lists for the same choice, within `timeout` seconds.
+        """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
-        InvalidInput if the choice is empty. A document that is written during the call stays; `complete` is then false.
+        InvalidInput if the arguments select all documents of the collection. A document that is written during the call
+        stays; `complete` is then false.
         """
         return Removal.from_dict(parsed_object(self._send(removal_call(timeout, choice))))
 
@@ -198,7 +199,7 @@ class Client:
     def count_documents(self, *, waiting: bool = False, **choice: Unpack[ChoiceArguments]) -> DocumentCounts:
         """Count the indexed documents and their sentences; with `waiting`, also the pending documents.
 
-        A choice as in `list_documents` limits the count; it excludes `waiting`.
+        The other arguments select the documents as in `list_documents`. `waiting` allows only `collection` with it.
         """
         return DocumentCounts.from_dict(parsed_object(self._send(count_call(waiting, choice))))
 

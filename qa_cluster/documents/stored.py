@@ -323,17 +323,17 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
 
 
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ModuleCall:
-    """Remove a document and everything derived from it."""
+    """Remove a document and all data that is derived from it."""
     return ModuleCall("QA.DELDOCUMENT", (keys.paragraphs_key(document, tag),), (if_version,))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:
-    """Remove the rest of a document whose text a client removed. The script does nothing if the text exists again."""
+    """Remove the derived data of a document whose text a client removed. Do nothing if the text exists again."""
     return ScriptCall("delete_document", document_keys(document, tag), ("gone", ANY_VERSION, ANY_NOTE))
 
 
 def forget_version(document: str, tag: str, version: str, note: str = ANY_NOTE) -> ScriptCall:
-    """Remove a version but not the text: a client has replaced the text with one that cannot be read."""
+    """Remove the data of a version but keep the text, because a client has replaced it with an unreadable text."""
     return ScriptCall("delete_document", document_keys(document, tag), ("unreadable", version, note))
 
 

@@ -177,9 +177,13 @@ def _readable() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """How often the terms of a question occur in a collection; `frequencies` has a row for each partition.
+    """How often the terms of a question occur in a collection.
 
-    `analyzers` are the versions of the analyzer that made the partitions' terms; None where no sweep has ended yet.
+    Attributes:
+        tags: the partitions. The attributes below have one element for each partition, in the same order.
+        sentences: the number of sentences.
+        frequencies: for each term, the number of sentences that contain it.
+        analyzers: the version of the analyzer that made the terms; None until the first sweep has ended.
     """
 
     tags: tuple[str, ...]
@@ -192,12 +196,12 @@ class Statistics:
 
     @property
     def sums(self) -> list[int]:
-        """How many sentences of these partitions contain each term."""
+        """For each term, the number of sentences in all these partitions that contain it."""
         return [sum(column) for column in zip(*self.frequencies, strict=True)] or [0] * len(self.terms)
 
     @property
     def stale(self) -> list[tuple[str, str]]:
-        """The partitions whose sentences have terms of another analyzer version, with that version."""
+        """The tags of partitions whose terms come from another analyzer version, each with a text that names it."""
         return [
             (tag, "an unknown analyzer" if analyzer is None else f"analyzer {analyzer}")
             for tag, sentences, analyzer in zip(self.tags, self.sentences, self.analyzers, strict=True)

@@ -92,7 +92,7 @@ def can_answer(text: str) -> bool:
 
 
 def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
-    """A span of text, widened to the words in which it starts and ends, without white space at its ends.
+    """Return the span without white space at its ends, widened to the whole words in which it starts and ends.
 
     Args:
         start, end: code points, half-open; an end beyond the text is the end of the text.
@@ -117,10 +117,10 @@ def whole_words(text: str, start: int, end: int, low: int = 0, high: int | None 
 
 
 def whole_pairs(text: str, start: int, end: int, low: int = 0, high: int | None = None) -> tuple[int, int]:
-    """A span of text that neither starts nor ends with one mark of a pair whose other mark is outside the span.
+    """Return the span, changed so that it neither starts nor ends with only one mark of a pair (brackets, quotes).
 
-    If the other mark is next to the span, and in the limits, it becomes a part of the span. Otherwise the mark is left
-    out, with the punctuation after it. The half-open interval ``[0, 1)`` stays.
+    If the other mark is next to the span, and between `low` and `high`, the span is extended by that mark. Otherwise
+    the span is shortened by its own mark, with the punctuation after it. The half-open interval ``[0, 1)`` stays.
 
     >>> text = 'He sang "Blue Sea" (1971).'
     >>> [text[slice(*whole_pairs(text, start, end))] for start, end in ((9, 18), (8, 17), (13, 18), (20, 24), (18, 25))]

@@ -1,4 +1,4 @@
-"""Finds out while a request waits whether its shards can answer it: the server, and the worker.
+"""Checks, while a request waits, whether the servers and the workers of its shards can answer.
 
 A shard is detected as down only after a while (`qa_cluster.asking.freshness`), because a server may be back soon. A
 request that may leave out shards does not wait so long. While its work is not done, it probes the shards with
@@ -62,9 +62,9 @@ class ReadyShards:
     async def patiently(
         self, work: Coroutine[Any, Any, _Result], shards: Collection[Address], *, workers: bool = False
     ) -> _Result:
-        """Return the result of `work`; ShardNotReady, and `work` is cancelled, if one of the shards cannot answer.
+        """Return the result of `work`. If one of the shards cannot answer, cancel `work` and raise ShardNotReady.
 
-        With `workers`, their workers must be ready, too.
+        With `workers`, a shard can answer only if its worker is also ready.
         """
         task = asyncio.ensure_future(work)
         try:
@@ -90,7 +90,7 @@ class ReadyShards:
                 raise ShardNotReady(address, why)
 
     async def probe(self, shards: Collection[Address]) -> None:
-        """Find out which of these servers and their workers can answer, unless this was found out a moment ago."""
+        """Probe the servers and workers of these shards. Skip a shard that was ready less than the patience ago."""
         now = asyncio.get_running_loop().time()
         probes: list[asyncio.Task[None]] = []
         for address in shards:
@@ -103,7 +103,7 @@ class ReadyShards:
             await asyncio.wait(probes)
 
     def keep(self, served: Collection[Address]) -> None:
-        """Forget the shards that are not in the topology any more."""
+        """Forget the shards that are missing in the current topology."""
         for known in (self.servers, self.workers, self._responded):
             for address in [address for address in known if address not in served]:
                 del known[address]
@@ -132,7 +132,10 @@ class ReadyShards:
             self._following = asyncio.create_task(self._follow(), name="shards that are not ready")
 
     async def _ask(self, address: Address) -> tuple[str, str]:
-        """Why the server and why the worker cannot answer; empty if it can, or if no reply arrives."""
+        """Return why the server and why the worker cannot answer.
+
+        A reason is empty if the server or worker can answer, or if no reply arrives in time.
+        """
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 connection = await self._connect(address)

@@ -81,7 +81,7 @@ def write(content: Any, title: str, *, is_page: bool = True) -> Extracted:
 
 
 class _Walker:
-    """Walks through the elements and writes a block whenever one ends."""
+    """Walks through the elements of a page and writes each block of text when the block ends."""
 
     def __init__(self, builder: TextBuilder, is_page: bool) -> None:
         self._is_page = is_page
@@ -274,7 +274,7 @@ def _power(element: Any) -> str:
 
 
 def _taken_out(table: Any) -> list[Any]:
-    """Take the tables within a table out of their cells; they are written apart."""
+    """Take nested tables out of the cells of a table, and return them: they are written separately."""
     inner = [found for found in table.iterdescendants("table") if next(found.iterancestors("table")) is table]
     for found in inner:
         before, parent = found.getprevious(), found.getparent()

@@ -1,7 +1,7 @@
-"""Reads Markdown: markdown-it makes HTML with line numbers of it, which `html` reads.
+"""Reads Markdown. markdown-it converts it to HTML that carries line numbers, and `html` reads that HTML.
 
-It is CommonMark with tables, footnotes, definition lists and alerts. Before that, MyST's and MkDocs' roles, directives
-and admonitions become their words.
+The accepted Markdown is CommonMark with tables, footnotes, definition lists and alerts. Before the conversion, roles,
+directives and admonitions of MyST and MkDocs are replaced by the text that they contain.
 """
 
 from __future__ import annotations
@@ -100,13 +100,13 @@ def _with_line(token: Token) -> Token | None:
 
 
 def _plain(source: str) -> str:
-    """Return the source with roles as their words and directives as their contents, line by line."""
+    """Return the source with each role and directive replaced by its text. The number of lines stays the same."""
     reader = _PlainLines()
     return "\n".join(reader.plain(line) for line in source.split("\n"))
 
 
 class _PlainLines:
-    """Processes the lines; each becomes one line, so that line numbers stay."""
+    """Processes the lines. Each line becomes one line, so that line numbers stay correct."""
 
     def __init__(self) -> None:
         self._fences: list[tuple[str, bool]] = []  # open fences: their mark, and whether they are removed directives

@@ -1,4 +1,4 @@
-"""Reads Office files as HTML, which `html` reads: .docx with mammoth, .odt with lxml."""
+"""Reads Office files. mammoth converts .docx and lxml converts .odt to HTML, and `html` reads that HTML."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def read_docx(data: bytes) -> Extracted:
 
 
 def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
-    """The file with the text of wrappers in their place."""
+    """Return the file with each wrapper replaced by its text."""
     copied = io.BytesIO()
     with zipfile.ZipFile(copied, "w") as target:
         for name in archive.namelist():

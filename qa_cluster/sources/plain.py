@@ -55,14 +55,17 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x
 
 
 def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
-    """Return the text of a plain file; lines for which `is_entry` holds are headings (versions of a changelog)."""
+    """Return the text of a plain file. A line for which `is_entry` is true is a heading (a version in a changelog)."""
     source = _without_terminal_codes(source).replace("\f", "\n\n")
     lines = clean_characters(source).expandtabs(8).split("\n")
     return read_lines(list(enumerate(lines, 1)), is_entry=is_entry)
 
 
 def _without_terminal_codes(source: str) -> str:
-    """The text as a terminal shows it: a letter that is struck over another one takes its place."""
+    """Return the text as a terminal shows it, without escape sequences.
+
+    A character that is printed over another character replaces it. An underscore does not replace a character.
+    """
     if "\x1b" in source:
         source = _ESCAPES.sub("", source)
     if "\b" in source:

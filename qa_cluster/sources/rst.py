@@ -1,7 +1,7 @@
-"""Reads reStructuredText: docutils makes HTML with line numbers of it, which `html` reads.
+"""Reads reStructuredText. docutils converts it to HTML that carries line numbers, and `html` reads that HTML.
 
 Roles and directives that docutils does not know are registered before a file is parsed, by the names that occur in it.
-No file is included, and no HTML is passed through.
+Files named in include directives are not read, and raw HTML is not passed through.
 """
 
 from __future__ import annotations

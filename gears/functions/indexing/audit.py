@@ -112,7 +112,7 @@ class DocumentAudit:
             )
 
     async def scan(self, tags: Collection[str] | None, *, patient: bool = False) -> tuple[Counter[str], set[str]]:
-        """Index outdated documents of all partitions or of some.
+        """Scan the documents of the partitions `tags` (None: all partitions) and index the outdated documents.
 
         A patient scan sleeps half of the time, so that other work can run.
 

@@ -73,7 +73,7 @@ def _in_words(reason: str) -> str:
 
 
 class Failures:
-    """The entries of this shard's partitions, and the number of failed documents as this worker knows it."""
+    """The entries in `failures:{tag}` of this shard's partitions, and the number of failed documents known here."""
 
     def __init__(self, commands: ShardCommands) -> None:
         self._commands = commands
@@ -85,14 +85,14 @@ class Failures:
         return sum(map(len, tuple(self._failed.values())))
 
     def commands_of(self, names: Sequence[Name]) -> tuple[list[str], list[tuple[str, ...]]]:
-        """The commands that read the entries of documents: one for each partition. The first value has their tags."""
+        """Return the partitions of some documents, and for each partition the command that reads their entries."""
         by_tag: dict[str, list[str]] = {}
         for name, tag in names:
             by_tag.setdefault(tag, []).append(str(document_name(name)))
         return list(by_tag), [("HMGET", failures_key(tag), *found) for tag, found in by_tag.items()]
 
     def parse(self, names: Sequence[Name], tags: Sequence[str], replies: Sequence[Any]) -> dict[Name, Suspicion]:
-        """The entries of documents that have one, from the replies to `commands_of`. A failed command is ignored."""
+        """Return the existing entries by document, from the replies to `commands_of`. Skip failed commands."""
         values = {
             tag: iter(() if isinstance(reply, GearsError) else reply) for tag, reply in zip(tags, replies, strict=True)
         }

@@ -28,8 +28,8 @@ class StoredReader:
 
     Attributes:
         name: empty for the default reader.
-        mark: the TAG of its model.
-        ref: the reference of its model; None if the model is missing.
+        mark: the TAG of the reader's model.
+        ref: the reference of the reader's model; None if the model is missing.
     """
 
     name: str
@@ -38,12 +38,12 @@ class StoredReader:
     ref: int | None
 
     def key_of_model(self, tag: str) -> str:
-        """The key of its model."""
+        """The key of the reader's model."""
         return model_key(tag, self.name)
 
 
 class StoredReaders:
-    """The readers in keys; it remembers name and TAG of the models of each tag."""
+    """Reads the readers in keys. For each hash tag, it remembers the name and the TAG of every model."""
 
     def __init__(self, shard: ShardContext) -> None:
         self._commands = shard.commands
@@ -88,7 +88,7 @@ class StoredReaders:
         return {tag for tag, _, _ in _found(self._commands.execute("AI._MODELSCAN"))}
 
     def tokenizer(self, tag: str, name: str) -> bytes | None:
-        """The tokenizer of a reader; None if it is missing here."""
+        """The tokenizer of a reader; None if this shard does not have the key."""
         return self.read(tokenizer_key(tag, name))
 
     def read(self, key: str) -> bytes | None:
@@ -103,7 +103,7 @@ class StoredReaders:
 
 
 def _of_tag(scan: Sequence[Any], tag: str) -> dict[str, str]:
-    """The models of readers under a tag: name and TAG."""
+    """Return the TAG of each reader's model under a hash tag, by the name of the reader."""
     return {name: mark for key_tag, name, mark in _found(scan) if key_tag == tag}
 
 

@@ -25,7 +25,7 @@ class AnswerNames:
 
     @cached_property
     def _mark(self) -> str:
-        """The part that all digests with this secret share; empty if names are texts."""
+        """The part that is the same in all digest names with this secret; empty if names are texts."""
         by_digest = self._shard.setting(ANSWER_KEYS_SETTING) == DIGEST
         return self._shard.keyed_digest("the names of answers", _MARK_BYTES) if by_digest else ""
 
@@ -40,5 +40,5 @@ class AnswerNames:
         return (parse_digest_name(name) or "") == self._mark
 
     def is_digest(self, name: str) -> bool:
-        """Whether the name is a digest. A client that asks with a digest has read it in a list of keys."""
+        """Whether the name is a digest. A client that asks with a digest has read the digest in a list of keys."""
         return bool(self._mark) and parse_digest_name(name) is not None

@@ -57,7 +57,7 @@ class Partitions:
         return self._count
 
     async def follow(self) -> bool:
-        """Ask for the number again if the last reply is old; return whether it has changed."""
+        """Read the number of partitions again if the last read is old; return whether the number has changed."""
         if time.monotonic() - self._asked_at < FOLLOW_SECONDS:
             return False
         before = self._count
@@ -79,12 +79,12 @@ class Partitions:
         return self._local
 
     def _answer(self, _sender: str, _body: object) -> int:
-        """Answer another shard's `REQUEST` with the number; 0 if it is unset or unknown here."""
+        """Answer another shard's `REQUEST` with the number of partitions; 0 if this shard knows of no number."""
         found = self._read()
         return (self._count or 0) if found is None else found
 
     def _read(self) -> int | None:
-        """The number in its key, 0 if the key is missing; None if the key is on another shard."""
+        """Read the number of partitions from its key: 0 if the key is missing, None if the key is on another shard."""
         try:
             (value,) = self._slots.read([("GET", PARTITIONS_KEY)])
         except GearsError as error:
@@ -94,7 +94,7 @@ class Partitions:
         return int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else 0
 
     async def _ask(self) -> None:
-        """Read the key, or ask its shard; if no shard answers, the number stays as it was."""
+        """Update the number from its key, or ask the shard that owns the key. Without a reply, keep the number."""
         found = self._read()
         view = self._slots.current()
         owner = view.owner(slot(PARTITIONS_KEY))

@@ -74,5 +74,5 @@ class RuntimeLimits:
 
 
 def blank_inputs(inputs: Sequence[Port], rows: int, length: int) -> list[Array]:
-    """Return placeholder inputs of a token model in this shape, to warm the shape."""
+    """Return placeholder inputs of a token model: a first run with them makes later runs of this shape fast."""
     return [np.full((rows, length), 1 if port.name == "attention_mask" else 0, dtype=port.dtype) for port in inputs]

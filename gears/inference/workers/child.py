@@ -1,8 +1,8 @@
 """The program of an inference worker: ``python -m qa_cluster.gears.inference.workers.child``.
 
-The shard's worker starts it, with their connection as standard input. It loads and runs models, and has no access to
-the shard, keys or scripts. The main thread reads frames, one thread loads models, other threads run them, and one
-thread sends beats. The process ends when its connection closes or its parent dies.
+The shard's worker starts this program. Standard input is the connection to the worker. The program loads and runs
+models, and has no access to the shard, keys or scripts. The main thread reads frames, one thread loads models, other
+threads run models, and one thread sends heartbeats. The process ends when the connection closes or the worker dies.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def main(child: type[InferenceChild] = InferenceChild) -> int:
         child(connection, last_request, start).serve()
     except (ConnectionClosed, OSError):
         pass
-    except BaseException:  # a normal exit would wait for runs, and the process would send beats meanwhile
+    except BaseException:  # a normal exit would wait for runs, and the process would send heartbeats meanwhile
         logging.exception("an inference worker cannot continue")
         logging.shutdown()
         os._exit(1)

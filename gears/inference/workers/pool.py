@@ -325,7 +325,7 @@ class InferenceWorkers:
             self._advance(process)
 
     def _advance(self, process: InferenceProcess) -> None:
-        """Give a process its next task: drop models, load a model, or warm a shape."""
+        """Give a process its next task: drop models, load a model, or run a model once with a new shape."""
         with self._changed:
             self._forget_unused()
             gone = [number for number in process.loaded if number not in self._models]

@@ -60,7 +60,7 @@ class InferenceProcess:
         loaded: numbers of the models that it can run.
         loading: number of the model that it is loading.
         refused: failures to load a model, by the model's number.
-        warmed: the warmed shapes: number of the model, rows, length.
+        warmed: the shapes that models have already run: number of the model, rows, length.
         preparing: whether it is loading a model or warming a shape (one at a time).
         warming: the shape that it is warming.
     """

@@ -69,7 +69,7 @@ class Strand(asyncio.AbstractEventLoop):
 
     @property
     def busy(self) -> bool:
-        """Whether it has a thread or waits for a thread."""
+        """Whether the strand has a thread or waits for a thread."""
         return self._scheduled
 
     async def until_ended(self) -> None:
@@ -240,7 +240,7 @@ class Strand(asyncio.AbstractEventLoop):
         return False
 
     def is_running(self) -> bool:
-        """Whether a thread works for it."""
+        """Whether the strand has a thread or waits for a thread."""
         return self._scheduled
 
     def is_closed(self) -> bool:
@@ -248,12 +248,12 @@ class Strand(asyncio.AbstractEventLoop):
         return False
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Report an error that a function's task has left, as the worker's event loop does."""
+        """Pass an unhandled error of a task to the exception handler of the worker's event loop."""
         self._home.call_exception_handler(context)
 
 
 async def _captured(work: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """Return the result and the error of the work, because a task would raise SystemExit through its loop."""
+    """Return the result and the error of the work. A task would raise SystemExit through its loop."""
     try:
         return await work, None
     except asyncio.CancelledError:

@@ -68,7 +68,7 @@ class Call:
 
 
 class FunctionThreads:
-    """All function threads of the worker; `give_up` is called when too many of them are stuck.
+    """All function threads of the worker; `give_up` is called when too many threads are stuck.
 
     Each thread calls `prepare` when it begins, and `ended` after each call, with the section of its code.
     """
@@ -98,12 +98,12 @@ class FunctionThreads:
 
     @property
     def running(self) -> int:
-        """How many calls have a thread, without stuck calls."""
+        """The number of calls that have a thread. Stuck calls do not count."""
         return sum(self._busy.values())
 
     @property
     def waiting(self) -> int:
-        """How many calls wait for a thread."""
+        """The number of calls that wait for a thread."""
         return sum(waiting.length for waiting in self._queues.values())
 
     def check_capacity(self, pool: FunctionPool) -> None:
@@ -115,18 +115,18 @@ class FunctionThreads:
             )
 
     def submit(self, pool: FunctionPool, owner: str, function: Callable[[CodeSection], None]) -> Call:
-        """Queue a call."""
+        """Queue a call of `function` and return the call."""
         call = Call(pool, owner, function)
         self._queues[pool].add(call)
         self._dispatch(pool)
         return call
 
     def withdraw(self, call: Call) -> bool:
-        """Remove a call from the queue; False if it is not there."""
+        """Remove a call from its queue; return False if the queue does not contain the call."""
         return call.state is CallState.WAITING and self._queues[call.pool].remove(call)
 
     def interrupt(self, call: Call, waited: float) -> None:
-        """Interrupt a call; the caller repeats this, `waited` seconds after the first time."""
+        """Interrupt a call. The caller repeats this until the call ends; `waited`: seconds since the first time."""
         if call.state is not CallState.RUNNING:
             return
         call.section.interrupt()

@@ -193,7 +193,7 @@ class AtomicBlock:
 
     @staticmethod
     def _lease_ended(link: BlockingLink) -> bool:
-        """Whether the module has ended the block itself: then the reply to `QA.ATOMIC` has arrived."""
+        """Whether the module has ended the block. In this case, the reply to `QA.ATOMIC` has arrived on the link."""
         return bool(select.select([link], [], [], 0)[0])
 
     def _read(self) -> Reply:
@@ -216,9 +216,9 @@ def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 def guarded(
     coroutine: Coroutine[Any, Any, Any], block: AtomicBlock, section: CodeSection | None = None
 ) -> Generator[Any, Any, Any]:
-    """Drive a coroutine of a function; an `await` that would wait inside an atomic block raises in it instead.
+    """Run a function's coroutine. An `await` that would wait inside an atomic block raises GearsError in it instead.
 
-    Its code runs in `section`, if given, and leaves no block open.
+    With `section`, the code of the coroutine runs in that section, and an atomic block that it leaves open is ended.
     """
     run = section.run if section is not None else _call
     value: Any = None

@@ -23,7 +23,7 @@ from .pyexecute import ScriptFailed, ScriptRequest, run_script
 
 
 class ScriptJobs:
-    """The handlers."""
+    """Handles the jobs of users' scripts and functions. `add_to` registers the handlers."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -18,7 +18,7 @@ from .timers import Timers
 
 
 class SessionDump:
-    """Describes sessions, and what keeps each of them alive."""
+    """Describes sessions, and counts the registrations, executions and timers that use each session."""
 
     def __init__(self, host: ScriptHost, sessions: SessionRegistry, history: ExecutionHistory, timers: Timers) -> None:
         self._host = host
@@ -27,11 +27,11 @@ class SessionDump:
         self._timers = timers
 
     def dump(self, arguments: list[str]) -> list[Any]:
-        """The reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
+        """Return the reply of ``RG.PYDUMPSESSIONS [VERBOSE] [DEAD] [SOURCES] [SESSIONS s..]``.
 
-        Without names, it has all live sessions or, with DEAD, those that have been replaced or unregistered while
-        something still uses them. VERBOSE shows registrations and requirements in full, SOURCES adds the scripts; the
-        module lets only administrators say that.
+        SESSIONS selects sessions by id. Without it, the reply has all live sessions. With DEAD, it instead has the
+        sessions that were replaced or unregistered and that an execution or a timer still uses. VERBOSE shows
+        registrations and requirements in full. SOURCES adds the scripts; the module allows it only to administrators.
         """
         verbose, dead, sources, names = _parse(arguments)
         users = self._users()

@@ -63,9 +63,9 @@ class Registration:
 
 
 def own_registration(registration_id: str, function: OwnFunction) -> Registration:
-    """The registration of one of qa-cluster's own functions; it keeps the function's name only.
+    """Return the registration of an own function. The registration stores only the function's name.
 
-    It runs with the worker's rights: the users of the API need no rights to indexes and locks.
+    The function runs with the worker's rights, so users of the API need no rights to indexes and locks.
     """
     if isinstance(function, OwnKeyFunction):
         source: RegisteredSource = KeysSource(
@@ -81,7 +81,7 @@ def own_registration(registration_id: str, function: OwnFunction) -> Registratio
 
 @dataclass(slots=True)
 class ScriptSession:
-    """The session of a script; it is `dead` once another version has replaced it or it has no registration left."""
+    """The session of a script. `dead` is true after the session was replaced or lost its last registration."""
 
     id: str
     description: str
@@ -99,7 +99,7 @@ class ScriptSession:
 
 
 def session_of(execution: Execution | None) -> ScriptSession | None:
-    """The session that an execution belongs to; None if it is not a script's."""
+    """Return the session that an execution belongs to; None if the execution has no script session."""
     owner = execution.session if execution is not None else None
     return owner if isinstance(owner, ScriptSession) else None
 

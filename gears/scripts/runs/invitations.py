@@ -37,7 +37,7 @@ class RunRequest:
 
 
 class Invitations:
-    """Sends and receives requests to take part; `worker` is the name of this worker for other shards."""
+    """Sends and receives requests to take part in a run. `worker` is the name of this worker for other shards."""
 
     def __init__(self, peers: Peers) -> None:
         self.worker = secrets.token_hex(8)
@@ -46,17 +46,17 @@ class Invitations:
         self._begun = Recent()
 
     async def send(self, node: str, request: RunRequest) -> None:
-        """Send a request until a worker of the shard takes part; GearsError if no worker may start the run any more."""
+        """Send a request until a worker of the shard takes part; GearsError if it is unsafe to ask another worker."""
         worker = self._workers.get(node) or await self._name(node)
         while (taker := await self._offer(node, replace(request, worker=worker))) != worker:
             worker = taker
         self._workers[node] = worker
 
     async def _offer(self, node: str, request: RunRequest) -> str:
-        """Send the request; return the name of the worker that has answered it.
+        """Send the request; return the name of the worker that has answered.
 
-        If that is the named worker, it takes part. Otherwise the named worker has not started the run, and the next
-        request may name the other worker.
+        If the request names this worker, the worker takes part in the run. Otherwise the worker that the request names
+        has not started the run, and the next request may name the worker that has answered.
         """
         with self._peers.asked_once(node, "run", request) as first:
             await asyncio.wait([first], timeout=FIRST_TRY_SECONDS)
@@ -77,7 +77,7 @@ class Invitations:
         )
 
     async def _name(self, node: str) -> str:
-        """The name of the shard's worker; it waits until the shard has one."""
+        """Return the name of the shard's worker; wait until the shard has a worker."""
         name: str = await self._peers.ask(node, "worker", None, math.inf, RESEND_SOON_SECONDS)
         return name
 

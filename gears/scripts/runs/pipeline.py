@@ -59,7 +59,7 @@ class Turns:
         self.pushed = 0
 
     def is_over(self, now: float) -> bool:
-        """Count a pushed record; return whether the run must yield now (`yield_now`)."""
+        """Count a pushed record; return whether the run must call `yield_now` now."""
         self.pushed += 1
         return now - self._since > TURN_SECONDS
 
@@ -70,15 +70,17 @@ class Turns:
 
 
 class Chain:
-    """The steps of one stage, with their state; `first` is the number of its first step in the plan.
+    """Runs the steps of one stage, and holds the state of each step.
 
-    If the stage ends at a boundary (`moves`), `sink` forwards the records, and its time counts for the boundary's step.
+    `first` is the number of the first step in the plan. `sink` takes the records that have passed all steps. If the
+    stage ends at a boundary (`moves`), `sink` forwards the records, and its time counts for the boundary's step.
 
-    Most functions return at once. To save a coroutine for each, records are pushed by plain calls, which return a
-    coroutine only if a step has to wait. The caller awaits it, or passes it to `suspend` and pushes the next record.
+    Most functions return at once, so a coroutine for each record would cost time. Records are pushed by plain calls.
+    Such a call returns a coroutine only if a step has to wait. The caller awaits the coroutine, or passes it to
+    `suspend` and pushes the next record.
 
     The clock is read once per step: a step lasts from the end of the previous step. `clocked` is the last reading. A
-    step at which records wait lasts from the first waiting record to the last.
+    step at which records wait lasts from the start of the first wait to the end of the last wait.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Chain:
         return bool(self._waiting)
 
     def push(self, record: Any, index: int = 0, since: float | None = None) -> Coroutine[Any, Any, None] | None:
-        """Send a record through the steps from `index` on; a coroutine that it returns must be run.
+        """Push a record through the steps from `index` on. If a coroutine is returned, the caller must run it.
 
         The execution keeps the error of a step that fails.
         """
@@ -146,7 +148,7 @@ class Chain:
             self._execution.fail(GearsError("a future or coroutine that a function awaited was cancelled"))
 
     async def suspend(self, rest: Coroutine[Any, Any, None]) -> None:
-        """Let a record wait by itself; return when the next record may be pushed."""
+        """Run the coroutine of a waiting record in the background; return when the next record may be pushed."""
         self.suspended.add(self._alone(rest))
         await self.suspended.capacity()
 
@@ -174,7 +176,10 @@ class Chain:
     def _advance(
         self, record: Any, index: int, since: float, value: Any = _UNKNOWN
     ) -> Coroutine[Any, Any, None] | None:
-        """Go through the steps from `index` on; `value` is the result of the first of them, if it has run already."""
+        """Push a record through the steps from `index` on; return a coroutine if a step has to wait.
+
+        `value` is the result of the step at `index`, if that step has already run.
+        """
         execution, seconds, gates = self._execution, self._execution.step_seconds, self._gates
         held = value is not _UNKNOWN
         for position in range(index, len(self._calls)):
@@ -236,14 +241,14 @@ class Chain:
             self.suspended.futures -= 1
 
     def _queue(self, position: int, since: float) -> Gate:
-        """A gate behind the records that already wait at a step."""
+        """Return a new gate behind the records that already wait at a step."""
         gate = self._gates[position] = Gate(self._gates.get(position))
         count, began = self._waiting.get(position, (0, since))
         self._waiting[position] = (count + 1, began)
         return gate
 
     def _pass(self, position: int, gate: Gate) -> None:
-        """Let the records behind this one pass the step."""
+        """Open the gate of a record, so that the records behind that record can pass the step."""
         gate.open()
         if self._gates.get(position) is gate and gate.passed.done():
             del self._gates[position]
@@ -257,7 +262,7 @@ class Chain:
             self._execution.step_seconds[self._calls[position][2]] += self.clocked - began
 
     async def _value_of(self, awaited: Any) -> Any:
-        """Await what a step has returned."""
+        """Await the coroutine or future that a step has returned; return its result."""
         slot = StepSlot()
         token = step_slot.set(slot)
         try:
@@ -274,7 +279,7 @@ class Chain:
             step_slot.reset(token)
 
     async def _wait(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Await a step's result, and continue with it."""
+        """Await a step's result, then push the result to the next steps."""
         try:
             waiting = self._value_of(value)
             del value  # see _value_of
@@ -289,7 +294,7 @@ class Chain:
             await rest
 
     async def _hold(self, record: Any, position: int, value: Any, gate: Gate) -> None:
-        """Continue with a result when the earlier records have passed."""
+        """Push a result to the next steps after the earlier records have passed the step."""
         self._end_waiting(position)
         try:
             rest = await self._behind(record, position, value, gate)
@@ -299,7 +304,10 @@ class Chain:
             await rest
 
     async def _behind(self, record: Any, position: int, value: Any, gate: Gate) -> Coroutine[Any, Any, None] | None:
-        """Continue behind the earlier records."""
+        """Wait until the earlier records have passed the step, then push the result `value` to the next steps.
+
+        Return a coroutine if one of the next steps has to wait.
+        """
         await gate.turn()
         rest = self._advance(record, position, _now(), value)
         if rest is None or self._calls[position][0] is not _FLATMAP:
@@ -310,9 +318,10 @@ class Chain:
     # ---- Steps that reduce ----
 
     def _reduce(self, record: Any, position: int, since: float) -> Coroutine[Any, Any, None] | None:
-        """Add a record to the state of a step, one record at a time; the others wait.
+        """Add a record to the state of a step; return a coroutine if the record has to wait.
 
-        The groups of a step take turns, too: as in RedisGears, their functions may share a global without a lock.
+        A step adds one record at a time, and the later records wait. This includes records of different groups: as in
+        RedisGears, the functions of all groups may share a global without a lock.
         """
         key = ""
         try:

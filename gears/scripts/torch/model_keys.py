@@ -22,14 +22,17 @@ class ModelReference:
 
 
 class ModelKeys:
-    """The models at keys; a reply is reused for `TRUST_SECONDS`."""
+    """Finds the models that keys store. A reply of the server is reused for `TRUST_SECONDS`."""
 
     def __init__(self, host: ScriptHost) -> None:
         self._host = host
         self._known: dict[str, tuple[float, ModelReference]] = {}
 
     def reference(self, key: str) -> ModelReference:
-        """The model at `key`; GearsError if it is missing. A function with a caller's rights always asks the server."""
+        """Return the reference of the model at `key`; GearsError if the server returns no model.
+
+        For a function that runs with a caller's rights, the server is always asked.
+        """
         execution = current.get()
         known = self._known.get(key) if execution is None or not execution.user else None
         now = time.monotonic()

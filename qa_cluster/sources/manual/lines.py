@@ -77,7 +77,7 @@ class Line:
 
 
 class Page:
-    """The lines of one page, expanded."""
+    """Expands one page: its strings, registers, conditions and own macros."""
 
     def __init__(self, source: str) -> None:
         self._lines = list(_joined(source))
@@ -88,7 +88,7 @@ class Page:
         self._left = MAX_LINES
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines to set, in order."""
+        """Yield the expanded lines in order: text, or a macro of man or mdoc with its arguments."""
         return self._run(self._lines, 0)
 
     def _run(self, lines: list[tuple[int, str]], depth: int) -> Iterator[Line]:
