@@ -79,7 +79,7 @@ class Partitions:
         return self._local
 
     def _answer(self, _sender: str, _body: object) -> int:
-        """Answer another shard's `REQUEST` with the number of partitions; 0 if this shard knows of no number."""
+        """Answer another shard's `REQUEST` with the number of partitions; 0 if this shard has no number."""
         found = self._read()
         return (self._count or 0) if found is None else found
 
