@@ -11,7 +11,7 @@ from lxml import etree
 from qa_cluster.errors import InvalidInput
 
 from .extracted import Extracted, TextBuilder, clean
-from .html_content import content_of
+from .html_content import content_of, remove
 from .tables import table_rows
 
 _BLOCKS = frozenset(
@@ -277,13 +277,8 @@ def _taken_out(table: Any) -> list[Any]:
     """Take nested tables out of the cells of a table, and return them: they are written separately."""
     inner = [found for found in table.iterdescendants("table") if next(found.iterancestors("table")) is table]
     for found in inner:
-        before, parent = found.getprevious(), found.getparent()
-        if before is not None:
-            before.tail = f"{before.tail or ''} {found.tail or ''}"
-        else:
-            parent.text = f"{parent.text or ''} {found.tail or ''}"
-        found.tail = None
-        parent.remove(found)
+        found.tail = f" {found.tail or ''}"  # a table separates the words around it
+    remove(inner)
     return inner
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,7 @@ def content_of(root: Any) -> Content:
     """Remove the boilerplate of a page and return its content."""
     body = root.find("body") if root.find("body") is not None else root
     dropped, page_size = _dropped(body)
-    _remove(body, dropped)
+    remove(dropped)
     whole = _size(body)
     for path in (".//main", './/*[@role="main"]', ".//article"):
         found = body.findall(path)
@@ -178,9 +179,9 @@ def _size(element: Any) -> int:
     return sum(len(text.strip()) for text in element.itertext() if isinstance(text, str))
 
 
-def _remove(body: Any, dropped: set[Any]) -> None:
-    """Remove elements; the text after each stays."""
-    parents = dict.fromkeys(element.getparent() for element in dropped)
+def remove(dropped: Collection[Any]) -> None:
+    """Remove elements from their parents; the text after each stays. Many elements take linear time."""
+    parents, dropped = dict.fromkeys(element.getparent() for element in dropped), set(dropped)
     for parent in parents:
         before, tails = None, [parent.text or ""]
         for child in list(parent):

@@ -14,6 +14,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 
 from .extracted import Extracted, clean
 from .html import parsed, write
+from .html_content import remove
 
 MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 MAX_REPEATED = 1000
@@ -199,14 +200,10 @@ def _note(source: Any, target: Any) -> None:
 def _paragraph(source: Any, target: Any) -> None:
     paragraph = etree.SubElement(target, "p")
     _copy(source, paragraph)
-    for note in [*paragraph.iter("aside")]:
-        before, parent = note.getprevious(), note.getparent()
-        if note.tail:
-            if before is not None:
-                before.tail = (before.tail or "") + note.tail
-            elif parent is not None:
-                parent.text = (parent.text or "") + note.tail
-            note.tail = None
+    notes = [*paragraph.iter("aside")]
+    remove(notes)
+    for note in notes:
+        note.tail = None
         target.append(note)
 
 

@@ -74,8 +74,11 @@ def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator
         above = above and number < len(rows) - 1 and bool(cells) and all(cell.tag == "th" for cell in cells)
         if above:
             for column, cell in slots:
-                if cell not in headers.setdefault(column, []):
-                    headers[column].append(cell)
+                above_it = headers.setdefault(column, [])
+                if (
+                    not above_it or above_it[-1] is not cell
+                ):  # a header that spans rows is in rows that follow each other
+                    above_it.append(cell)
             continue
         if headers:
             names = {column: " ".join(map(text_of, found)) for column, found in headers.items()}
@@ -88,11 +91,11 @@ def _row(
 ) -> TableRow:
     texts: list[str] = []
     headers: list[str] = []
-    previous = ""
+    previous, begun_here = "", set(own)
     for cell, group in groupby(slots, key=lambda slot: slot[1]):
         columns = [column for column, _ in group]
         text = text_of(cell)
-        if cell not in own and len(text) > MAX_REPEATED:
+        if cell not in begun_here and len(text) > MAX_REPEATED:
             text = ""
         name = names.get(columns[0], "")
         texts.append(text)

@@ -40,6 +40,18 @@ def layout_tables() -> bytes:
     return b"<table><tr><td>words<td>" * 60 + b"<p>words</p>" * 20_000
 
 
+def tables_in_a_cell() -> bytes:
+    return b"<table><tr><th>A<th>B</tr><tr><td>x<td>" + b"<table><tr><td>y</table>z " * 60_000 + b"</table>"
+
+
+def cells_in_a_row() -> bytes:
+    return b"<table><tr><th>A<th>B</tr><tr>" + b"<td>y" * 60_000 + b"</table>"
+
+
+def rows_of_headers() -> bytes:
+    return b"<table>" + b"<tr><th>y<th>z</tr>" * 60_000 + b"</table>"
+
+
 def substitutions(*, levels: int = 14) -> bytes:
     doubled = [f".. |a{level}| replace:: |a{level + 1}| |a{level + 1}|" for level in range(levels)]
     return "\n".join([*doubled, f".. |a{levels}| replace:: x", "", "|a0|", ""]).encode()
@@ -52,6 +64,9 @@ def substitutions(*, levels: int = 14) -> bytes:
         (removed_elements, "a.html"),
         (deep_boilerplate, "a.html"),
         (layout_tables, "a.html"),
+        (tables_in_a_cell, "a.html"),
+        (cells_in_a_row, "a.html"),
+        (rows_of_headers, "a.html"),
         (substitutions, "a.rst"),
     ],
 )
