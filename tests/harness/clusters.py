@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ class Cluster:
         values = {"cluster-enabled": "yes", "cluster-node-timeout": 5000, **(settings or {})}
         each = [*own, *[{}] * (size - len(own))]
         self.nodes = [Server(binary, {**values, **extra}, worker=worker) for extra in each]
+        self._clients = ExitStack()
 
     def __enter__(self) -> Self:
         try:
@@ -67,10 +68,13 @@ class Cluster:
         return all(fields[name] == value for name, value in wanted.items())
 
     def client(self) -> Any:
-        """A redis.RedisCluster of the whole cluster."""
-        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True, socket_timeout=120)
+        """A redis.RedisCluster of the whole cluster, which is closed when the cluster stops."""
+        client = redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True, socket_timeout=120)
+        self._clients.callback(client.close)
+        return client
 
     def _end(self, failed: bool) -> None:
+        self._clients.close()
         for node in self.nodes:
             node.__exit__(AssertionError if failed else None, None, None)
 
