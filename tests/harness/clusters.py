@@ -69,7 +69,9 @@ class Cluster:
 
     def client(self) -> Any:
         """A redis.RedisCluster of the whole cluster, which is closed when the cluster stops."""
-        client = redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True, socket_timeout=120)
+        client = redis.RedisCluster(
+            host="127.0.0.1", port=self.nodes[0].port, decode_responses=True, socket_timeout=120
+        )
         self._clients.callback(client.close)
         return client
 
