@@ -1,7 +1,8 @@
 """Ingests a corpus and measures speed, processor time of each kind of process, memory, and pauses.
 
-The documents are a folder's text files, as for the scenario living (`make bench ARGS='corpus --documents FOLDER'`);
-`--sentences` is about how many sentences are taken of them, in a random order that is the same in every run.
+The documents are a folder's text files (`make bench ARGS='corpus --documents FOLDER'`). `tests/yardstick/fetch.py
+FOLDER` fills a folder with the documentation of 64 Debian and PyPI packages. `--sentences` is about how many sentences
+are taken of them, in a random order that is the same in every run.
 """
 
 from __future__ import annotations
@@ -12,18 +13,33 @@ import random
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.harness.polling import eventually
 from tests.harness.system import System
 
-from .living import memory_of, texts_of
 from .pinger import Pinger
 from .report import Report
 
 SENTENCE_CHARS = 132
+MAX_DOCUMENT_CHARS = 200_000
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
+    """The files of a folder as documents of bounded size, in the order of their names."""
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        text = path.read_bytes().decode(errors="replace").replace("\0", " ")
+        for part, first in enumerate(range(0, len(text), MAX_DOCUMENT_CHARS)):
+            if piece := text[first : first + MAX_DOCUMENT_CHARS].strip():
+                yield f"{path.relative_to(folder)}#{part}", piece
+
+
+def memory_of(cluster: System) -> int:
+    """The bytes of all keys, with the servers' overhead for them, on all shards."""
+    return sum(int(cluster.info(node)["used_memory_dataset"]) for node in cluster.nodes)
 
 
 def some_of(folder: Path, sentences: int) -> list[tuple[str, str]]:

@@ -24,11 +24,8 @@ from . import (
     fairness,
     functions,
     ingest,
-    large_corpus,
-    living,
     pauses,
     reader_latency,
-    recall,
     service,
     shard_get,
     tls,
@@ -39,21 +36,19 @@ from .report import ROOT, Report, server_version
 # scenarios of the shard engine alone: no documents, and no question answering except for the pauses
 ENGINE = {"engine": engine.run, "functions": functions.run, "events": events.run, "pauses": pauses.run}
 SCENARIOS = ("shard", "service", "reader", "blocking", "fairness", *ENGINE)
-# scenarios that need files of their own
-OTHERS = ("living", "corpus", "recall")
-# scenarios that run only when they are named, because not every server supports them
-NAMED = ("tls",)
+# scenarios that run only when they are named: one needs a folder of documents, one a server with TLS
+NAMED = ("corpus", "tls")
 
 
 def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     """The options of the command line, and the parser that reports wrong options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = [*SCENARIOS, *OTHERS, *NAMED]
+    known = [*SCENARIOS, *NAMED]
     parser.add_argument(
         "scenarios", nargs="*", choices=[*known, []], default=[], metavar="SCENARIO", help=", ".join(known)
     )
-    parser.add_argument("--documents", type=Path, help=f"folder of documents for the scenarios {', '.join(OTHERS)}")
-    parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus and recall take")
+    parser.add_argument("--documents", type=Path, help="folder of documents for the scenario corpus")
+    parser.add_argument("--sentences", type=int, default=50_000, help="about how many of them corpus takes")
     parser.add_argument("--server", choices=("valkey", "redis"), default="valkey")
     parser.add_argument("--data", type=Path, help="SQuAD-format file; default: the language reference of CPython")
     parser.add_argument("--checkpoint", type=Path, help="float32 checkpoint for the PyTorch baseline; none: left out")
@@ -68,13 +63,8 @@ def arguments() -> tuple[argparse.Namespace, argparse.ArgumentParser]:
     parser.add_argument("--shards", type=int, default=3)
     parser.add_argument("--results", type=Path, default=ROOT / "bench-results")
     options = parser.parse_args()
-    if set(OTHERS) & set(options.scenarios) and options.documents is None:
-        parser.error(
-            f"{', '.join(OTHERS)} need --documents: `python3 -m tests.benchmarks.debian_docs FOLDER` makes a folder of"
-            " some million sentences, `python3 tests/yardstick/fetch.py FOLDER` a smaller one"
-        )
-    if "recall" in options.scenarios and options.data is None:
-        parser.error("recall needs --data: the file whose questions are searched for")
+    if "corpus" in options.scenarios and options.documents is None:
+        parser.error("corpus needs --documents: `python3 tests/yardstick/fetch.py FOLDER` fills a folder")
     return options, parser
 
 
@@ -88,7 +78,7 @@ def main() -> None:
     corpus = from_squad(options.data) if options.data else from_pydoc()
     model = Path(str(files("qa_cluster.models") / "default"))
     manifest = Manifest.load(model / "manifest.json")
-    described = corpus.name if scenarios - set(OTHERS) else f"text files of {options.documents.name}"
+    described = corpus.name if scenarios - {"corpus"} else f"text files of {options.documents.name}"
     report = Report(server_version(binary), described, f"{manifest.model_id}@{manifest.revision}, {manifest.precision}")
     if {"shard", "service"} & scenarios:
         with tempfile.TemporaryDirectory() as folder, System(binary, shards=options.shards) as cluster:
@@ -97,7 +87,9 @@ def main() -> None:
                 shard_get.run(report, cluster, corpus, model, options.rounds)
             if "service" in scenarios:
                 service.run(report, cluster, corpus, options.checkpoint, options.rounds)
-    run_others(report, binary, options, scenarios)
+    if "corpus" in scenarios:
+        with System(binary, shards=options.shards) as cluster:
+            ingest.run(report, cluster, options.documents, options.sentences)
     if "reader" in scenarios:
         with reader_latency.readers(options.model, model, options.checkpoint) as models:
             reader_latency.run(report, corpus, models, options.checkpoint, options.rounds)
@@ -123,21 +115,6 @@ def server_program(options: argparse.Namespace, scenarios: set[str], parser: arg
     if "tls" in scenarios and (reason := without_tls(found)):
         parser.error(f"tls cannot be measured: {reason}")
     return found
-
-
-def run_others(report: Report, binary: Path, options: argparse.Namespace, scenarios: set[str]) -> None:
-    """Run the scenarios that need documents of their own."""
-    questions = living.questions_of(ROOT / "tests/yardstick/questions-dev.jsonl", living.QUESTIONS)
-    if "corpus" in scenarios:
-        with System(binary, shards=options.shards) as cluster:
-            ingest.run(report, cluster, options.documents, options.sentences)
-            large_corpus.run(report, cluster, questions)
-    if "recall" in scenarios:
-        with System(binary, shards=options.shards) as cluster:
-            recall.run(report, cluster, options.documents, options.data, options.sentences)
-    if "living" in scenarios:
-        with System(binary, shards=options.shards) as cluster:
-            living.run(report, cluster, options.documents, questions, rounds=options.rounds)
 
 
 if __name__ == "__main__":

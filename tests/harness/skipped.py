@@ -14,6 +14,7 @@ NEEDS = (
     (r"openssl", "openssl", "Debian package openssl"),
     (r"curl", "curl", "Debian package curl"),
     (r"\bnode\b", "node", "Debian package nodejs"),
+    (r"no C compiler", "a C compiler", "Debian package gcc"),
     (r"readelf", "readelf", "Debian package binutils"),
     (r"network namespaces|iproute2", "network namespaces", "Debian package iproute2, as root"),
     (r"\bextra is not installed|torch", "PyTorch", "make test-model"),

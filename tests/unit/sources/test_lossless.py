@@ -31,10 +31,10 @@ def archive(files: dict[str, str]) -> bytes:
     return written.getvalue()
 
 
-def docx(body: str, core: str = "") -> bytes:
+def docx(body: str, parts: dict[str, str] | None = None) -> bytes:
     files = {"[Content_Types].xml": TYPES, "_rels/.rels": RELATIONS}
     files["word/document.xml"] = f'<w:document xmlns:w="{W}"><w:body>{body}</w:body></w:document>'
-    return archive(files | ({"docProps/core.xml": core} if core else {}))
+    return archive(files | (parts or {}))
 
 
 def odt(body: str) -> bytes:
@@ -155,7 +155,7 @@ def test_the_title_of_an_office_file() -> None:
     heading = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Fish</w:t></w:r></w:p>'
     assert check("pond.docx", docx(par(run("Deep.")))[:], ("Deep.",)).title == "pond"
     assert check("pond.docx", docx(heading + par(run("Deep."))), ("Fish\n\nDeep.",)).title == "Fish"
-    assert check("pond.docx", docx(heading, core), ("Fish",)).title == "Yearbook"
+    assert check("pond.docx", docx(heading, {"docProps/core.xml": core}), ("Fish",)).title == "Yearbook"
 
 
 @pytest.mark.parametrize(
