@@ -90,7 +90,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         bool, typer.Option("--wait/--no-wait", help="Wait until the documents are indexed and can answer questions.")
     ] = True,
 ) -> None:
-    """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, .docx, .odt, and JSON.
+    """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, Office files, e-books, e-mail, JSON.
 
     The command stores the readable text of each file without its markup. For each part of the text, it also stores the
     section and the line or page. Files may be compressed with gzip. In a folder, the command skips hidden files and

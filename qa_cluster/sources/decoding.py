@@ -135,15 +135,22 @@ def _declared(data: bytes) -> tuple[str, tuple[str, ...]] | None:
         declared = pattern.search(data[:_DECLARED_WITHIN])
         if declared is None:
             continue
-        try:
-            name = codecs.lookup(declared[1].decode("ascii")).name
-            name = _WEB_NAMES.get(name, name)
-            if "<a".encode(name) != b"<a":  # then the declaration itself could not be read
-                continue
-            return (data.decode(name) if name != "cp1252" else data.decode(name, errors=_AS_WINDOWS)), ()
-        except (LookupError, UnicodeError):
-            continue
+        text = decode_as(data, declared[1].decode("ascii"))
+        if text is not None:
+            return text, ()
     return None
+
+
+def decode_as(data: bytes, label: str) -> str | None:
+    """Return the text in the encoding of a label; None if the label is unknown or wrong."""
+    try:
+        name = codecs.lookup(label).name
+        name = _WEB_NAMES.get(name, name)
+        if "<a".encode(name) != b"<a":  # then a declaration in the file itself could not be read
+            return None
+        return data.decode(name) if name != "cp1252" else data.decode(name, errors=_AS_WINDOWS)
+    except (LookupError, UnicodeError):
+        return None
 
 
 def _guessed(data: bytes) -> tuple[str, tuple[str, ...]]:

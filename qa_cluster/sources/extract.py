@@ -62,10 +62,9 @@ def read_as(found: str, data: bytes, name: str) -> Extracted:
 def _read(found: str, data: bytes, base: str) -> Extracted:
     """Read one format. Its module is imported late, because the libraries are slow to load."""
     module = _module(_MODULES.get(found, found))
-    if found == "pdf":
-        extracted: Extracted = module.read(data)
-    elif found in ("docx", "odt"):
-        extracted = module.read_docx(data) if found == "docx" else module.read_odt(data)
+    extracted: Extracted
+    if found in formats.BINARY:
+        extracted = module.read(data) if found not in ("docx", "odt") else getattr(module, f"read_{found}")(data)
     else:
         text, remarks = decoding.decode_with_remarks(data)
         extracted = module.read(text, PurePath(base).stem) if found == "roff" else module.read(text)
@@ -74,7 +73,17 @@ def _read(found: str, data: bytes, base: str) -> Extracted:
 
 
 # The modules that are not called like their format.
-_MODULES = {"docx": "office", "odt": "office", "roff": "manual.man", "text": "plain"}
+_MODULES = {
+    "docx": "composite.office",
+    "eml": "composite.mail",
+    "epub": "composite.epub",
+    "ipynb": "composite.notebook",
+    "odt": "composite.office",
+    "pptx": "composite.slides",
+    "roff": "manual.man",
+    "text": "plain",
+    "xlsx": "composite.sheets",
+}
 
 
 def _module(name: str):  # type: ignore[no-untyped-def]

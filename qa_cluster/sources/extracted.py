@@ -78,6 +78,10 @@ class Extracted:
         """The same with the title that the file states, if it states one, and with its metadata."""
         return replace(self, title=title or self.title, metadata=metadata or self.metadata)
 
+    def remarked(self, *remarks: str) -> Self:
+        """The same with further remarks."""
+        return replace(self, remarks=(*self.remarks, *remarks))
+
 
 def clean(text: str) -> str:
     """Return a text on one line, with single spaces, without invisible characters and ligatures.
@@ -103,6 +107,7 @@ class TextBuilder:
     """
 
     def __init__(self, unit: str = "line") -> None:
+        """`unit` is the unit of positions; empty: positions are left out."""
         self.title = ""
         self._unit = unit
         self._parts: list[str] = []
@@ -203,7 +208,7 @@ class TextBuilder:
         path = tuple(name for _, name in self._headings)
         if path != (self._sections[-1][1] if self._sections else ()):
             self._sections.append((start, path))
-        if at > 0:
+        if at > 0 and self._unit:
             self._places.append(ParagraphPlace(start, at))
         self._parts.append(text)
         self._length += len(text)

@@ -7,7 +7,9 @@ from pathlib import PurePath
 
 from . import decoding
 
-FORMATS = ("rst", "markdown", "html", "roff", "text", "changelog", "pdf", "docx", "odt")
+# Formats whose readers take bytes; the others take text.
+BINARY = ("pdf", "docx", "odt", "pptx", "xlsx", "epub", "eml")
+FORMATS = ("rst", "markdown", "html", "roff", "text", "changelog", "ipynb", *BINARY)
 
 _ENDINGS = {
     ".rst": "rst",
@@ -24,6 +26,14 @@ _ENDINGS = {
     ".pdf": "pdf",
     ".docx": "docx",
     ".odt": "odt",
+    ".pptx": "pptx",
+    ".pptm": "pptx",
+    ".ppsx": "pptx",
+    ".xlsx": "xlsx",
+    ".xlsm": "xlsx",
+    ".epub": "epub",
+    ".eml": "eml",
+    ".ipynb": "ipynb",
     ".txt": "",
     ".text": "",
 }
@@ -50,6 +60,12 @@ _ENTRY = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _SAMPLE = 64 * 1024
+# The first entry of such an archive is its type, uncompressed.
+_OPEN_TYPES = {
+    b"mimetypeapplication/vnd.oasis.opendocument.text": "odt",
+    b"mimetypeapplication/epub+zip": "epub",
+}
+_OFFICE_FOLDERS = {b"word/document": "docx", b"ppt/presentation": "pptx", b"xl/workbook": "xlsx"}
 
 
 def base_name(name: str) -> str:
@@ -100,6 +116,9 @@ def _of_text(base: str, text: str) -> str:
 
 def _office(data: bytes) -> str:
     head = data[: 4 * 1024]
-    if b"mimetypeapplication/vnd.oasis.opendocument.text" in head:
-        return "odt"
-    return "docx" if b"word/" in data or b"[Content_Types].xml" in head else "text"
+    for mark, format in _OPEN_TYPES.items():
+        if mark in head:
+            return format
+    if b"[Content_Types].xml" not in data:
+        return "text"
+    return next((format for folder, format in _OFFICE_FOLDERS.items() if folder in data), "docx")

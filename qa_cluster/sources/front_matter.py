@@ -40,11 +40,12 @@ def split_front_matter(source: str) -> tuple[dict[str, Any], str]:
         except (yaml.YAMLError, tomllib.TOMLDecodeError, ValueError, RecursionError):
             continue
         if isinstance(values, dict):
-            return _limited(values), "\n" * found[0].count("\n") + source[found.end() :]
+            return limited(values), "\n" * found[0].count("\n") + source[found.end() :]
     return {}, source
 
 
-def _limited(values: dict[Any, Any]) -> dict[str, Any]:
+def limited(values: dict[Any, Any]) -> dict[str, Any]:
+    """Return the values that JSON has, without the largest ones beyond `MAX_METADATA_BYTES`."""
     left = [MAX_VALUES]
     found = {
         clean(str(key)): value

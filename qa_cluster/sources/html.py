@@ -28,6 +28,8 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
 _STARTS_LINE = _BLOCKS | {"br"}
 _LABEL = re.compile(r"admonition-title|versionmodified|markdown-alert-title")
+# An attribute with the position of an element in the source, if it is not its line.
+PLACE = "data-line"
 _POWERS = str.maketrans(
     "0123456789+-\u2212", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b\u207b"
 )
@@ -68,12 +70,12 @@ def parsed(source: str) -> Any:
     return root
 
 
-def write(content: Any, title: str, *, is_page: bool = True) -> Extracted:
-    """Return the text of an element.
+def write(content: Any, title: str, *, is_page: bool = True, unit: str = "line") -> Extracted:
+    """Return the text of an element. `unit` is the unit of its positions; empty: positions are left out.
 
     The title is the first ``h1``, or on a page a heading of any level that starts the text, else `title`.
     """
-    walker = _Walker(TextBuilder(), is_page)
+    walker = _Walker(TextBuilder(unit), is_page)
     walker.walk(content)
     walker.flush()
     found = walker.builder.build()
@@ -249,7 +251,7 @@ def _lead(text: str) -> str:
 
 
 def _line(element: Any) -> int:
-    written = element.get("data-line")
+    written = element.get(PLACE)
     return int(written) if written else element.sourceline or 0
 
 

@@ -75,13 +75,17 @@ def read(source: str) -> Extracted:
     """Return the text of a Markdown file; its title comes from its front matter, else from its first heading."""
     metadata, source = split_front_matter(source)
     title = metadata.pop("title", "")
+    found = write(content_of(parsed(f"<html><body>{to_html(source)}</body></html>")).element, "")
+    return found.named(clean(str(title)), metadata)
+
+
+def to_html(source: str) -> str:
+    """Return the HTML of Markdown without front matter; its elements carry the lines of the source."""
     parser = MarkdownIt("commonmark", {"alerts": True}).enable(["table", "strikethrough"])
     parser.use(footnote_plugin, inline=False).use(deflist_plugin)
     parser.core.ruler.disable("footnote_tail")  # a footnote stays where it is written
     tokens = [token for token in map(_with_line, parser.parse(_plain(source))) if token is not None]
-    page = parser.renderer.render(tokens, parser.options, {})
-    found = write(content_of(parsed(f"<html><body>{page}</body></html>")).element, "")
-    return found.named(clean(str(title)), metadata)
+    return str(parser.renderer.render(tokens, parser.options, {}))
 
 
 def _with_line(token: Token) -> Token | None:

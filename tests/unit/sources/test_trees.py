@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from email.message import EmailMessage
 
+import openpyxl
+import pptx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_cluster.sources.extract import extract
+from tests.unit.sources.test_composite import epub, notebook
 from tests.unit.sources.test_lossless import cells, docx, grid, odt, odt_par, odt_row, odt_table, par, run
 
 
@@ -30,7 +35,7 @@ def documents(draw: st.DrawFn) -> list[Block]:
     count = itertools.count()
 
     def words() -> str:
-        return " ".join(f"Word{next(count)}x" for _ in range(draw(st.integers(1, 4))))
+        return " ".join(f"Word{next(count)}x" for _ in range(draw(st.integers(1, 3))))
 
     blocks, level = [Block("heading", (words(),), 1)], 1
     for kind in draw(st.lists(st.sampled_from(["heading", "paragraph", "list", "table"]), max_size=12)):
@@ -107,13 +112,73 @@ def joined(made: Callable[[Block], str]) -> Callable[[list[Block]], bytes]:
     return lambda blocks: "\n\n".join(map(made, blocks)).encode() + b"\n"
 
 
+def sections(blocks: list[Block]) -> list[list[Block]]:
+    """Each heading with the blocks below it."""
+    found: list[list[Block]] = []
+    for block in blocks:
+        if block.kind == "heading":
+            found.append([])
+        found[-1].append(block)
+    return found
+
+
+def epub_of(blocks: list[Block]) -> bytes:
+    return epub({f"{number}.xhtml": "".join(map(html_of, part)) for number, part in enumerate(sections(blocks))})
+
+
+def eml_of(blocks: list[Block]) -> bytes:
+    message = EmailMessage()
+    message["Subject"] = "Letter"
+    message.set_content("".join(map(html_of, blocks)), subtype="html")
+    return bytes(message)
+
+
+def pptx_of(blocks: list[Block]) -> bytes:
+    deck = pptx.Presentation()
+    for heading, *below in sections(blocks):
+        slide = deck.slides.add_slide(deck.slide_layouts[5])
+        slide.shapes.title.text = heading.texts[0]
+        for block in below:
+            if block.kind == "table":
+                head, row = halves(block.texts)
+                table = slide.shapes.add_table(2, len(head), 0, 0, 9, 9).table
+                for column, texts in enumerate(zip(head, row, strict=True)):
+                    table.cell(0, column).text, table.cell(1, column).text = texts
+            else:
+                slide.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "\n".join(block.texts)
+    deck.save(written := io.BytesIO())
+    return written.getvalue()
+
+
+def xlsx_of(blocks: list[Block]) -> bytes:
+    book = openpyxl.Workbook()
+    book.remove(book.active)
+    for heading, *below in sections(blocks):
+        sheet = book.create_sheet(heading.texts[0])
+        for block in below:
+            for texts in halves(block.texts) if block.kind == "table" else [[text] for text in block.texts]:
+                sheet.append(texts)
+            sheet.append([])
+    book.save(written := io.BytesIO())
+    return written.getvalue()
+
+
 FORMATS: dict[str, Callable[[list[Block]], bytes]] = {
     "a.html": joined(html_of),
     "a.md": joined(markdown_of),
     "a.rst": joined(rst_of),
     "a.docx": lambda blocks: docx("".join(map(docx_of, blocks))),
     "a.odt": lambda blocks: odt("".join(map(odt_of, blocks))),
+    "a.epub": epub_of,
+    "a.ipynb": lambda blocks: notebook(*({"cell_type": "markdown", "source": markdown_of(block)} for block in blocks)),
+    "a.eml": eml_of,
+    "a.pptx": pptx_of,
+    "a.xlsx": xlsx_of,
 }
+# Without levels of headings. An empty sheet is left out.
+FLAT = ("a.pptx", "a.xlsx")
+# The first heading of a page is its title and heads no section.
+PAGES = ("a.html", "a.md", "a.rst", "a.ipynb")
 
 
 def expected(blocks: list[Block]) -> list[str]:
@@ -133,10 +198,13 @@ def expected(blocks: list[Block]) -> list[str]:
 @settings(max_examples=60, deadline=None)
 @given(blocks=documents())
 def test_every_word_once_in_order_under_its_heading(name: str, blocks: list[Block]) -> None:
+    if name in FLAT:
+        blocks = [
+            replace(block, level=1) if block.level else block for part in sections(blocks) if part[1:] for block in part
+        ]
     found = extract(FORMATS[name](blocks), name)[1]
     assert re.findall(r"Word\d+x", found.text) == " ".join(expected(blocks)).split()
-    # the first heading of a page is its title and heads no section
-    is_page = name not in ("a.docx", "a.odt")
+    is_page = name in PAGES
     path: list[tuple[int, str]] = []
     for number, block in enumerate(blocks):
         if block.kind == "heading":

@@ -10,13 +10,14 @@ from typing import Any
 import mammoth
 from lxml import etree
 
-from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.errors import InvalidInput
 
-from .extracted import Extracted, clean
-from .html import parsed, write
-from .html_content import remove
+from ..extracted import Extracted
+from ..html import parsed
+from ..html_content import remove
+from .archive import CORE_PROPERTIES, opened, title_in, xml
+from .tree import add_text, with_headers, written
 
-MAX_UNPACKED_BYTES = 256 * 1024 * 1024
 MAX_REPEATED = 1000
 _STYLES = "\n".join(
     f"{style} => {tag}:fresh"
@@ -29,44 +30,6 @@ _MOVED_AWAY = "{*}moveFrom"
 _TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _TABLE = "{urn:oasis:names:tc:opendocument:xmlns:table:1.0}"
 _OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
-_CORE_TITLE = "{http://purl.org/dc/elements/1.1/}title"
-
-
-def _opened(data: bytes, what: str) -> zipfile.ZipFile:
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(data))
-    except (zipfile.BadZipFile, ValueError, OSError) as error:
-        raise InvalidInput(f"a damaged {what} file: {error}") from error
-    size = sum(entry.file_size for entry in archive.infolist())
-    if size > MAX_UNPACKED_BYTES:
-        raise InputTooLong(f"unpacks to {size} bytes, the limit is {MAX_UNPACKED_BYTES}")
-    return archive
-
-
-def _xml(data: bytes) -> Any:
-    return etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False))
-
-
-def _title_in(archive: zipfile.ZipFile, name: str) -> str:
-    """The title in the properties of a file; empty if it has none."""
-    if name not in archive.namelist():
-        return ""
-    return clean(str(_xml(archive.read(name)).findtext(f".//{_CORE_TITLE}") or ""))
-
-
-def _with_headers(root: Any) -> Any:
-    """Make the first row of each table its header row, unless it has one."""
-    for table in root.iter("table"):
-        rows = [row for row in table.iter("tr") if next(row.iterancestors("table")) is table]
-        if len(rows) > 1 and next(table.iter("th"), None) is None:
-            for cell in rows[0]:
-                cell.tag = "th"
-    return root
-
-
-def _written(root: Any, title: str) -> Extracted:
-    found = write(_with_headers(root), title, is_page=False)
-    return found if found.title or not found.sections else found.named(found.sections[0].path[0])
 
 
 # ---- .docx ----
@@ -74,26 +37,15 @@ def _written(root: Any, title: str) -> Extracted:
 
 def read_docx(data: bytes) -> Extracted:
     """Return the text of a .docx file; its title is its first one, that of its properties, or its first heading."""
-    try:
-        with _opened(data, ".docx") as archive:
-            title = _title_in(archive, "docProps/core.xml")
-            plain = _without_wrappers(archive)
+    with opened(data, ".docx") as archive:
+        title = title_in(archive, CORE_PROPERTIES)
+        plain = _without_wrappers(archive)
         page = mammoth.convert_to_html(plain, style_map=_STYLES, convert_image=lambda _: []).value
-    except (
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        OSError,
-        zipfile.BadZipFile,
-        etree.XMLSyntaxError,
-    ) as error:
-        raise InvalidInput(f"the .docx file cannot be read: {type(error).__name__}: {error}"[:300]) from error
     root = parsed(f"<html><body>{page}</body></html>")
     for link in [*root.iter("a")]:  # from a footnote back to its number
         if (link.get("href") or "").startswith(("#footnote-ref", "#endnote-ref")):
             link.text = None
-    return _written(root, title)
+    return written(with_headers(root), title)
 
 
 def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
@@ -103,7 +55,7 @@ def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
         for name in archive.namelist():
             part = archive.read(name)
             if name.startswith("word/") and name.endswith(".xml"):
-                root = _xml(part)
+                root = xml(part)
                 for gone in [*root.iter(_MOVED_AWAY)]:
                     gone.getparent().remove(gone)
                 etree.strip_tags(root, *_WRAPPERS)
@@ -118,23 +70,20 @@ def _without_wrappers(archive: zipfile.ZipFile) -> io.BytesIO:
 
 def read_odt(data: bytes) -> Extracted:
     """Return the text of an .odt file; its title comes from its properties, else from its first heading."""
-    with _opened(data, ".odt") as archive:
-        try:
-            content = _xml(archive.read("content.xml"))
-            title = _title_in(archive, "meta.xml")
-        except (KeyError, zipfile.BadZipFile, etree.XMLSyntaxError, RuntimeError) as error:
-            raise InvalidInput(f"the .odt file cannot be read: {error}"[:300]) from error
+    with opened(data, ".odt") as archive:
+        content = xml(archive.read("content.xml"))
+        title = title_in(archive, "meta.xml")
     text = content.find(".//{*}body/{*}text")
     if text is None:
         raise InvalidInput("the .odt file contains no text")
     body = etree.Element("body")
     _copy(text, body)
-    return _written(body, title)
+    return written(with_headers(body), title)
 
 
 def _copy(source: Any, target: Any) -> None:
     """Copy the contents of an element of OpenDocument into an element of HTML."""
-    _add_text(target, source.text)
+    add_text(target, source.text)
     for child in source:
         if isinstance(child.tag, str):
             handle = _HANDLERS.get(child.tag)
@@ -142,15 +91,7 @@ def _copy(source: Any, target: Any) -> None:
                 handle(child, target)
             elif not child.tag.endswith("-index") and child.tag not in _SKIPPED:
                 _copy(child, target)
-        _add_text(target, child.tail)
-
-
-def _add_text(target: Any, text: str | None) -> None:
-    if text:
-        if len(target):
-            target[-1].tail = (target[-1].tail or "") + text
-        else:
-            target.text = (target.text or "") + text
+        add_text(target, child.tail)
 
 
 def _as(name: str) -> Callable[[Any, Any], None]:
@@ -166,7 +107,7 @@ def _heading(source: Any, target: Any) -> None:
 
 
 def _space(_source: Any, target: Any) -> None:
-    _add_text(target, " ")
+    add_text(target, " ")
 
 
 def _table(source: Any, target: Any) -> None:
