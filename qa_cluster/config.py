@@ -389,7 +389,7 @@ class Settings:
     shard_patience_ms: int = _of(
         300,
         "time after which a request with coverage=partial asks the shards that it waits for whether they can answer; it"
-        " continues without a shard whose server refuses connections or whose worker is not ready",
+        " continues without a shard whose server refuses connections or hangs, or whose worker is not ready or hangs",
         unit="ms",
         minimum=10,
         maximum=600_000,

@@ -41,7 +41,8 @@ enum {
     STALE_MS = 500, /* changes of several sessions cause one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
-    START_LINE = 32768, /* the worker accepts up to 65536 */
+    START_LINE = 32768,        /* the worker accepts up to 65536 */
+    MAX_TICK_MS = 2 * TICK_MS, /* a later tick counts as so long: the server itself was late, and beats may wait */
 };
 
 static WorkerInfo info = {.last_exit = "none"};
@@ -55,7 +56,8 @@ static int death_scheduled;
 static int innocent_death;
 static char kill_reason[96]; /* empty: the module has not killed the worker */
 static long long backoff_ms;
-static long long started_ms, heard_ms;
+static long long started_ms, ticked_ms;
+static long long silence_ms; /* since the last heartbeat, in the time that the server's own loop is on time */
 static char line[MAX_LINE + 1];
 static size_t line_length;
 static char last_exit[64];
@@ -85,6 +87,8 @@ const char *supervisor_refusal(void) {
         return "NOWORKER the worker cannot connect to this server: set unixsocket (an absolute path), port or tls-port";
     return NULL;
 }
+
+long long supervisor_silence_ms(void) { return silence_ms; }
 
 int supervisor_is_ready(void) { return info.state == WORKER_READY; }
 
@@ -420,7 +424,8 @@ static void start(RedisModuleCtx *ctx) {
     if (info.number++) info.restarts++;
     beat_reset();
     greeted = 0;
-    started_ms = heard_ms = now_ms();
+    silence_ms = 0;
+    started_ms = now_ms();
     set_state(WORKER_STARTING);
     control_user->reset();
     new_token();
@@ -458,7 +463,10 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     RedisModule_CreateTimer(ctx, TICK_MS, on_tick, NULL);
     for (int i = 0; i < MAX_ZOMBIES; i++)
         if (zombies[i] && reap(zombies[i])) zombies[i] = 0;
+    long long now = now_ms(), since = now - ticked_ms;
+    ticked_ms = now;
     if (!info.pid) return;
+    silence_ms += since < MAX_TICK_MS ? since : MAX_TICK_MS;
     /* When sessions have arrived by replication or from a file, a new worker reads them all. A replica does this at
      * once and not at its promotion, so that its worker is warm then. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
@@ -467,8 +475,8 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
-    if (RedisModule_AvoidReplicaTraffic()) heard_ms = now_ms(); /* CLIENT PAUSE delays heartbeats */
-    if (now_ms() - heard_ms <= limit) return;
+    if (RedisModule_AvoidReplicaTraffic()) silence_ms = 0; /* CLIENT PAUSE delays heartbeats */
+    if (silence_ms <= limit) return;
     char reason[96];
     snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,
              greeted ? "qa.worker-silence-ms" : "qa.worker-start-ms");
@@ -482,16 +490,16 @@ int supervisor_check_token(const char *given, size_t length) {
     return difference == 0;
 }
 
-void supervisor_hello(void) { heard_ms = now_ms(); }
+void supervisor_hello(void) { silence_ms = 0; }
 
 void supervisor_beat(void) {
     greeted = 1;
-    heard_ms = now_ms();
+    silence_ms = 0;
 }
 
 void supervisor_ready(void) {
     if (info.state == WORKER_READY) return;
-    heard_ms = now_ms();
+    silence_ms = 0;
     set_state(WORKER_READY);
     RedisModule_Log(server_ctx(), "notice", "worker %lld is ready", info.number);
 }

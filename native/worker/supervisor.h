@@ -47,6 +47,8 @@ void supervisor_ready(void);
  * text is empty, too long or not plain. */
 int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
+/* The time since the last heartbeat of the worker. The time in which the server itself was late does not count. */
+long long supervisor_silence_ms(void);
 
 /* The part that reads the control socket (scripts/gears/atomic.c). */
 typedef struct ControlUser {

@@ -81,6 +81,7 @@ class KeyUse:
         member = f"{self._prefix}-{next(self._numbers)}"
         names = (api_use_key(key.id), api_running_key(key.id))
         try:
+            self._shards.readiness.check([self._shards.shard_of_key(names[0]).address])
             reply = await self._run(ScriptCall("begin_api_use", names, (rate, most, member, self._lease_ms)))
         except QAError as error:
             here = True
@@ -109,6 +110,7 @@ class KeyUse:
             return
         name = api_running_key(key.id)
         try:
+            self._shards.readiness.check([self._shards.shard_of_key(name).address])
             async with asyncio.timeout(COUNT_SECONDS):
                 await self._shards.execute_once(name, "ZREM", name, use.member)
         except (QAError, ReplyError, ConnectionLost, TimeoutError):

@@ -26,6 +26,10 @@ has not answered for `LEASE_SECONDS`, whole answers from caches are neither serv
 The subscriptions detect first that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
 `SILENCE_SECONDS`. Then `Shards` sends nothing to it. Answers that were cached before stay valid for questions that
 leave the shard out. The return of the shard increases `generation`.
+
+After `HUNG_SECONDS` without a reply, a server counts as hung (`qa_cluster.routing.readiness`): requests that may leave
+out shards continue without it. Silence is measured in the time that the event loop of this process runs on time. While
+the event loop is late, replies may wait unread, and their server is not silent.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ WATCHED_PREFIX = "watched:"
 MANIFEST_PREFIX = "bert-qa:manifest"
 _PREFIXES = (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX, API_KEYS_PREFIX)
 CHECK_SECONDS = 0.1
+# A wait of CHECK_SECONDS that takes longer counts as so long: the event loop was late.
+MOST_TURN_SECONDS = 0.2
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
 LEASE_SECONDS = 1.0
@@ -59,6 +65,8 @@ LEASE_SECONDS = 1.0
 GRACE_SECONDS = 0.5
 # A shard that does not reply for so long is down. Forks, scripts and other processes may block a server for seconds.
 SILENCE_SECONDS = 5.0
+# A shard that does not reply for so long counts as hung. On a busy host, a server replies within some 0.1 s.
+HUNG_SECONDS = 1.0
 DRAIN_ROUNDS = 16
 _WORKER_STATE = re.compile(rb"qa_worker_state:(\w+)")
 
@@ -288,6 +296,8 @@ class Freshness:
                 self._log_problem_once(str(shard.address), "")
             except (ConnectionLost, _ServerLoading) as error:
                 self._log_problem_once(str(shard.address), str(error))
+                if isinstance(error, NoReply):
+                    self._shards.readiness.mark_hung(shard.address, str(error), begun)
                 failing_since = begun if failing_since is None else failing_since
                 patience = SILENCE_SECONDS if isinstance(error, NoReply) else GRACE_SECONDS
                 if monotonic() - failing_since >= patience and shard in self._watchers:
@@ -322,7 +332,7 @@ class Freshness:
         first = self._turn * CHECKED_EPOCHS % max(1, len(keys))
         asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]
         try:
-            for reply in await _replies(link.connection, asked or [("PING",)]):
+            for reply in await self._replies(shard, link.connection, asked or [("PING",)]):
                 # A server whose disk is full refuses a PING like this, and can still be read.
                 if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code != "MISCONF"):
                     raise reply
@@ -350,7 +360,7 @@ class Freshness:
             commands: list[tuple[Argument, ...]] = [("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)]
             if shard in self._shards.down:
                 commands.append(("INFO", "qa"))
-            tracking, *info = await _replies(connection, commands)
+            tracking, *info = await self._replies(shard, connection, commands)
             if isinstance(tracking, ReplyError | ConnectionLost):
                 raise tracking
             _check_worker(info)
@@ -366,6 +376,25 @@ class Freshness:
         self._links[shard] = link
         self._poll.register(link.descriptor, select.POLLIN)
         self._invalidate_all()
+
+    async def _replies(
+        self, shard: Shard, connection: Connection, commands: Sequence[tuple[Argument, ...]]
+    ) -> list[Any]:
+        """The replies; if one is missing after `SILENCE_SECONDS`, close the connection and raise NoReply."""
+        futures = connection.send_many(commands)
+        silent, begun = 0.0, monotonic()
+        before = begun
+        while silent < SILENCE_SECONDS:
+            await asyncio.wait(futures, timeout=CHECK_SECONDS)
+            if all(future.done() for future in futures):
+                return [future.result() for future in futures]
+            now = monotonic()
+            silent += min(now - before, MOST_TURN_SECONDS)
+            before = now
+            if silent >= HUNG_SECONDS:
+                self._shards.readiness.mark_hung(shard.address, f"no reply for {HUNG_SECONDS:g} s", begun)
+        connection.close()
+        raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
 
 
 @dataclass(slots=True)
@@ -409,16 +438,3 @@ def _check_worker(info: Sequence[Any]) -> None:
     for reply in info:
         if isinstance(reply, bytes) and (found := _WORKER_STATE.search(reply)) and found[1] != b"ready":
             raise _ServerLoading(f"its worker is {found[1].decode()}")
-
-
-async def _replies(connection: Connection, commands: Sequence[tuple[Argument, ...]]) -> list[Any]:
-    """The replies; if one is missing after `SILENCE_SECONDS`, close the connection and raise NoReply."""
-    futures = connection.send_many(commands)
-    begun = monotonic()
-    await asyncio.wait(futures, timeout=SILENCE_SECONDS)
-    if monotonic() - begun > SILENCE_SECONDS + CHECK_SECONDS:  # this process was late itself: replies may have arrived
-        await asyncio.wait(futures, timeout=CHECK_SECONDS)
-    if not all(future.done() for future in futures):
-        connection.close()
-        raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
-    return [future.result() for future in futures]

@@ -143,8 +143,11 @@ async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
 
 
 async def read_named(shards: Shards) -> dict[str, Manifest]:
-    """The manifests of all readers by name, the default one included, from the first shard that answers."""
-    for shard in shards.up:
+    """The manifests of all readers by name, the default one included, from the first shard that answers.
+
+    The shards whose workers are known to be unable to answer are asked last.
+    """
+    for shard in sorted(shards.up, key=lambda shard: shard.address in shards.readiness.workers):
         entries = await _entries(shards, shard, WITH_MANIFESTS)
         if entries is None:
             continue

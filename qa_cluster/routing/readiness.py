@@ -6,10 +6,13 @@ request that may leave out shards does not wait so long. While its work is not d
 
 - the server refuses connections, or loads its data;
 - the server has just started and refuses commands, because it has not found the cluster yet;
-- the worker has ended and the next one is not ready.
+- the server has not replied to the service's regular checks for a while (`mark_hung`);
+- the worker has ended and the next one is not ready;
+- the worker has sent no heartbeat for `HUNG_WORKER_MS`.
 
-A late reply is no such sign. On a busy host all servers reply late, and a long job may be in front of the request. A
-server that hangs is left out when it is detected as down.
+A late reply to the request is no such sign: a long job may be in front of the request. Heartbeats and checks do not
+wait behind jobs. Each side measures the silence of the next one only while its own event loop is on time: the service
+that of a server, and a server that of its worker. So a busy host, on which all processes are late, hides no shard.
 
 A shard that cannot answer is probed in the background until it can.
 """
@@ -24,11 +27,16 @@ from typing import Any, TypeVar
 from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.topology import Address
 
-from .connection import Connection, ConnectionLost
+from .connection import Connection, ConnectionLost, NoReply
 
 _PROBE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.1
+# A worker sends heartbeats every 0.5 s, from a thread of its own. Code of the worker may delay this thread.
+HUNG_WORKER_MS = 1500
+# While a request waits for shards, it checks so often whether one of them cannot answer.
+_TURN_SECONDS = 0.05
 _STATE = re.compile(rb"qa_worker_state:(\w+)")
+_SILENCE = re.compile(rb"qa_worker_silence_ms:(\d+)")
 # Error codes of a server that is not ready to answer questions.
 _NOT_READY = frozenset({"LOADING", "MASTERDOWN"})
 _Result = TypeVar("_Result")
@@ -68,15 +76,13 @@ class ReadyShards:
         """
         task = asyncio.ensure_future(work)
         try:
-            while True:
-                await asyncio.wait((task,), timeout=self._patience)
+            await asyncio.wait((task,), timeout=self._patience)
+            while not task.done():
+                self._start_probes(shards)
+                await asyncio.wait((task,), timeout=_TURN_SECONDS)
                 if not task.done():
-                    probing = asyncio.ensure_future(self.probe(shards))
-                    await asyncio.wait((task, probing), return_when=asyncio.FIRST_COMPLETED)
-                    probing.cancel()
-                if task.done():
-                    return task.result()
-                self.check(shards, workers=workers)
+                    self.check(shards, workers=workers)
+            return task.result()
         finally:
             if not task.done():
                 task.cancel()
@@ -89,8 +95,20 @@ class ReadyShards:
             if why:
                 raise ShardNotReady(address, why)
 
+    def mark_hung(self, address: Address, why: str, since: float) -> None:
+        """Note that a server has not replied since a time of the event loop, unless it has replied to a probe."""
+        if address not in self.servers and self._responded.get(address, -1.0) < since:
+            self.servers[address] = why
+            self._begin_following()
+
     async def probe(self, shards: Collection[Address]) -> None:
         """Probe the servers and workers of these shards. Skip a shard that was ready less than the patience ago."""
+        probes = self._start_probes(shards)
+        if probes:
+            await asyncio.wait(probes)
+
+    def _start_probes(self, shards: Collection[Address]) -> list[asyncio.Task[None]]:
+        """The probes of these shards that run now."""
         now = asyncio.get_running_loop().time()
         probes: list[asyncio.Task[None]] = []
         for address in shards:
@@ -99,8 +117,7 @@ class ReadyShards:
             if address not in self._probes:
                 self._probes[address] = asyncio.create_task(self._probe(address))
             probes.append(self._probes[address])
-        if probes:
-            await asyncio.wait(probes)
+        return probes
 
     def keep(self, served: Collection[Address]) -> None:
         """Forget the shards that are missing in the current topology."""
@@ -119,29 +136,31 @@ class ReadyShards:
     async def _probe(self, address: Address) -> None:
         begun = asyncio.get_running_loop().time()
         try:
-            server, worker = await self._ask(address)
+            found = await self._ask(address)
         finally:
             self._probes.pop(address, None)
+        if found is None:
+            return
+        server, worker = found
         if not server and not worker:
             self._responded[address] = begun
         for known, why in ((self.servers, server), (self.workers, worker)):
             known.pop(address, None)
             if why:
                 known[address] = why
-        if (self.servers or self.workers) and (self._following is None or self._following.done()):
-            self._following = asyncio.create_task(self._follow(), name="shards that are not ready")
+        self._begin_following()
 
-    async def _ask(self, address: Address) -> tuple[str, str]:
-        """Return why the server and why the worker cannot answer.
+    async def _ask(self, address: Address) -> tuple[str, str] | None:
+        """Return why the server and why the worker cannot answer; None if no reply arrives in time.
 
-        A reason is empty if the server or worker can answer, or if no reply arrives in time.
+        A reason is empty if the server or worker can answer.
         """
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 connection = await self._connect(address)
                 replies = [await reply for reply in connection.send_many([("INFO", "qa_worker"), ("CLUSTER", "INFO")])]
-        except TimeoutError:
-            return "", ""
+        except (TimeoutError, NoReply):
+            return None
         except ClusterError as error:
             return str(error), ""
         for reply in replies:
@@ -150,11 +169,24 @@ class ReadyShards:
         worker, cluster = (reply if isinstance(reply, bytes) else b"" for reply in replies)
         if b"cluster_state:fail" in cluster:
             return "for this server, the cluster is down", ""
-        state = _STATE.search(worker)
-        return "", "" if state is None or state[1] == b"ready" else f"its worker is {state[1].decode()}"
+        return "", _why_not_ready(worker)
+
+    def _begin_following(self) -> None:
+        if (self.servers or self.workers) and (self._following is None or self._following.done()):
+            self._following = asyncio.create_task(self._follow(), name="shards that are not ready")
 
     async def _follow(self) -> None:
         """Probe the shards that cannot answer until they can."""
         while self.servers or self.workers:
             await asyncio.sleep(_AGAIN_SECONDS)
-            await self.probe({*self.servers, *self.workers})
+            self._start_probes({*self.servers, *self.workers})
+
+
+def _why_not_ready(worker: bytes) -> str:
+    """Why the worker cannot answer, from ``INFO qa_worker``; empty if it can."""
+    state, silence = _STATE.search(worker), _SILENCE.search(worker)
+    if state is not None and state[1] != b"ready":
+        return f"its worker is {state[1].decode()}"
+    if silence is not None and int(silence[1]) >= HUNG_WORKER_MS:
+        return f"its worker has sent no heartbeat for {int(silence[1]) / 1000:.1f} s"
+    return ""

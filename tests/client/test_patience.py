@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from qa_cluster.asking.engine import Engine
+from qa_cluster.routing.readiness import HUNG_WORKER_MS
 from tests.client.engines import ask, opened, search
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.client.test_down import LONG_MS, QUESTION, write_on
@@ -47,13 +50,13 @@ def nodes_of(node: Node) -> list[Node]:
 
 
 @contextmanager
-def worker(node: Node, state: list[str]) -> Iterator[None]:
-    """Make the module of a node report this state of its worker."""
+def worker(node: Node, state: list[str], silence_ms: Sequence[int] = (0,)) -> Iterator[None]:
+    """Make the module of a node report this state of its worker, and this time since its last heartbeat."""
     usual = node.own_reply
 
     def reply(command: list[bytes]) -> Any:
         async def info() -> bytes:
-            return f"# qa_worker\r\nqa_worker_state:{state[0]}\r\n".encode()
+            return f"# qa_worker\r\nqa_worker_state:{state[0]}\r\nqa_worker_silence_ms:{silence_ms[0]}\r\n".encode()
 
         return info if command[:2] == [b"INFO", b"qa_worker"] else usual(command)
 
@@ -192,6 +195,57 @@ async def test_a_slow_worker_is_waited_for(cluster: ScriptedCluster, engine: Eng
     cluster.triggers["qa.read"] = read
     result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
     assert ({answer.answer for answer in result.answers}, result.index.partial) == (set(WRITERS), False)
+
+
+async def test_a_hung_worker_is_left_out_until_its_next_heartbeat(cluster: ScriptedCluster, engine: Engine) -> None:
+    lost, silence_ms = cluster.nodes[1], [HUNG_WORKER_MS - 1]
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        if node is lost and silence_ms[0]:
+            return await never(node, arguments)
+        return await cluster.read(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    with worker(lost, ["ready"], silence_ms):
+        question = asyncio.create_task(asked(engine, lost, cache="off"))
+        await asyncio.sleep(4 * PATIENCE_SECONDS)
+        assert not question.done()  # a busy worker may be that late
+        silence_ms[0] = HUNG_WORKER_MS
+        await asyncio.wait_for(question, 10)
+        silence_ms[0] = 0
+        await eventually_async(lambda: not engine.shards.readiness.workers)
+        assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
+
+
+async def test_a_hung_server_is_left_out_until_it_replies(cluster: ScriptedCluster, engine: Engine) -> None:
+    lost = cluster.nodes[1]
+    os.kill(lost.server.pid, signal.SIGSTOP)
+    try:
+        await asyncio.wait_for(asked(engine, lost, cache="off"), 10)
+        assert (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
+        assert not engine.shards.down
+    finally:
+        os.kill(lost.server.pid, signal.SIGCONT)
+    await eventually_async(lambda: not engine.shards.not_ready)
+    assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
+
+
+async def test_a_service_that_was_late_itself_leaves_out_no_server(cluster: ScriptedCluster, engine: Engine) -> None:
+    """Replies that arrive while the event loop is blocked are not late."""
+    marked: list[Any] = []
+    usual = engine.shards.readiness.mark_hung
+    engine.shards.readiness.mark_hung = lambda *about: (marked.append(about), usual(*about))[1]  # type: ignore[method-assign]
+    for node in cluster.nodes:
+        os.kill(node.server.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(0.3)  # checks are in flight
+        time.sleep(2.0)  # the event loop is blocked
+    finally:
+        for node in cluster.nodes:
+            os.kill(node.server.pid, signal.SIGCONT)
+    await eventually_async(engine.freshness.drained)
+    assert not marked
+    assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
 
 
 async def test_a_question_waits_if_no_worker_is_ready(cluster: ScriptedCluster, engine: Engine) -> None:

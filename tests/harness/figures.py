@@ -12,6 +12,8 @@ from typing import Any
 _PROPERTY = "figure"
 # What the attacks did before they were mended (commit 778c3cb), by the start of their name.
 BEFORE = {
+    "hung worker: longest wait": "504 after 11 s",
+    "hung shard: longest wait": "6.4 s",
     "writes of others, failed after SET": "50 of 50",
     "workers that a text ends": "6 in 80 s",
     "time until it is given up": "never",

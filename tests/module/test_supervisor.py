@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -98,6 +99,27 @@ def test_silent_worker_is_killed(server_binary: Path) -> None:
         eventually(lambda: server.field("worker_restarts") >= 1)
         assert server.field("worker_killed") >= 1
         assert "has been silent for more than 300 ms" in server.output()
+
+
+def test_the_silence_of_a_worker_is_in_info_until_its_next_heartbeat(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-silence-ms": 60_000}, worker=fake_worker("functions")) as server:
+        server.wait_ready()
+        pid = server.signal_worker(signal.SIGSTOP)
+        eventually(lambda: server.field("worker_silence_ms") > 1500)
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: server.field("worker_silence_ms") < 1000)
+
+
+def test_a_server_that_was_stopped_itself_does_not_kill_its_worker(server_binary: Path) -> None:
+    with Server(server_binary, {"qa.worker-silence-ms": 2000}, worker=fake_worker("functions")) as server:
+        server.wait_ready()
+        worker = server.field("worker_pid")
+        os.kill(server.pid, signal.SIGSTOP)
+        time.sleep(3)
+        os.kill(server.pid, signal.SIGCONT)
+        assert server.field("worker_silence_ms") < 1500
+        time.sleep(0.5)
+        assert (server.field("worker_pid"), server.field("worker_killed")) == (worker, 0)
 
 
 def test_worker_that_never_says_hello_is_killed(server_binary: Path) -> None:
