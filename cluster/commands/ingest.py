@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from qa_cluster.config import Settings
-from qa_cluster.documents.corpus import RepeatedId, read_from
-from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
-from qa_cluster.documents.unicode import name_of
-from qa_cluster.errors import RequestError
+from qa_cluster.documents.addresses import STYLES, PageAddresses
+from qa_cluster.documents.folder_reading import FolderReading
+from qa_cluster.documents.folder_rules import FolderRules
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.ranking.filters import metadata_of
 from qa_cluster.sources.formats import FORMATS
 from qa_cluster.sources.process.extractor import Extractor
-from qa_cluster.types import Document
 
+from ..ingestion.reading import SourceReading
+from ..ingestion.report import IngestReport
+from ..ingestion.run import IngestRun
 from ..provision.preview import preview
-from ..provision.storing import StoredDocuments, check_storable, remove_gone, store
+from ..provision.storing import check_storable
 from ..servers.local import with_cluster
 from ..terminal import console
-from .shared_options import Audit, CollectionOption, audit_of, load_settings
+from .shared_options import CollectionOption, Json, audit_of, load_settings, one_of, refusals_as_usage
 
 _FAILED = 1
 _ON_ERROR = ("report", "skip", "stop")
 # A prefix for --sync must end with one of these: otherwise `news` would also match the ids of `newsletter`.
 _PREFIX_ENDS = ("/", ":")
-# A message lists at most this many documents or errors.
-_MAX_LISTED = 5
 
 
 def ingest(  # noqa: PLR0917 - one parameter is one option
@@ -51,10 +50,81 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         bool,
         typer.Option(
             "--sync",
-            help="Delete the documents whose ids start with --prefix and that are no longer in PATH, which must be one"
-            " folder. If a file in the folder cannot be read or is refused, nothing is deleted.",
+            help="Delete the documents whose ids start with --prefix and whose files are no longer in PATH, which must"
+            " be one folder, or hold no text. The document of a file that cannot be read stays.",
         ),
     ] = False,
+    yes: Annotated[
+        bool,
+        typer.Option(
+            "--yes",
+            help="With --sync: also delete more than a tenth of the documents of the collection. Without it, the"
+            " command asks on a terminal, and elsewhere deletes nothing and exits with 1.",
+        ),
+    ] = False,
+    adopt: Annotated[
+        bool,
+        typer.Option(
+            "--adopt",
+            help="With --sync: also delete the documents that were stored from this folder without a prefix. The files"
+            " are stored again with the prefix.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be stored and deleted, and change nothing.")
+    ] = False,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="In a folder, read only files that match this pattern, which has the form of .gitignore: '*.md' or"
+            " 'guide/'. Repeatable.",
+            metavar="PATTERN",
+            show_default=False,
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="In a folder, leave out files and folders that match this pattern, also if --include names them."
+            " Repeatable.",
+            metavar="PATTERN",
+            show_default=False,
+        ),
+    ] = None,
+    no_ignore: Annotated[
+        bool,
+        typer.Option(
+            "--no-ignore",
+            help="In a folder, also read the files that .gitignore names, and the folders _build, _sources, _static,"
+            " _templates and node_modules. Hidden files are always left out.",
+        ),
+    ] = False,
+    base_url: Annotated[
+        str,
+        typer.Option(
+            help="The address of the site that has a page for each file. It gives each document the address of its"
+            " page, as metadata field url. The url in the front matter of a file has priority.",
+            metavar="URL",
+            show_default=False,
+        ),
+    ] = "",
+    url_style: Annotated[
+        str,
+        typer.Option(
+            help="The addresses below --base-url. html: a.rst has the page a.html; dirhtml: a/; file: a.rst.",
+            parser=one_of(STYLES),
+            metavar="|".join(STYLES),
+        ),
+    ] = STYLES[0],
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Metadata of every document, with the types of filters: year=2024, public=true, 'version=\"10\"',"
+            " tags=one,two. Metadata of a document itself have priority. Repeatable.",
+            metavar="NAME=VALUE",
+            show_default=False,
+        ),
+    ] = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
     format: Annotated[
         str,
@@ -89,6 +159,7 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the documents are indexed and can answer questions.")
     ] = True,
+    json: Json = False,
 ) -> None:
     """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, Office files, e-books, e-mail, JSON.
 
@@ -125,74 +196,59 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         return
     paths = paths or []
     _check(paths, on_error, prefix, sync)
+    _check_effects(paths, sync=sync, yes=yes, adopt=adopt, choosing=bool(include or exclude or no_ignore))
+    reading = _reading(include, exclude, no_ignore, follow_links, base_url, url_style, metadata)
     audit = audit_of(context)
     settings = with_cluster(load_settings(context).settings)
-    check_storable(settings)
+    if not dry_run:
+        check_storable(settings)
     extractor = None if raw else Extractor(forced=format)
-    source = _Source(settings, paths, prefix, collection, extractor, follow_links, stop=on_error == "stop")
+    source = SourceReading(settings, paths, prefix, extractor, reading, stop=on_error == "stop")
+    run = IngestRun(source, collection, sync=sync, yes=yes, adopt=adopt, dry_run=dry_run)
+    report = _stored(run, wait)
+    if not dry_run:
+        audit.note("documents.ingest", collection=collection, new=report.stored.new, changed=report.stored.changed)
+    report.say_stored(json)
+    complete = run.remove(report, json=json) if sync else True
+    if report.deleted is not None:
+        audit.note("documents.delete", collection=collection, deleted=report.deleted)
+    if json:
+        console.say_json(report.to_dict())
+    if not complete or ((source.skips or report.stored.failed) and on_error == "report"):
+        raise typer.Exit(_FAILED)
+
+
+def _stored(run: IngestRun, wait: bool) -> IngestReport:
+    extractor = run.source.extractor
     try:
-        stored = source.store(wait=wait)
+        return run.store(wait=wait)
     except KeyboardInterrupt as interrupt:
         console.notice(f"interrupted: {str(interrupt) or 'no document was stored'}")
         raise
     except Exception:
-        if sync:
+        if run.sync:
             console.notice("no document was deleted, because the run was not completed")
         raise
     finally:
         if extractor is not None:
             extractor.close()
-    audit.note("documents.ingest", collection=collection, new=stored.new, changed=stored.changed)
-    _report(stored, source.skipped, extractor)
-    _report_links(source.left_out)
-    if sync:
-        _remove(source, stored, audit)
-    if (source.skipped or stored.failed) and (sync or on_error == "report"):
-        raise typer.Exit(_FAILED)
 
 
-@dataclass
-class _Source:
-    """The documents to store, and the errors of the documents that could not be stored."""
-
-    settings: Settings
-    paths: list[Path]
-    prefix: str
-    collection: str
-    extractor: Extractor | None
-    follow_links: bool
-    stop: bool
-    skipped: list[RequestError] = field(default_factory=list)
-    left_out: dict[str, list[Path]] = field(default_factory=dict)
-
-    def store(self, *, wait: bool) -> StoredDocuments:
-        documents = read_from(
-            self.paths,
-            on_error="stop" if self.stop else "skip",
-            on_skip=self._skip,
-            max_bytes=self.settings.body_max_bytes,
-            id_prefix=self.prefix,
-            extractor=self.extractor,
-            follow_links=self.follow_links,
-            on_left_out=self._left_out,
-        )
-        return store(
-            self.settings,
-            ((self.prefix or name_of(path.resolve()), document) for path, document in documents),
-            collection=self.collection,
-            wait=wait,
-            on_refused=None if self.stop else self._refused,
-        )
-
-    def _skip(self, error: RequestError) -> None:
-        self.skipped.append(error)
-        console.notice(f"skipped: {error}")
-
-    def _left_out(self, path: Path, reason: str) -> None:
-        self.left_out.setdefault(reason, []).append(path)
-
-    def _refused(self, document: Document, error: RequestError) -> None:
-        self._skip(type(error)(f"document {document.id!r}: {error}"))
+def _reading(  # noqa: PLR0917 - one parameter is one option
+    include: list[str] | None,
+    exclude: list[str] | None,
+    no_ignore: bool,
+    follow_links: bool,
+    base_url: str,
+    url_style: str,
+    metadata: list[str] | None,
+) -> FolderReading:
+    with refusals_as_usage():
+        rules = FolderRules(include or (), exclude or (), ignore=not no_ignore)
+    with refusals_as_usage(option="--base-url"):
+        addresses = PageAddresses.below(base_url, url_style) if base_url else None
+    with refusals_as_usage(option="--metadata"):
+        return FolderReading(rules, follow_links, addresses, metadata_of(metadata or ()))
 
 
 def _check_format(format: str, raw: bool) -> None:
@@ -231,73 +287,10 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
         raise typer.BadParameter(f"--sync needs exactly one folder, got {' '.join(map(str, paths))}", param_hint="PATH")
 
 
-def _report(stored: StoredDocuments, skipped: list[RequestError], extractor: Extractor | None) -> None:
-    console.say(
-        f"{console.counted(len(stored.ids), 'document')} stored"
-        + (f", {len(skipped)} skipped" if skipped else "")
-        + f" ({stored.new} new, {stored.changed} changed, {stored.unchanged} unchanged)"
-    )
-    if stored.replaced:
-        shown = [
-            f"{document_id!r} ({f'from {source}' if source else 'source not recorded'})"
-            for document_id, source in stored.replaced.items()
-        ]
-        console.notice(
-            f"{console.counted(len(shown), 'document')} replaced a document of another source:"
-            f" {_some(shown, ', ')}; give each source its own --prefix to keep their ids apart"
-        )
-    if extractor is not None and extractor.counts:
-        console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
-        _report_remarks(extractor.remarks)
-    repeated = [error.document_id for error in skipped if isinstance(error, RepeatedId)]
-    if repeated:
-        console.notice(
-            f"{console.counted(len(repeated), 'document')} not stored, because an earlier document of this run has the"
-            f" same id: {_some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
-        )
-    if stored.failed:
-        shown = [f"{document_id!r}: {reason}" for document_id, reason in stored.failed.items()]
-        console.error(
-            f"{console.counted(len(shown), 'document')} stored, but not indexed and not tried again until written"
-            f" again: {_some(shown, '; ')}"
-        )
-    if skipped:
-        console.error(f"{len(skipped)} not stored: {_some(list(map(str, skipped)), '; ')}")
-
-
-def _report_remarks(remarks: list[tuple[str, str]]) -> None:
-    """Print a line for each file in which something was guessed, replaced or left out."""
-    if remarks:
-        shown = [f"{path}: {remark}" for path, remark in remarks]
-        console.notice(f"{console.counted(len(shown), 'file')} to check:\n  {_some(shown, chr(10) + '  ')}")
-
-
-def _report_links(left_out: dict[str, list[Path]]) -> None:
-    for reason, what in (
-        (LINK, "left out that lead out of the folder, to a folder or to a hidden file (--follow-links reads them)"),
-        (FOLLOWED, "followed"),
-    ):
-        if paths := left_out.get(reason):
-            console.notice(f"{console.counted(len(paths), 'link')} {what}: {_some(list(map(str, paths)), ', ')}")
-    if paths := left_out.get(SPECIAL):
-        console.notice(
-            f"{console.counted(len(paths), 'pipe, device or socket', 'pipes, devices and sockets')} left out:"
-            f" {_some(list(map(str, paths)), ', ')}"
-        )
-
-
-def _remove(source: _Source, stored: StoredDocuments, audit: Audit) -> None:
-    if source.skipped:
-        console.notice(
-            f"no document was deleted: {len(source.skipped)} could not be stored, so the command does not know all"
-            " documents of the folder"
-        )
-        return
-    removed = remove_gone(source.settings, source.prefix, set(stored.ids), source.collection)
-    audit.note("documents.delete", collection=source.collection, deleted=removed)
-    console.say(f"{console.counted(removed, 'document')} deleted")
-
-
-def _some(texts: list[str], between: str) -> str:
-    more = len(texts) - _MAX_LISTED
-    return between.join(texts[:_MAX_LISTED]) + (f"{between}and {more} more" if more > 0 else "")
+def _check_effects(paths: list[Path], *, sync: bool, yes: bool, adopt: bool, choosing: bool) -> None:
+    """Refuse options that would have no effect."""
+    if (yes or adopt) and not sync:
+        option = "--yes" if yes else "--adopt"
+        raise typer.BadParameter(f"{option} has an effect only with --sync", param_hint=option)
+    if choosing and not any(path.is_dir() for path in paths):
+        raise typer.BadParameter("--include, --exclude and --no-ignore choose the files of folders: name a folder")

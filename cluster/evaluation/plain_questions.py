@@ -13,6 +13,8 @@ from qa_cluster import __version__
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.documents.corpus import read_from
+from qa_cluster.documents.folder_reading import ErrorObserver, FolderReading
+from qa_cluster.documents.folder_rules import FolderRules
 from qa_cluster.errors import InvalidInput, RequestError
 from qa_cluster.evaluation.choice_fit import fit_choice
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES
@@ -146,9 +148,10 @@ def _cluster(plan: PlainQuestionPlan) -> Iterator[Settings]:
         found = read_from(
             [plan.documents],
             on_error="skip",
-            on_skip=skipped.append,
+            observer=ErrorObserver(skipped.append),
             max_bytes=settings.body_max_bytes,
             extractor=extractor,
+            reading=FolderReading(FolderRules()),
         )
         documents = ((str(path), document) for path, document in found)
         store(settings, documents, on_refused=lambda document, error: skipped.append(error))

@@ -1,21 +1,21 @@
-"""Stores documents in the cluster, waits until they are indexed, and deletes documents that a source no longer has."""
+"""Stores documents in the cluster and waits until they are indexed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
 from qa_cluster import keys
-from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.clients.async_cluster_client import OnRefused
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.documents.stored import parse_record, read_record
-from qa_cluster.errors import CannotWrite, ClusterError, DeadlineExceeded, NotFound
+from qa_cluster.errors import CannotWrite, ClusterError, DeadlineExceeded
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Document, WriteResult
 
@@ -88,11 +88,13 @@ def store(
     collection: str = DEFAULT_COLLECTION,
     wait: bool = True,
     on_refused: OnRefused | None = None,
+    bar: AbstractContextManager[Callable[[int], None]] | None = None,
 ) -> StoredDocuments:
     """Store documents, each given with its source; with `wait`, wait until they are indexed.
 
     NotFound if the collection does not exist. A document that the cluster refuses is passed to `on_refused`; without
-    `on_refused`, its error is raised. The message of a KeyboardInterrupt says how many documents are stored.
+    `on_refused`, its error is raised. `bar` shows the number of stored documents; by default, it is a plain progress
+    bar. The message of a KeyboardInterrupt says how many documents are stored.
     """
     stored = StoredDocuments()
 
@@ -102,7 +104,8 @@ def store(
             yield document
 
     try:
-        with console.progress("storing documents", None) as advance, ClusterClient(settings) as client:
+        shown = bar if bar is not None else console.progress("storing documents", None)
+        with shown as advance, ClusterClient(settings) as client:
             client.collection(collection)
             client.put_documents(
                 with_noted_sources(),
@@ -121,27 +124,6 @@ def store(
             " to store the rest, if any"
         ) from interrupt
     return stored
-
-
-def remove_gone(settings: Settings, prefix: str, present: Collection[str], collection: str) -> int:
-    """Delete the documents whose ids start with `prefix` and are not in `present`; return their number.
-
-    It lists all documents before it deletes any, and does not delete documents that were written since.
-    """
-    deleted = 0
-    with ClusterClient(settings) as client:
-        listed = client.list_documents(prefix=prefix, collection=collection)
-        failed = client.list_documents(prefix=prefix, collection=collection, failed=True)
-        absent = [entry for entry in (*listed, *failed) if entry.id not in present]
-        with console.progress("deleting documents", len(absent)) as advance:
-            for number, entry in enumerate(absent, start=1):
-                try:
-                    client.delete_document(entry.id, collection=collection, if_version=entry.version)
-                    deleted += 1
-                except (NotFound, VersionConflict) as error:
-                    console.notice(f"not deleted: {error}")
-                advance(number)
-    return deleted
 
 
 def wait_tokenized(

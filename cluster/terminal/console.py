@@ -18,7 +18,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-_PLAIN_EVERY_SECONDS = 5.0
+# How often progress is shown: as a line of text, and as a bar on a terminal.
+PLAIN_EVERY_SECONDS = 10.0
+BAR_EVERY_SECONDS = 0.2
 # Control characters that a terminal would obey (except line breaks and tabs), characters that reorder text, and lone
 # surrogates, which stand for bytes of file names that are not UTF-8.
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -78,6 +80,17 @@ def say_json(value: Any) -> None:
     out.file.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
 
+def is_answered() -> bool:
+    """Whether a person can answer a question: standard input and standard error are a terminal."""
+    return sys.stdin.isatty() and err.is_terminal
+
+
+def confirm(question: str) -> bool:
+    """Ask a question on standard error; only a typed yes confirms."""
+    err.print(f"{escape(safe(question))} \\[y/N] ", end="", soft_wrap=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 class Advance(Protocol):
     """Moves a progress bar."""
 
@@ -102,7 +115,7 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         nonlocal last, shown
         of = total if total is not None else whole
         shown = f"{title}: {done}{f' of {of}' if of is not None else ''}"
-        if time.monotonic() - last >= _PLAIN_EVERY_SECONDS:
+        if time.monotonic() - last >= PLAIN_EVERY_SECONDS:
             last = time.monotonic()
             step(shown)
 

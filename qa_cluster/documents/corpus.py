@@ -16,18 +16,21 @@ from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
-from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted
+from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted, NoText
 from qa_cluster.sources.formats import may_be_document
 from qa_cluster.types import Document
 
+from .addresses import URL
 from .files import FolderListing, SourceFile
+from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
 from .source_map import FIELD, write_map
 from .stored import MAX_METADATA_BYTES, check_document
 from .unicode import name_of
@@ -84,7 +87,12 @@ def read_documents(
     JSON.
     """
     found = read_from(
-        paths, on_error=on_error, on_skip=on_skip, max_bytes=max_bytes, id_prefix=id_prefix, extractor=extractor
+        paths,
+        on_error=on_error,
+        observer=ErrorObserver(on_skip),
+        max_bytes=max_bytes,
+        id_prefix=id_prefix,
+        extractor=extractor,
     )
     for _, document in found:
         yield document
@@ -94,75 +102,118 @@ def read_from(
     paths: Iterable[Path],
     *,
     on_error: str = "stop",
-    on_skip: Callable[[RequestError], None] = lambda error: None,
+    observer: ReadingObserver | None = None,
     max_bytes: int = 8 * 1024 * 1024,
     id_prefix: str = "",
     extractor: FileExtractor | None = None,
-    follow_links: bool = False,
-    on_left_out: Callable[[Path, str], None] = lambda path, reason: None,
+    reading: FolderReading | None = None,
 ) -> Iterator[tuple[Path, Document]]:
-    """Yield documents as `read_documents` does, each with the element of `paths` that it comes from.
-
-    `follow_links` and `on_left_out` are explained in `files`.
-    """
+    """Yield documents as `read_documents` does, each with the element of `paths` that it comes from."""
     if on_error not in ON_ERROR:
         raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
+    seen = observer if observer is not None else ReadingObserver()
+    chosen = reading if reading is not None else FolderReading()
 
-    def refuse(error: RequestError) -> None:
+    def refuse(skip: Skip) -> None:
         if on_error == "stop":
-            raise error
-        on_skip(error)
+            raise skip.error
+        seen.skipped(skip)
+
+    files = [(path, file) for path in paths for file in _files_of(path, chosen, extractor, seen, refuse)]
+    seen.listed([file for _, file in files])
+    places: dict[str, str] = {}
+    for path, file in files:
+        seen.begun(file)
+        try:
+            for where, attempt in _attempts(file, max_bytes, extractor):
+                named = ""
+                try:
+                    document = _completed(attempt(), path, file, chosen, id_prefix)
+                    named = document.id
+                    yield path, _checked(document, where, max_bytes, places)
+                except RequestError as error:
+                    refuse(Skip(where, error, named or _own_id(file, extractor, id_prefix)))
+        except RequestError as error:
+            refuse(Skip(file.shown, error, _own_id(file, extractor, id_prefix)))
+
+
+def _files_of(
+    path: Path,
+    reading: FolderReading,
+    extractor: FileExtractor | None,
+    seen: ReadingObserver,
+    refuse: Callable[[Skip], None],
+) -> list[SourceFile]:
+    if not path.is_dir():
+        return _named_file(path, refuse, extractor)
+    left_out = Counter[str]()
 
     def wanted(name: str) -> bool:
-        return Path(name).suffix.lower() in _READERS or (extractor is not None and may_be_document(name))
+        if Path(name).suffix.lower() in _READERS:
+            return True
+        if extractor is None:
+            return False
+        # The user names the files as well as their format.
+        return may_be_document(name) or bool(extractor.forced and reading.rules.has_include)
 
-    places: dict[str, str] = {}
-    for path in paths:
-        if path.is_dir():
-            files = FolderListing(path, wanted, follow_links, on_left_out, refuse).files()
-            if not files:
-                refuse(_no_documents(path, extractor))
-        else:
-            files = _named_file(path, refuse, extractor)
-        for file in files:
-            try:
-                for where, attempt in _attempts(file, max_bytes, extractor):
-                    try:
-                        document = attempt()
-                        named = replace(document, id=id_prefix + document.id) if id_prefix else document
-                        yield path, _checked(named, where, max_bytes, places)
-                    except RequestError as error:
-                        refuse(error)
-            except RequestError as error:
-                refuse(error)
+    def leave_out(file: Path, reason: str) -> None:
+        left_out[reason] += 1
+        seen.left_out(file, reason)
+
+    def unlisted(within: str, error: InvalidInput) -> None:
+        refuse(Skip(name_of(path / within), error, folder=within))
+
+    files = FolderListing(path, wanted, reading.follow_links, leave_out, unlisted, reading.rules.start(path)).files()
+    if not files:
+        refuse(Skip(name_of(path), _no_documents(path, extractor, left_out), folder=""))
+    return files
+
+
+def _completed(document: Document, path: Path, file: SourceFile, reading: FolderReading, prefix: str) -> Document:
+    """The document with its prefix, and with the address and the metadata that all documents get."""
+    metadata = {**reading.metadata, **document.metadata}
+    if reading.addresses is not None and (FIELD in metadata or not _is_json(file)):
+        own = document.metadata.get(URL)
+        format = str(metadata.get(FIELD, {}).get("format", "markdown" if file.path.suffix == ".md" else "text"))
+        within = str(file.path.relative_to(path)) if file.path != path else file.path.name
+        if isinstance(own, str) and own:
+            metadata[URL] = reading.addresses.join(own)
+        elif own is None:
+            metadata[URL] = reading.addresses.of(within, format)
+    return replace(document, id=prefix + document.id, metadata=metadata)
+
+
+def _own_id(file: SourceFile, extractor: FileExtractor | None, prefix: str) -> str:
+    """The id of the document of a file; empty for a file of several documents."""
+    many = _is_json(file) and not (extractor is not None and extractor.forced)
+    return "" if many else prefix + file.document_name
+
+
+def _is_json(file: SourceFile) -> bool:
+    return file.path.suffix.lower() in _JSON
 
 
 def _attempts(file: SourceFile, max_bytes: int, extractor: FileExtractor | None) -> Iterator[_Attempt]:
-    ending = file.path.suffix.lower()
-    if extractor is None or (ending in _JSON and not extractor.forced):
-        yield from _READERS[ending](file, max_bytes)
+    if extractor is None or (_is_json(file) and not extractor.forced):
+        yield from _READERS[file.path.suffix.lower()](file, max_bytes)
     else:
         yield file.shown, lambda: _extracted(file, extractor)
 
 
-def _no_documents(folder: Path, extractor: FileExtractor | None) -> InvalidInput:
-    if extractor is None:
-        return InvalidInput(f"{name_of(folder)}: no file in this folder ends in {', '.join(_READERS)}")
-    return InvalidInput(f"{name_of(folder)}: no file in this folder looks like a document by its name")
+def _no_documents(folder: Path, extractor: FileExtractor | None, left_out: Mapping[str, int]) -> InvalidInput:
+    kinds = f"ends in {', '.join(_READERS)}" if extractor is None else "looks like a document by its name"
+    reasons = "; ".join(f"{count}: {reason}" for reason, count in left_out.items())
+    found = f" and is not left out ({reasons})" if reasons else ""
+    return InvalidInput(f"{name_of(folder)}: no file in this folder {kinds}{found}")
 
 
-def _named_file(
-    path: Path, refuse: Callable[[RequestError], None], extractor: FileExtractor | None
-) -> list[SourceFile]:
+def _named_file(path: Path, refuse: Callable[[Skip], None], extractor: FileExtractor | None) -> list[SourceFile]:
+    shown = name_of(path)
     if not path.exists():
-        refuse(InvalidInput(f"{name_of(path)}: no such file or folder"))
+        refuse(Skip(shown, InvalidInput(f"{shown}: no such file or folder")))
     elif path.suffix.lower() not in _READERS and extractor is None:
-        refuse(
-            InvalidInput(
-                f"{name_of(path)}: cannot read {path.suffix or 'a file without an ending'!r},"
-                f" only {', '.join(_READERS)}"
-            )
-        )
+        what = repr(path.suffix) if path.suffix else "'a file without an ending'"
+        refuse(Skip(shown, InvalidInput(f"{shown}: cannot read {what}, only {', '.join(_READERS)}")))
     else:
         return [SourceFile(path, name_of(path.name))]
     return []
@@ -197,7 +248,7 @@ def _document(where: str, id: Any, text: Any, title: Any = "", metadata: Any = N
     if not isinstance(text, str):
         raise InvalidInput(f"{where}: 'text' is {_shown(text)}, must be text")
     if not text.strip():
-        raise InvalidInput(f"{where}: the text is empty")
+        raise NoText(f"{where}: the text is empty")
     if not isinstance(title, str):
         raise InvalidInput(f"{where}: 'title' is {_shown(title)}, must be text")
     if metadata is not None and not isinstance(metadata, dict):
@@ -235,7 +286,9 @@ def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
         end = section.end
     places = [(place.start, place.number) for place in found.places]
     source = write_map(file.name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
-    return _document(file.shown, file.name, found.text, _shortened(found.title), {**found.metadata, FIELD: source})
+    return _document(
+        file.shown, file.document_name, found.text, _shortened(found.title), {**found.metadata, FIELD: source}
+    )
 
 
 def _shortened(title: str) -> str:

@@ -9,7 +9,7 @@ Without `follow_links`:
 
 With `follow_links`, links are read wherever they lead. Each folder is read once, so loops end.
 
-Paths that the user names are opened even if they are links.
+Paths that the user names are opened even if they are links. `folder_rules` says which files of a folder are left out.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import BinaryIO
 
 from qa_cluster.errors import InputTooLong, InvalidInput
 
+from .folder_rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules, decoded_gitignore
 from .unicode import name_of
 
 # Why a file is left out. The command line counts these.
@@ -44,7 +45,7 @@ class SourceFile:
 
     Attributes:
         path: its path, for messages and for its ending.
-        name: the name of its document: in a folder, the path within the folder. It is valid Unicode (`name_of`).
+        name: its own name: in a folder, the path within the folder. It is valid Unicode (`name_of`).
         folder: the folder that it must be in; None for a file that the user named.
         within: its path in that folder, without links.
     """
@@ -58,6 +59,19 @@ class SourceFile:
     def shown(self) -> str:
         """The path for messages; valid Unicode."""
         return name_of(self.path)
+
+    @property
+    def document_name(self) -> str:
+        """The name of its document: its own name without ``.gz``."""
+        return without_gz(self.name)
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes; 0 if it is unknown."""
+        try:
+            return os.stat(self.path).st_size
+        except OSError:
+            return 0
 
     def read(self, limit: int, spare: int = 0) -> bytes:
         """Return the contents; InputTooLong if the file is larger than `limit`, before a byte of it is read.
@@ -119,6 +133,15 @@ def _unreadable(file: Path, error: OSError) -> InvalidInput:
     return InvalidInput(f"{name_of(file)}: cannot be read: {error.strerror}{link}")
 
 
+def without_gz(name: str) -> str:
+    """The name of a file without ``.gz``.
+
+    >>> without_gz("tool.1.gz")
+    'tool.1'
+    """
+    return name[:-3] if name.lower().endswith(".gz") else name
+
+
 def is_hidden(within: str) -> bool:
     """Whether a path within a folder has a component that starts with a dot."""
     return any(part.startswith(".") for part in within.split("/"))
@@ -126,21 +149,24 @@ def is_hidden(within: str) -> bool:
 
 @dataclass
 class FolderListing:
-    """Lists the files of a folder and its subfolders, but no hidden ones: these belong to programs, as `.git` does.
+    """Lists the files of a folder and its subfolders, but none that the rules leave out.
 
     Attributes:
         folder: the folder.
         wanted: whether a file with this name is wanted.
         follow_links: whether links are read wherever they lead.
-        on_left_out: is called with the path and the reason for each link and each special file.
-        on_unlisted: is called with each folder that cannot be listed.
+        on_left_out: is called with the path and the reason for each file and folder that is left out. The path of a
+            folder stands for all files in it.
+        on_unlisted: is called with each folder that cannot be listed, by its path within the folder.
+        rules: what is left out.
     """
 
     folder: Path
     wanted: Callable[[str], bool]
     follow_links: bool
     on_left_out: Callable[[Path, str], None]
-    on_unlisted: Callable[[InvalidInput], None]
+    on_unlisted: Callable[[str, InvalidInput], None]
+    rules: FolderRules = field(default_factory=lambda: FolderRules(ignore=False))
     _real: str = field(init=False)
     _seen: set[tuple[int, int]] = field(default_factory=set)
 
@@ -154,20 +180,32 @@ class FolderListing:
         folders, linked = deque([""]), deque[str]()
         while folders or linked:
             within = folders.popleft() if folders else linked.popleft()
-            for entry in self._entries(within):
-                if is_hidden(entry.name):
-                    continue
+            entries = self._entries(within)
+            self._read_gitignore(within, entries)
+            for entry in entries:
                 path = f"{within}/{entry.name}" if within else entry.name
-                if entry.is_symlink():
+                is_folder = os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir(follow_symlinks=False)
+                if reason := self.rules.reason(path, is_folder=is_folder):
+                    self.on_left_out(self.folder / path, reason)
+                elif entry.is_symlink():
                     found += self._link(path, linked)
-                elif entry.is_dir(follow_symlinks=False):
+                elif is_folder:
                     folders.append(path)
-                elif self.wanted(entry.name):
-                    if entry.is_file(follow_symlinks=False):
-                        found.append(self._found(path, path))
-                    else:
-                        self.on_left_out(self.folder / path, SPECIAL)
+                elif not self.wanted(entry.name):
+                    self.on_left_out(self.folder / path, OTHER_KIND)
+                elif entry.is_file(follow_symlinks=False):
+                    found.append(self._found(path, path))
+                else:
+                    self.on_left_out(self.folder / path, SPECIAL)
         return sorted(found, key=lambda file: file.path)
+
+    def _read_gitignore(self, within: str, entries: list[os.DirEntry[str]]) -> None:
+        if self.rules.reads_gitignore and any(
+            entry.name == GITIGNORE and entry.is_file(follow_symlinks=False) for entry in entries
+        ):
+            path = f"{within}/{GITIGNORE}" if within else GITIGNORE
+            file = self._found(path, path)
+            self.rules.add_gitignore(within, decoded_gitignore(file.read(MAX_GITIGNORE_BYTES), file.shown), file.shown)
 
     def _entries(self, within: str) -> list[os.DirEntry[str]]:
         path = self.folder / within
@@ -179,7 +217,7 @@ class FolderListing:
             with os.scandir(path) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
-            self.on_unlisted(InvalidInput(f"{name_of(path)}: cannot list this folder: {error.strerror}"))
+            self.on_unlisted(within, InvalidInput(f"{name_of(path)}: cannot list this folder: {error.strerror}"))
             return []
 
     def _found(self, path: str, within: str) -> SourceFile:
@@ -197,6 +235,7 @@ class FolderListing:
             self.on_left_out(file, FOLLOWED if self.follow_links else LINK)
             return []
         if not self.wanted(file.name):
+            self.on_left_out(file, OTHER_KIND)
             return []
         if os.path.exists(target) and not os.path.isfile(target):
             self.on_left_out(file, SPECIAL)

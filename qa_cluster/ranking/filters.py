@@ -337,6 +337,27 @@ def _split(text: str) -> list[str]:
     return values
 
 
+def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
+    """The metadata that texts of the form ``name=value`` state, with the types of short filters.
+
+    Several values form an array. InvalidInput says what is wrong.
+
+    >>> metadata_of(["year=2020", "tags=a,b", 'version="10"'])
+    {'year': 2020, 'tags': ['a', 'b'], 'version': '10'}
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, written = (part.strip() for part in text.partition("="))
+        if not equals or not name or not _encodable(text) or len(name.encode()) > MAX_NAME_BYTES:
+            raise InvalidInput(f"metadata must look like year=2020 or lang=en, got {text[:100]!r}")
+        if name.startswith("_") or name in found:
+            fault = "starts with an underscore, which is reserved" if name.startswith("_") else "is given twice"
+            raise InvalidInput(f"metadata name {name!r} {fault}")
+        values = [_short_value(value) for value in _split(written)]
+        found[name] = values if len(values) > 1 else values[0]
+    return found
+
+
 def _short_value(text: str) -> Any:
     if text.startswith('"'):
         return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from qa_cluster.errors import InputTooLong, InvalidInput
 
 from . import decoding, formats
-from .extracted import Extracted
+from .extracted import Extracted, NoText
 
 MAX_TEXT_LENGTH = 5_000_000
 
@@ -23,7 +23,7 @@ def extract(data: bytes, name: str, forced: str = "") -> tuple[str, Extracted]:
         forced: the format, one of `formats.FORMATS`; empty: detect it.
 
     Raises:
-        InvalidInput: the file is damaged, is not text, or contains no text.
+        InvalidInput: the file is damaged or is not text; NoText if it contains no text.
         InputTooLong: it unpacks to more than `decoding.MAX_TEXT_BYTES`, or its text is too long.
     """
     found, unpacked = recognize(data, name, forced)
@@ -51,7 +51,7 @@ def read_as(found: str, data: bytes, name: str) -> Extracted:
     except RecursionError as error:
         raise InvalidInput(f"is nested too deeply to be read as {found}") from error
     if not extracted.text.strip():
-        raise InvalidInput(f"contains no text (read as {found})")
+        raise NoText(f"contains no text (read as {found})")
     if len(extracted.text) > MAX_TEXT_LENGTH:
         raise InputTooLong(f"has a text of {len(extracted.text)} characters, the limit is {MAX_TEXT_LENGTH}")
     if not extracted.title:

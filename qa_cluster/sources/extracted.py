@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from qa_cluster.errors import InvalidInput
+
 # Stored with each document: a document of another version counts as changed. Raise it with every change of results.
 EXTRACTOR_VERSION = 2
 
@@ -34,6 +36,10 @@ _INVISIBLE = re.compile(
 _LIGATURES = str.maketrans(
     {"\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "ffi", "\ufb04": "ffl", "\ufb05": "st", "\ufb06": "st"}
 )
+
+
+class NoText(InvalidInput):
+    """A file was read, and it contains no text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from pypdf.errors import PyPdfError
 
 from qa_cluster.errors import InvalidInput
 
-from .extracted import Extracted, clean, clean_characters
+from .extracted import Extracted, NoText, clean, clean_characters
 from .plain import read_lines
+from .process.pages import reported
 
 MAX_PAGES = 20_000
 
@@ -25,7 +26,10 @@ def read(data: bytes) -> Extracted:
         reader = PdfReader(io.BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):
             raise InvalidInput("the PDF is encrypted: a password is needed to read it")
-        pages = [_lines(page.extract_text()) for _, page in zip(range(MAX_PAGES), reader.pages, strict=False)]
+        total = min(len(reader.pages), MAX_PAGES)
+        pages = [
+            _lines(page.extract_text()) for _, page in zip(range(total), reported(reader.pages, total), strict=False)
+        ]
         title = _title(reader)
     except InvalidInput:
         raise
@@ -42,7 +46,7 @@ def read(data: bytes) -> Extracted:
         raise InvalidInput(f"the PDF cannot be read: {type(error).__name__}: {error}"[:300]) from error
     found = read_lines(_numbered(pages), unit="page", hyphenated=True)
     if not found.text:
-        raise InvalidInput("the PDF contains no text: its pages may be pictures")
+        raise NoText("the PDF contains no text: its pages may be pictures")
     return Extracted(title or found.title, found.text, found.sections, found.places, found.unit)
 
 

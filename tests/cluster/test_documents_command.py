@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,7 +194,7 @@ def test_sync_removes_what_is_gone_and_nothing_else(up: Qa) -> None:
     (up.folder / "synced/b.txt").unlink()
     (up.folder / "synced/sub/c.txt").unlink()
     write(up, "synced/d.txt", TEXT)
-    done = up("ingest", "synced", "--prefix", "sync/", "--sync")
+    done = up("ingest", "synced", "--prefix", "sync/", "--sync", "--yes")
     assert "2 documents stored (1 new, 0 changed, 1 unchanged)" in done.stdout
     assert "2 documents deleted" in done.stdout
     assert listed(up, "sync") == ["sync-other/o.txt", "sync/a.txt", "sync/d.txt"]
@@ -213,36 +214,155 @@ def test_links_out_of_the_folder_are_left_out_and_counted(up: Qa) -> None:
     assert listed(up, "linked/") == ["linked/a.txt", "linked/b.txt", "linked/c/key.txt"]
 
 
-@pytest.mark.parametrize(
-    ("mode", "fault"),
-    [
-        ("skip", "broken"),
-        ("report", "too long"),
-        ("skip", "link"),
-        ("skip", "twice"),
-        ("report", "empty"),
-        ("stop", "broken"),
-    ],
-)
-def test_sync_removes_nothing_after_an_error(up: Qa, tmp_path: Path, mode: str, fault: str) -> None:
-    prefix = f"faulty {mode} {fault}/"
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "gone.txt").write_text(TEXT)
-    up("ingest", str(folder), "--prefix", prefix, "--sync")
-    (folder / "gone.txt").unlink()
+BROKEN = bytes(range(256))
+
+
+def spoil(folder: Path, fault: str) -> None:
+    """Make a document of the folder one that cannot be read or stored."""
     if fault == "broken":
-        (folder / "a.txt").write_bytes(bytes(range(256)))
+        (folder / "a.txt").write_bytes(BROKEN)
     elif fault == "too long":
         (folder / "a.jsonl").write_text(json.dumps({"id": "a", "text": "t", "title": "x" * 5000}))
     elif fault == "link":
         (folder / "a.txt").symlink_to("nowhere")
     elif fault == "twice":
         (folder / "a.jsonl").write_text('{"id": "a", "text": "t"}\n{"id": "a", "text": "u"}\n')
-    done = up("ingest", str(folder), "--prefix", prefix, "--sync", "--on-error", mode, code=1)
-    assert "no document was deleted" in done.stderr
-    assert "deleted" not in done.stdout
-    assert f"{prefix}gone.txt" in listed(up, prefix)
+    elif fault == "no text":
+        (folder / "a.txt").write_text("\n")
+    elif fault == "json":
+        (folder / "a.jsonl").write_text('{"id": "a", "text": "t"}\n{"id": \n')
+    else:
+        (folder / "a.txt").write_text(TEXT)
+
+
+@pytest.mark.parametrize("mode", ["skip", "report"])
+@pytest.mark.parametrize("fault", ["", "broken", "too long", "link", "twice", "no text", "json"])
+def test_sync_removes_what_is_gone_although_a_document_cannot_be_read(
+    up: Qa, tmp_path: Path, mode: str, fault: str
+) -> None:
+    prefix = f"faulty {mode} {fault}/"
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "gone.txt").write_text(TEXT)
+    arguments = ("ingest", str(folder), "--prefix", prefix, "--sync", "--yes")
+    up(*arguments)
+    (folder / "gone.txt").unlink()
+    spoil(folder, fault)
+    done = up(*arguments, "--on-error", mode, code=1 if fault and mode == "report" else 0)
+    assert "1 document deleted" in done.stdout
+    assert f"{prefix}gone.txt" not in listed(up, prefix)
+    assert fault in {"", "twice", "json"} or "error: 1 not stored: " in done.stderr
+
+
+@pytest.mark.parametrize("mode", ["skip", "report", "stop"])
+@pytest.mark.parametrize("fault", ["empty", "broken", "shut", "all left out"])
+def test_sync_removes_nothing_that_may_still_be_there(
+    up: Qa, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, fault: str
+) -> None:
+    prefix = f"safe {mode} {fault}/"
+    folder = tmp_path / "folder"
+    (folder / "sub").mkdir(parents=True)
+    for name in ("sub/a.txt", "b.txt"):
+        (folder / name).write_text(TEXT)
+    arguments = ("ingest", str(folder), "--prefix", prefix, "--sync", "--yes")
+    up(*arguments)
+    if fault == "empty":
+        (folder / "sub/a.txt").unlink()
+        (folder / "b.txt").unlink()
+    elif fault == "broken":
+        (folder / "sub/a.txt").write_bytes(BROKEN)
+    elif fault == "shut":
+        scandir = os.scandir
+
+        def refusing(path: str | os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
+            if Path(path).name == "sub":
+                raise PermissionError(13, "Permission denied", str(path))
+            return scandir(path)
+
+        monkeypatch.setattr(os, "scandir", refusing)
+    else:
+        arguments = (*arguments, "--exclude", "*")
+    whole = mode == "skip" and fault in {"broken", "shut"}
+    done = up(*arguments, "--on-error", mode, code=0 if whole else 1)
+    assert "0 documents deleted" in done.stdout or "no document was deleted" in done.stderr
+    assert listed(up, prefix) == [f"{prefix}b.txt", f"{prefix}sub/a.txt"]
+
+
+def test_sync_keeps_the_documents_of_a_broken_json_file(up: Qa, tmp_path: Path) -> None:
+    lines = [json.dumps({"id": name, "text": f"{name} wrote it."}) for name in ("x", "y")]
+    (tmp_path / "d.jsonl").write_text("\n".join(lines))
+    (tmp_path / "gone.txt").write_text(TEXT)
+    arguments = ("ingest", str(tmp_path), "--prefix", "lines/", "--sync", "--yes", "--on-error", "skip")
+    up(*arguments)
+    (tmp_path / "gone.txt").unlink()
+    (tmp_path / "d.jsonl").write_text(f'{lines[0]}\n{{"id": ')
+    done = up(*arguments)
+    assert "1 document deleted" in done.stdout
+    assert "could not be read whole, so documents of JSON files were not deleted" in done.stderr
+    assert listed(up, "lines/") == ["lines/x", "lines/y"]
+    (tmp_path / "d.jsonl").write_text(lines[0])
+    assert "1 document deleted" in up(*arguments).stdout
+    assert listed(up, "lines/") == ["lines/x"]
+
+
+def test_a_document_whose_text_is_gone_is_deleted(up: Qa, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.md").write_text(TEXT)
+    arguments = ("ingest", str(tmp_path), "--prefix", "emptied/", "--sync", "--yes", "--on-error", "skip")
+    up(*arguments)
+    (tmp_path / "a.md").write_text("")
+    done = up(*arguments)
+    assert "1 document deleted" in done.stdout and "a.md: contains no text" in done.stderr
+    assert listed(up, "emptied/") == ["emptied/b.md"]
+
+
+def test_deleting_more_than_a_tenth_needs_a_confirmation(up: Qa, tmp_path: Path) -> None:
+    up("collections", "create", "tenth")
+    for number in range(20):
+        (tmp_path / f"{number}.txt").write_text(TEXT)
+    arguments = ("ingest", str(tmp_path), "--prefix", "t/", "--collection", "tenth", "--sync")
+    up(*arguments)
+    for number in range(2):
+        (tmp_path / f"{number}.txt").unlink()
+    assert "2 documents deleted" in up(*arguments).stdout
+    (tmp_path / "2.txt").rename(tmp_path / "new.txt")
+    (tmp_path / "3.txt").unlink()
+    dry = json.loads(up(*arguments, "--dry-run", "--json").stdout)
+    assert (dry["stored"], dry["new"], sorted(dry["gone"]), dry["deleted"]) == (17, 1, ["t/2.txt", "t/3.txt"], None)
+    refused = up(*arguments, code=1)
+    assert "1 new" in refused.stdout and "deleted" not in refused.stdout
+    assert "2 of the 19 documents of collection tenth are no longer in the folder, more than a tenth" in refused.stderr
+    assert "--yes" in refused.stderr and "'t/" not in refused.stderr
+    said = json.loads(up(*arguments, "--json", code=1).stdout)
+    assert sorted(said["gone"]) == ["t/2.txt", "t/3.txt"] and said["deleted"] is None
+    assert "2 documents deleted" in up(*arguments, "--yes").stdout
+    assert json.loads(up("collections", "count", "tenth", "--json").stdout)["documents"] == 17
+    up("collections", "delete", "tenth")
+
+
+def test_documents_without_a_prefix_are_adopted(up: Qa, tmp_path: Path) -> None:
+    up("collections", "create", "adopt")
+    of = ("--collection", "adopt")
+    folder, other = tmp_path / "site", tmp_path / "other"
+    for name in ("site/guide/a.txt", "site/b.txt", "site/c.txt", "other/c.txt", "other/d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{name} is a file.")
+    up("ingest", str(folder), *of)
+    up("ingest", str(folder / "guide"), *of)
+    up("ingest", str(other), *of)
+    with ClusterClient(f"redis://{up.status()['shards'][0]['address']}") as client:
+        client.put_document("b.txt", "A client wrote it.", collection="adopt")
+        client.put_document("e.txt", "A client wrote it.", collection="adopt")
+    (folder / "guide/z.txt").write_text("It is new.")
+    done = up("ingest", str(folder), *of, "--prefix", "s/", "--sync", "--adopt")
+    assert "4 documents stored (4 new" in done.stdout
+    assert "3 documents deleted (3 adopted)" in done.stdout
+    found = json.loads(up("documents", "list", *of, "--json").stdout)["data"]
+    assert sorted(entry["id"] for entry in found) == [
+        *("c.txt", "d.txt", "e.txt"),
+        *("s/b.txt", "s/c.txt", "s/guide/a.txt", "s/guide/z.txt"),
+    ]
+    up("collections", "delete", "adopt")
 
 
 def test_sync_removes_nothing_when_the_cluster_cannot_be_listed_or_storing_fails(
@@ -281,7 +401,7 @@ def test_sync_leaves_what_was_written_meanwhile(up: Qa, monkeypatch: pytest.Monk
         return delete(client, id, **options)
 
     monkeypatch.setattr(ClusterClient, "delete_document", late)
-    done = up("ingest", "race", "--prefix", "race/", "--sync")
+    done = up("ingest", "race", "--prefix", "race/", "--sync", "--yes")
     assert "0 documents deleted" in done.stdout and "not deleted" in done.stderr
     assert listed(up, "race/") == ["race/a.txt", "race/b.txt"]
 
@@ -291,6 +411,8 @@ def test_sync_refuses_what_it_cannot_do_safely(tmp_path: Path) -> None:
     write(qa, "folder/a.txt", TEXT)
     assert "--prefix" in qa("ingest", "folder", "--sync", code=2).stderr
     assert "--prefix" in qa("ingest", "folder", "--sync", "--prefix", "news", code=2).stderr
+    for option in ("--yes", "--adopt"):
+        assert option in qa("ingest", "folder", option, code=2).stderr
     assert "one folder" in qa("ingest", "folder/a.txt", "--sync", "--prefix", "n/", code=2).stderr
     assert "one folder" in qa("ingest", "folder", "folder", "--sync", "--prefix", "n/", code=2).stderr
 

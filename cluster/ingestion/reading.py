@@ -1,0 +1,80 @@
+"""Reads files, and collects what could not be read and what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from qa_cluster.config import Settings
+from qa_cluster.documents.corpus import read_from
+from qa_cluster.documents.files import SourceFile
+from qa_cluster.documents.folder_reading import FolderReading, ReadingObserver, Skip
+from qa_cluster.documents.unicode import name_of
+from qa_cluster.errors import RequestError
+from qa_cluster.sources.process.extractor import Extractor
+from qa_cluster.types import Document
+
+from ..terminal import console
+from ..terminal.file_progress import FileProgress
+
+
+@dataclass
+class SourceReading(ReadingObserver):
+    """The documents of some files and folders.
+
+    Attributes:
+        prefix: the prefix of every id.
+        stop: whether the first document that cannot be read or stored ends the run.
+        skips: the documents and folders that could not be read or stored.
+        left_out_paths: the files and folders that are left out, by reason.
+    """
+
+    settings: Settings
+    paths: Sequence[Path]
+    prefix: str
+    extractor: Extractor | None
+    reading: FolderReading
+    stop: bool
+    skips: list[Skip] = field(default_factory=list)
+    left_out_paths: dict[str, list[Path]] = field(default_factory=dict)
+    _progress: FileProgress = field(default_factory=lambda: FileProgress(""))
+
+    def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
+        """Yield the documents, each with its source: the prefix or, without a prefix, the full path of its PATH."""
+        self._progress = progress
+        if self.extractor is not None:
+            self.extractor.on_page = progress.page
+        found = read_from(
+            self.paths,
+            on_error="stop" if self.stop else "skip",
+            observer=self,
+            max_bytes=self.settings.body_max_bytes,
+            id_prefix=self.prefix,
+            extractor=self.extractor,
+            reading=self.reading,
+        )
+        for path, document in found:
+            yield self.prefix or name_of(path.resolve()), document
+
+    def skipped(self, skip: Skip) -> None:
+        """Note and print it."""
+        self.skips.append(skip)
+        console.notice(f"skipped: {skip.error}")
+
+    def refused(self, document: Document, error: RequestError) -> None:
+        """Note a document that the cluster refuses."""
+        where = f"document {document.id!r}"
+        self.skipped(Skip(where, type(error)(f"{where}: {error}"), document.id))
+
+    def left_out(self, path: Path, reason: str) -> None:
+        """Note it."""
+        self.left_out_paths.setdefault(reason, []).append(path)
+
+    def listed(self, files: Sequence[SourceFile]) -> None:
+        """Set the whole of the progress."""
+        self._progress.expect(len(files), sum(file.size for file in files))
+
+    def begun(self, file: SourceFile) -> None:
+        """Advance the progress."""
+        self._progress.begin(file.name, file.size)

@@ -1,0 +1,161 @@
+"""Says what became of each file: on standard output the counts or JSON, on standard error the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from qa_cluster.documents.corpus import RepeatedId
+from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
+from qa_cluster.documents.folder_reading import Skip
+from qa_cluster.documents.folder_rules import EXCLUDED, GENERATED, HIDDEN, IGNORED, NOT_INCLUDED, OTHER_KIND
+from qa_cluster.documents.unicode import name_of
+from qa_cluster.sources.process.extractor import Extractor
+
+from ..provision.storing import StoredDocuments
+from ..terminal import console
+from .reading import SourceReading
+
+# A message lists at most this many documents, files or errors; JSON has all.
+_MAX_LISTED = 5
+# What the command says about the files that are left out, by reason: the singular, the plural, and how to read them.
+_LEFT_OUT = {
+    HIDDEN: ("hidden file or folder", "hidden files and folders", "left out"),
+    GENERATED: ("generated folder", "generated folders", "left out (--no-ignore reads them)"),
+    IGNORED: ("file or folder", "files and folders", "left out that .gitignore names (--no-ignore reads them)"),
+    EXCLUDED: ("file or folder", "files and folders", "left out by --exclude"),
+    NOT_INCLUDED: ("file", "files", "left out that --include does not name"),
+    OTHER_KIND: ("file", "files", "left out whose names are not those of documents"),
+    LINK: (
+        "link",
+        "links",
+        "left out that lead out of the folder, to a folder or to a hidden file (--follow-links reads them)",
+    ),
+    FOLLOWED: ("link", "links", "followed"),
+    SPECIAL: ("pipe, device or socket", "pipes, devices and sockets", "left out"),
+}
+
+
+@dataclass
+class IngestReport:
+    """The result of a run.
+
+    Attributes:
+        dry_run: whether nothing was stored or deleted.
+        gone: the ids of the documents that are gone; with `dry_run`, they would be deleted.
+        moved: the ids of the adopted documents, which are now stored under the prefix.
+        deleted: the number of deleted documents, adopted documents included; None if the run does not delete.
+        kept: why nothing was deleted; empty if something was deleted, or is not gone.
+    """
+
+    stored: StoredDocuments
+    source: SourceReading
+    dry_run: bool = False
+    gone: Sequence[str] = ()
+    moved: Sequence[str] = ()
+    deleted: int | None = None
+    kept: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON-ready values."""
+        extractor = self.source.extractor
+        return {
+            "dry_run": self.dry_run,
+            "stored": len(self.stored.ids),
+            "new": self.stored.new,
+            "changed": self.stored.changed,
+            "unchanged": self.stored.unchanged,
+            "deleted": self.deleted,
+            "gone": list(self.gone),
+            "adopted": list(self.moved),
+            "kept": self.kept,
+            "skipped": [
+                {"file": skip.where, "id": skip.document_id, "reason": skip.reason} for skip in self.source.skips
+            ],
+            "left_out": [
+                {"path": name_of(path), "reason": reason}
+                for reason, paths in self.source.left_out_paths.items()
+                for path in paths
+                if reason != FOLLOWED
+            ],
+            "remarks": [
+                {"file": file, "remark": remark}
+                for file, remark in (extractor.remarks if extractor is not None else ())
+            ],
+            "replaced": [{"id": id, "source": source} for id, source in self.stored.replaced.items()],
+            "failed": [{"id": id, "reason": reason} for id, reason in self.stored.failed.items()],
+            "formats": dict(extractor.counts) if extractor is not None else {},
+        }
+
+    def say_stored(self, json: bool) -> None:
+        """Print what was replaced, left out, guessed, skipped or failed, and before it the counts unless `json`."""
+        stored, skips, extractor = self.stored, self.source.skips, self.source.extractor
+        if not json:
+            console.say(
+                f"{console.counted(len(stored.ids), 'document')} {'would be ' if self.dry_run else ''}stored"
+                + (f", {len(skips)} skipped" if skips else "")
+                + f" ({stored.new} new, {stored.changed} changed, {stored.unchanged} unchanged)"
+            )
+        _note_replaced(stored.replaced)
+        if extractor is not None and extractor.counts:
+            _note_formats(extractor)
+        _note_left_out(self.source.left_out_paths)
+        _note_skips(skips, stored.failed)
+
+
+def _note_replaced(replaced: Mapping[str, str]) -> None:
+    if replaced:
+        shown = [
+            f"{document_id!r} ({f'from {source}' if source else 'source not recorded'})"
+            for document_id, source in replaced.items()
+        ]
+        console.notice(
+            f"{console.counted(len(shown), 'document')} replaced a document of another source:"
+            f" {some(shown, ', ')}; give each source its own --prefix to keep their ids apart"
+        )
+
+
+def _note_formats(extractor: Extractor) -> None:
+    console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
+    if extractor.remarks:
+        shown = [f"{path}: {remark}" for path, remark in extractor.remarks]
+        console.notice(f"{console.counted(len(shown), 'file')} to check:\n  {some(shown, chr(10) + '  ')}")
+
+
+def _note_left_out(left_out: Mapping[str, Sequence[Path]]) -> None:
+    for reason, (one, many, what) in _LEFT_OUT.items():
+        if paths := left_out.get(reason):
+            shown = _endings(paths) if reason == OTHER_KIND else [name_of(path) for path in paths]
+            console.notice(f"{console.counted(len(paths), one, many)} {what}: {some(shown, ', ')}")
+
+
+def _endings(paths: Sequence[Path]) -> list[str]:
+    """The endings of the names, each with its number: `.png (12)`."""
+    counts = Counter(path.suffix.lower() or path.name for path in paths)
+    return [f"{name_of(ending)} ({count})" for ending, count in counts.most_common()]
+
+
+def _note_skips(skips: Sequence[Skip], failed: Mapping[str, str]) -> None:
+    repeated = [skip.error.document_id for skip in skips if isinstance(skip.error, RepeatedId)]
+    if repeated:
+        console.notice(
+            f"{console.counted(len(repeated), 'document')} not stored, because an earlier document of this run has the"
+            f" same id: {some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
+        )
+    if failed:
+        shown = [f"{document_id!r}: {reason}" for document_id, reason in failed.items()]
+        console.error(
+            f"{console.counted(len(shown), 'document')} stored, but not indexed and not tried again until written"
+            f" again: {some(shown, '; ')}"
+        )
+    if skips:
+        console.error(f"{len(skips)} not stored: {some([str(skip.error) for skip in skips], '; ')}")
+
+
+def some(texts: Sequence[str], between: str) -> str:
+    """The first texts, and the number of the others."""
+    more = len(texts) - _MAX_LISTED
+    return between.join(texts[:_MAX_LISTED]) + (f"{between}and {more} more" if more > 0 else "")

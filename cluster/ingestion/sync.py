@@ -1,0 +1,196 @@
+"""Finds and deletes the stored documents that a folder no longer has.
+
+A document is gone if its id has the prefix of the folder, this run did not store it, and its file is missing, is left
+out, or holds no text. Other documents that this run did not store stay, because their files may be read next time:
+
+- the document of a file that could not be read or stored,
+- all documents of a folder that could not be listed,
+- if a JSON file could not be read whole, all documents that are not the text of one file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from qa_cluster import keys
+from qa_cluster.asking.document_store import VersionConflict
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.config import Settings
+from qa_cluster.documents.folder_reading import Skip
+from qa_cluster.documents.source_map import FIELD
+from qa_cluster.documents.stored import check_document, parse_record, read_record
+from qa_cluster.documents.unicode import name_of
+from qa_cluster.errors import ClusterError, NotFound
+from qa_cluster.sources.extracted import NoText
+from qa_cluster.sources.formats import FORMATS
+from qa_cluster.types import Document, DocumentEntry
+
+from ..nodes.connect import cluster_client
+from ..provision.storing import StoredDocuments
+from ..terminal import console
+
+_T = TypeVar("_T")
+_BATCH = 500
+# Deleting more than this part of a collection needs a confirmation.
+LARGE_PART = 10
+
+
+@dataclass(frozen=True)
+class Gone:
+    """What a run with `--sync` deletes.
+
+    Attributes:
+        documents: the documents that the folder no longer has.
+        moved: the adopted documents, which this run has stored under the prefix.
+        total: the number of documents in the collection.
+    """
+
+    documents: Sequence[DocumentEntry]
+    moved: Sequence[DocumentEntry]
+    total: int
+
+    @property
+    def is_large(self) -> bool:
+        """Whether more than a tenth of the collection is gone. Moved documents do not count: they are not lost."""
+        return len(self.documents) * LARGE_PART > self.total
+
+
+class Uncertain:
+    """The documents that are not stored by this run, and that may still be in the folder."""
+
+    def __init__(self, skips: Iterable[Skip], prefix: str) -> None:
+        self._ids: set[str] = set()
+        self._folders: list[str] = []
+        self.json_file = ""
+        for skip in skips:
+            if isinstance(skip.error, NoText):
+                continue
+            if skip.folder is not None:
+                self._folders.append(f"{prefix}{name_of(skip.folder)}/" if skip.folder else prefix)
+            if skip.document_id:
+                self._ids.add(skip.document_id)
+            else:
+                self.json_file = skip.where
+        self.everything = prefix in self._folders
+
+    def has(self, document_id: str) -> bool:
+        """Whether this document may be in the folder."""
+        return document_id in self._ids or document_id.startswith(tuple(self._folders))
+
+
+def find_gone(  # noqa: PLR0917 - one step of one command
+    settings: Settings,
+    prefix: str,
+    collection: str,
+    stored: Collection[str],
+    uncertain: Uncertain,
+    adopted_folder: Path | None = None,
+) -> Gone:
+    """List all documents of the folder that are gone; with `adopted_folder`, also its documents without the prefix."""
+    formats = f"{FIELD}.format={','.join(FORMATS)}" if uncertain.json_file else ()
+    with ClusterClient(settings) as client:
+
+        def listed(chosen: str) -> Iterator[DocumentEntry]:
+            yield from client.list_documents(prefix=chosen, collection=collection, filter=formats)
+            if not formats:  # failed documents are in no index, so no filter selects them
+                yield from client.list_documents(prefix=chosen, collection=collection, failed=True)
+
+        gone = [entry for entry in listed(prefix) if entry.id not in stored and not uncertain.has(entry.id)]
+        moved: list[DocumentEntry] = []
+        if adopted_folder is not None:
+            others = [entry for entry in listed("") if not entry.id.startswith(prefix)]
+            for entry, new_id in _adopted(settings, collection, others, prefix, adopted_folder, stored):
+                if new_id in stored:
+                    moved.append(entry)
+                elif not uncertain.has(new_id):
+                    gone.append(entry)
+        total = client.count_documents(collection=collection).documents
+    return Gone(gone, moved, total)
+
+
+def _adopted(  # noqa: PLR0917 - one step of one command
+    settings: Settings,
+    collection: str,
+    entries: Sequence[DocumentEntry],
+    prefix: str,
+    folder: Path,
+    stored: Collection[str],
+) -> Iterator[tuple[DocumentEntry, str]]:
+    """The documents that were stored from the folder without a prefix, each with its id with the prefix.
+
+    The record of a document has its source: the folder, or a path in it. A document without a source counts if the
+    folder has a file of its name.
+    """
+    root = name_of(folder.resolve())
+
+    def read_source(entry: DocumentEntry, tag: str) -> tuple[str, ...]:
+        return "HGET", keys.document_key(keys.DocumentName.of(entry.id, collection), tag), "source"
+
+    for entry, reply in _replies(settings, entries, lambda entry: entry.id, read_source):
+        source = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply or "")
+        if not source:
+            if prefix + entry.id in stored:
+                yield entry, prefix + entry.id
+        elif source == root:
+            yield entry, prefix + entry.id
+        elif source.startswith(f"{root}/"):
+            within = os.path.relpath(source, root)
+            below = f"{prefix}{within}/{entry.id}"
+            yield entry, below if below in stored or Path(within).name != entry.id else prefix + within
+
+
+def delete(settings: Settings, gone: Sequence[DocumentEntry], collection: str) -> int:
+    """Delete listed documents, unless they were written since; return their number."""
+    deleted = 0
+    with ClusterClient(settings) as client, console.progress("deleting documents", len(gone)) as advance:
+        for number, entry in enumerate(gone, start=1):
+            try:
+                client.delete_document(entry.id, collection=collection, if_version=entry.version)
+                deleted += 1
+            except (NotFound, VersionConflict) as error:
+                console.notice(f"not deleted: {error}")
+            advance(number)
+    return deleted
+
+
+def compare(settings: Settings, documents: Iterable[tuple[str, Document]], collection: str) -> StoredDocuments:
+    """Compare documents with the stored documents, as storing them would: which are new, changed and unchanged."""
+    with ClusterClient(settings) as client:
+        client.collection(collection)
+    found = StoredDocuments()
+    versions = (
+        check_document(document.id, document.text, document.title, document.metadata) for _, document in documents
+    )
+    checked = [(document.document_id, document.version) for document in versions]
+
+    def read(entry: tuple[str, str], tag: str) -> tuple[Any, ...]:
+        return read_record(keys.DocumentName.of(entry[0], collection), tag)
+
+    for (document_id, version), reply in _replies(settings, checked, lambda entry: entry[0], read):
+        record = parse_record(reply)
+        found.ids.append(document_id)
+        found.new += record is None
+        found.changed += record is not None and record.version != version
+        found.unchanged += record is not None and record.version == version
+    return found
+
+
+def _replies(
+    settings: Settings, items: Sequence[_T], id_of: Callable[[_T], str], command: Callable[[_T, str], tuple[Any, ...]]
+) -> Iterator[tuple[_T, Any]]:
+    """Each item with the reply to its command, which gets the partition of the item's document."""
+    with cluster_client(settings, settings.cluster_url) as client:
+        partitions = int(client.get(keys.PARTITIONS_KEY) or 0)
+        if not partitions:
+            raise ClusterError(f"the cluster is not set up (no key {keys.PARTITIONS_KEY!r}): run `qa-cluster up`")
+        for start in range(0, len(items), _BATCH):
+            part = items[start : start + _BATCH]
+            open_pipeline: Callable[[], Any] = client.pipeline
+            with open_pipeline() as pipeline:
+                for item in part:
+                    pipeline.execute_command(*command(item, keys.partition_of(id_of(item), partitions)))
+                yield from zip(part, pipeline.execute(), strict=True)

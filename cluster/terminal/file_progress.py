@@ -1,0 +1,138 @@
+"""Shows the progress through files: files, bytes, and the pages of a large file."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from . import console
+
+_MIB = 1024 * 1024
+_MAX_NAME = 40
+
+
+@dataclass
+class FileProgress:
+    """What is done so far. Threads may call it at the same time as a display reads it.
+
+    >>> progress = FileProgress("storing documents")
+    >>> progress.expect(3, 2_500_000)
+    >>> progress.begin("manual.pdf", 2_000_000)
+    >>> progress.page(12, 900)
+    >>> progress.store(0)
+    >>> progress.text
+    'storing documents: 0 of 3 files, 0.0 of 2.4 MiB, 0 documents; manual.pdf, page 12 of 900'
+    """
+
+    title: str
+    files: int = 0
+    bytes: int = 0
+    done_files: int = 0
+    done_bytes: int = 0
+    documents: int = 0
+    name: str = ""
+    _size: int = 0
+    _page: int = 0
+    _pages: int = 0
+
+    def expect(self, files: int, size: int) -> None:
+        """Set the number of files and their bytes."""
+        self.files, self.bytes = files, size
+
+    def begin(self, name: str, size: int) -> None:
+        """Start a file; the previous file is done."""
+        self.end()
+        self.name, self._size, self._page, self._pages = name, size, 0, 0
+
+    def end(self) -> None:
+        """Count the current file as done."""
+        if self.name:
+            self.done_files += 1
+            self.done_bytes += self._size
+        self.name, self._size = "", 0
+
+    def page(self, page: int, pages: int) -> None:
+        """Set the page of the current file that is read now, of `pages`."""
+        self._page, self._pages = page, pages
+
+    def store(self, documents: int) -> None:
+        """Set the number of stored documents."""
+        self.documents = documents
+
+    @property
+    def part(self) -> float:
+        """The part of the bytes that is done, from 0 to 1."""
+        within = self._size * self._page / self._pages if self._pages else 0
+        return min((self.done_bytes + within) / self.bytes, 1.0) if self.bytes else 0.0
+
+    @property
+    def current(self) -> str:
+        """The current file with its page, if it has pages."""
+        name = self.name if len(self.name) <= _MAX_NAME else f"..{self.name[2 - _MAX_NAME :]}"
+        return f"{name}, page {self._page} of {self._pages}" if self._pages else name
+
+    @property
+    def counts(self) -> str:
+        """The numbers of files, bytes and documents."""
+        size = f"{self.done_bytes / _MIB:.1f} of {self.bytes / _MIB:.1f} MiB"
+        documents = console.counted(self.documents, "document")
+        return f"{self.done_files} of {console.counted(self.files, 'file')}, {size}, {documents}"
+
+    @property
+    def text(self) -> str:
+        """One line for output that is not a terminal."""
+        return f"{self.title}: {self.counts}" + (f"; {self.current}" if self.name else "")
+
+    @contextmanager
+    def shown(self) -> Iterator[Callable[[int], None]]:
+        """Show a bar on a terminal, else a line every ten seconds, on standard error; yield `store`."""
+        with self._bar() if console.err.is_terminal else self._lines():
+            yield self.store
+
+    @contextmanager
+    def _bar(self) -> Iterator[None]:
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
+        times = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[current]}"))
+        with Progress(*columns, *times, console=console.err) as bar:
+            task = bar.add_task(escape(console.safe(self.title)), total=1.0, counts="", current="")
+
+            def show() -> None:
+                current = escape(console.safe(self.current))
+                bar.update(task, completed=self.part, counts=self.counts, current=current)
+
+            with _repeated(show, console.BAR_EVERY_SECONDS):
+                yield
+            self.end()
+            show()
+
+    @contextmanager
+    def _lines(self) -> Iterator[None]:
+        started = time.monotonic()
+        with _repeated(lambda: console.step(self.text), console.PLAIN_EVERY_SECONDS):
+            yield
+        self.end()
+        console.step(f"{self.text} in {time.monotonic() - started:.1f} s")
+
+
+@contextmanager
+def _repeated(show: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call a function every so many seconds until the block ends."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            show()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

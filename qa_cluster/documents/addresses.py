@@ -1,0 +1,66 @@
+"""The addresses of the pages that a site has for the files of a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote, urljoin, urlsplit
+
+from qa_cluster.errors import InvalidInput
+
+from .files import without_gz
+
+# The field of the metadata that has the address of a document's page.
+URL = "url"
+# html: `a/b.html` for `a/b.rst`; dirhtml: `a/b/`; file: `a/b.rst`, as the file is called.
+STYLES = ("html", "dirhtml", "file")
+# The formats of sources from which site generators make pages.
+_SOURCES = ("rst", "markdown")
+_HTML = (".html", ".htm", ".xhtml")
+_INDEX = "index"
+
+
+@dataclass(frozen=True, slots=True)
+class PageAddresses:
+    """Makes addresses below a base address, in a style of `STYLES`.
+
+    >>> site = PageAddresses.below("https://docs.example.org/guide")
+    >>> site.of("first steps.md", "markdown"), site.of("api/index.html", "html"), site.of("a.pdf", "pdf")
+    ('https://docs.example.org/guide/first%20steps.html', 'https://docs.example.org/guide/api/', \
+'https://docs.example.org/guide/a.pdf')
+    """
+
+    base: str
+    style: str = STYLES[0]
+
+    @classmethod
+    def below(cls, base: str, style: str = STYLES[0]) -> PageAddresses:
+        """Check a base address and a style; the base gets a slash at its end. InvalidInput says what is wrong."""
+        try:
+            parts = urlsplit(base)
+            host = parts.hostname
+        except ValueError:
+            parts, host = urlsplit(""), None
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment or not base.isprintable():
+            raise InvalidInput(f"{base!r} is not the address of a folder, such as https://docs.example.org/guide/")
+        if style not in STYLES:
+            raise InvalidInput(f"{style!r} is not one of {', '.join(STYLES)}")
+        return cls(base if base.endswith("/") else f"{base}/", style)
+
+    def of(self, path: str, format: str) -> str:
+        """The address of the page of a file, by its path within the folder and its format.
+
+        A page called `index` has the address of its folder.
+        """
+        folder, slash, name = without_gz(path).rpartition("/")
+        stem, dot, ending = name.rpartition(".")
+        is_source = format in _SOURCES and bool(dot)
+        if self.style != "file" and (is_source or f".{ending.lower()}" in _HTML):
+            if stem == _INDEX:
+                name = ""
+            elif is_source:
+                name = f"{stem}/" if self.style == "dirhtml" else f"{stem}.html"
+        return self.base + quote((folder + slash + name).encode("utf-8", "surrogateescape"))
+
+    def join(self, own: str) -> str:
+        """The address that a file states for itself: it may be relative to the base."""
+        return urljoin(self.base, own)

@@ -1,0 +1,184 @@
+"""Which files of a folder are left out: hidden files, generated folders, files that git ignores, patterns of the user.
+
+Patterns have the form of `.gitignore`, with the folder as their root. As in git, the last pattern that matches decides,
+a `.gitignore` of a subfolder has priority over those above it, and no pattern brings back a file of a folder that is
+left out. The `.gitignore` files of a git checkout count from its root to the folder, unless they name the folder
+itself, because the user names it as well.
+
+>>> rules = FolderRules(exclude=("drafts/",))
+>>> rules.reason("drafts/a.md", is_folder=False), rules.reason("node_modules", is_folder=True) == GENERATED
+('an --exclude pattern matches it', True)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from qa_cluster.errors import InvalidInput
+
+from .unicode import name_of
+
+# Folders that programs write, with files that are documents by their names: copies of sources, templates, packages.
+GENERATED_FOLDERS = ("_build", "_sources", "_static", "_templates", "node_modules")
+GITIGNORE = ".gitignore"
+
+# Why a file is left out.
+HIDDEN = "its name starts with a dot"
+GENERATED = "a folder that is left out by default"
+IGNORED = "a .gitignore file names it"
+EXCLUDED = "an --exclude pattern matches it"
+NOT_INCLUDED = "no --include pattern matches it"
+OTHER_KIND = "its name is not that of a document"
+
+# Patterns come from other users as well, so the time to match one is limited.
+MAX_GITIGNORE_BYTES = 64 * 1024
+MAX_STARS_IN_NAME = 3
+MAX_STARS = 6
+_STARS = re.compile(r"\*+")
+
+
+class FolderRules:
+    """The rules for one folder and its subfolders.
+
+    Args:
+        include: patterns of the files to read; empty: all files.
+        exclude: patterns of files and folders to leave out.
+        ignore: whether to leave out generated folders and the files that `.gitignore` files name.
+    """
+
+    def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = (), *, ignore: bool = True) -> None:
+        self._include = _option(list(include), "--include")
+        self._exclude = _option(list(exclude), "--exclude")
+        self._ignore = ignore
+        self._above: list[tuple[str, GitIgnoreSpec]] = []
+        self._within: dict[str, GitIgnoreSpec] = {}
+
+    def start(self, folder: Path) -> FolderRules:
+        """Return the same rules for a folder, with the `.gitignore` files above it."""
+        rules = FolderRules(ignore=self._ignore)
+        rules._include, rules._exclude = self._include, self._exclude
+        if self._ignore:
+            rules._above = _above(Path(os.path.realpath(folder)))
+        return rules
+
+    @property
+    def reads_gitignore(self) -> bool:
+        """Whether the `.gitignore` file of each folder is wanted."""
+        return self._ignore
+
+    @property
+    def has_include(self) -> bool:
+        """Whether the user names the files to read."""
+        return self._include is not None
+
+    def add_gitignore(self, within: str, text: str, shown: str) -> None:
+        """Add the `.gitignore` file of a subfolder (empty: of the folder); `shown` is its path for errors."""
+        found = _spec(text.splitlines(), shown)
+        if found is not None:
+            self._within[within] = found
+
+    def reason(self, path: str, *, is_folder: bool) -> str:
+        """Why a path within the folder is left out; empty if it is read."""
+        name = path.rpartition("/")[2]
+        if name.startswith("."):
+            return HIDDEN
+        shown = f"{path}/" if is_folder else path
+        if self._exclude is not None and self._exclude.match_file(shown):
+            return EXCLUDED
+        if self._ignore and is_folder and name in GENERATED_FOLDERS:
+            return GENERATED
+        if self._ignore and self._is_ignored(shown):
+            return IGNORED
+        if not is_folder and self._include is not None and not self._include.match_file(path):
+            return NOT_INCLUDED
+        return ""
+
+    def _is_ignored(self, path: str) -> bool:
+        for below, spec in self._deepest_first(path):
+            if (found := spec.check_file(below).include) is not None:
+                return found
+        return False
+
+    def _deepest_first(self, path: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
+        """The `.gitignore` files that count for a path, each with the path as seen from its folder."""
+        parents = path.rstrip("/").split("/")[:-1]
+        for depth in range(len(parents), -1, -1):
+            within = "/".join(parents[:depth])
+            if (spec := self._within.get(within)) is not None:
+                yield path[len(within) + 1 :] if within else path, spec
+        for prefix, spec in reversed(self._above):
+            yield prefix + path, spec
+
+
+def _option(patterns: list[str], option: str) -> GitIgnoreSpec | None:
+    """The patterns of an option, where a line that is not a pattern is an error."""
+    for pattern in patterns:
+        if "\n" in pattern or _spec([pattern], option) is None:
+            raise InvalidInput(f"{option} {pattern!r} is not a pattern")
+    return _spec(patterns, option)
+
+
+def _spec(lines: list[str], where: str) -> GitIgnoreSpec | None:
+    """The patterns of some lines; None without patterns. InvalidInput names a pattern that is wrong or too complex."""
+    for number, line in enumerate(lines, 1):
+        most = max((len(_STARS.findall(name)) for name in line.split("/")), default=0)
+        if most > MAX_STARS_IN_NAME or len(_STARS.findall(line)) > MAX_STARS:
+            raise InvalidInput(
+                f"{where}: pattern {number}, {line[:100]!r}, has too many stars: the limits are {MAX_STARS_IN_NAME} in"
+                f" a name and {MAX_STARS} in a pattern"
+            )
+    try:
+        spec = GitIgnoreSpec.from_lines(lines)
+    except ValueError as error:
+        raise InvalidInput(f"{where}: not a pattern: {error}") from error
+    return spec if any(pattern.include is not None for pattern in spec.patterns) else None
+
+
+def _above(folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
+    """The `.gitignore` files from the root of the git checkout down to the folder, which is left out.
+
+    Each comes with the path of the folder as seen from it, with a slash at its end.
+    """
+    root = next((above for above in (folder, *folder.parents) if (above / ".git").exists()), None)
+    if root is None or root == folder:
+        return []
+    found: list[tuple[str, GitIgnoreSpec]] = []
+    steps = folder.relative_to(root).parts
+    for depth in range(len(steps)):
+        at = root.joinpath(*steps[:depth])
+        file = at / GITIGNORE
+        if file.is_file() and not file.is_symlink():
+            spec = _spec(_read(file).splitlines(), name_of(file))
+            if spec is not None:
+                found.append(("/".join(steps[depth:]) + "/", spec))
+    return [] if _names_folder(found) else found
+
+
+def _names_folder(found: list[tuple[str, GitIgnoreSpec]]) -> bool:
+    """Whether the files name the folder itself or a folder above it."""
+    for prefix, spec in found:
+        seen = prefix.rstrip("/").split("/")
+        if any(spec.check_file("/".join(seen[: depth + 1]) + "/").include for depth in range(len(seen))):
+            return True
+    return False
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MAX_GITIGNORE_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput(f"{name_of(file)}: cannot be read: {error.strerror}: use --no-ignore") from error
+    return decoded_gitignore(data, name_of(file))
+
+
+def decoded_gitignore(data: bytes, shown: str) -> str:
+    """Return the text of a `.gitignore` file; InvalidInput if it is too large."""
+    if len(data) > MAX_GITIGNORE_BYTES:
+        raise InvalidInput(f"{shown}: has more than {MAX_GITIGNORE_BYTES} bytes, the limit: use --no-ignore")
+    return os.fsdecode(data)

@@ -1,0 +1,37 @@
+"""Reports the page that a reader of a format is at, if the process reports to another process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+_T = TypeVar("_T")
+_EVERY_SECONDS = 0.2
+
+
+def _ignore(page: int, pages: int) -> None:
+    del page, pages
+
+
+_report: Callable[[int, int], None] = _ignore
+
+
+def report_to(report: Callable[[int, int], None]) -> None:
+    """Call `report` with the number of the current page and the number of all pages, some times a second."""
+    global _report  # noqa: PLW0603 - a process has one
+    _report = report
+
+
+def reported(pages: Iterable[_T], total: int) -> Iterator[_T]:
+    """Yield the pages, `total` of them, and report each.
+
+    >>> list(reported("ab", 2))
+    ['a', 'b']
+    """
+    last = time.monotonic()
+    for number, page in enumerate(pages, 1):
+        if time.monotonic() - last >= _EVERY_SECONDS:
+            last = time.monotonic()
+            _report(number, total)
+        yield page
