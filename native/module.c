@@ -54,6 +54,7 @@
 #include "corpus/cmd_document.h"
 #include "corpus/cmd_index_parts.h"
 #include "corpus/cmd_index_read.h"
+#include "corpus/cmd_index_vectors.h"
 #include "corpus/cmd_index_watch.h"
 #include "corpus/cmd_index_write.h"
 #include "corpus/notes.h"
@@ -105,6 +106,7 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     index_parts_on_load,
     index_read_on_load,
     index_watch_on_load,
+    index_vectors_on_load,
     document_on_load,
     notes_on_load,
     qa_commands_on_load,

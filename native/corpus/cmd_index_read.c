@@ -225,6 +225,22 @@ static int QA_INDEX_GET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
 
 /* ---- QA.INDEX.INFO ---- */
 
+/* The encoders that documents have vectors of. */
+static void reply_encoders(RedisModuleCtx *ctx, const Index *index) {
+    IndexEncoder encoders[INDEX_MAX_ENCODERS];
+    size_t count = index_encoders(index, encoders);
+    RedisModule_ReplyWithArray(ctx, (long)count);
+    for (size_t i = 0; i < count; i++) {
+        RedisModule_ReplyWithArray(ctx, 10);
+        RedisModule_ReplyWithCString(ctx, "digest");
+        RedisModule_ReplyWithStringBuffer(ctx, (const char *)encoders[i].digest, INDEX_DIGEST);
+        pair_number(ctx, "dimensions", encoders[i].dims);
+        pair_number(ctx, "documents", (long long)encoders[i].documents);
+        pair_number(ctx, "passages", (long long)encoders[i].passages);
+        pair_number(ctx, "bytes", (long long)encoders[i].bytes);
+    }
+}
+
 /* QA.INDEX.INFO key */
 static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
@@ -233,7 +249,7 @@ static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     if (error) return RedisModule_ReplyWithError(ctx, error);
     if (index == stored_index_none()) return RedisModule_ReplyWithNull(ctx);
     IndexCounts counts = index_counts(index);
-    RedisModule_ReplyWithArray(ctx, 18);
+    RedisModule_ReplyWithArray(ctx, 20);
     pair_number(ctx, "documents", (long long)counts.documents);
     pair_number(ctx, "sentences", (long long)counts.sentences);
     pair_number(ctx, "terms", (long long)counts.terms);
@@ -243,6 +259,8 @@ static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     pair_number(ctx, "open_documents", (long long)counts.open_documents);
     pair_number(ctx, "bytes", (long long)counts.bytes);
     pair_number(ctx, "document_id_bytes", (long long)counts.document_id_bytes);
+    RedisModule_ReplyWithCString(ctx, "vectors");
+    reply_encoders(ctx, index);
     return REDISMODULE_OK;
 }
 

@@ -202,7 +202,8 @@ uint64_t watched_token(RedisModuleString *key, const void *name, size_t length) 
 static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *key) {
     (void)type;
     if (!RedisModule_DictSize(keys) || RedisModule_GetSelectedDb(ctx) != 0) return REDISMODULE_OK;
-    if (!strcmp(event, "qa.index.put") || !strcmp(event, "qa.index.del") || !strcmp(event, "qa.index.begin"))
+    if (!strcmp(event, "qa.index.put") || !strcmp(event, "qa.index.del") || !strcmp(event, "qa.index.begin") ||
+        !strcmp(event, "qa.index.embed"))
         return REDISMODULE_OK;
     drop_all(ctx, key);
     return REDISMODULE_OK;

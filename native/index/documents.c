@@ -8,6 +8,7 @@
 #include "index/postings.h"
 #include "index/runs.h"
 #include "index/table.h"
+#include "index/vectors.h"
 
 /* ---- The table of documents ---- */
 
@@ -54,6 +55,7 @@ static void leave_slot(Index *index, uint32_t number) {
 static void drop_document(Index *index, uint32_t number) {
     Document *document = document_at(index, number);
     index->id_memory -= document->id_bytes;
+    vectors_free(index, document);
     memory_free(index, document, document_bytes(document));
     leave_slot(index, number);
 }
@@ -331,6 +333,7 @@ IndexStatus index_commit(IndexPending *pending) {
     *slot_at(index, number) = document;
     table_insert(index, &index->document_table, documents_hash(index, number), number);
     index->document_count++;
+    index->filled_count += document->sentences > 0;
     index->sentences += document->sentences;
     index->terms += document->terms;
     /* If no id is left, no question is watched any more. */
@@ -356,7 +359,9 @@ IndexStatus index_remove(Index *index, const void *id, size_t length) {
     Document *document = document_at(index, number);
     table_remove(index, &index->document_table, documents_hash(index, number), number);
     document->state = DOCUMENT_DEAD;
+    vectors_free(index, document);
     index->document_count--;
+    index->filled_count -= document->sentences > 0;
     index->sentences -= document->sentences;
     index->terms -= document->terms;
     queue_work(index, number, -1);
@@ -374,5 +379,6 @@ void documents_free(Index *index) {
         if (!slot_is_free(index, number)) drop_document(index, number);
     chunks_free(index, &index->documents);
     table_free(index, &index->document_table);
+    vectors_free_encoders(index);
     runs_free(index);
 }

@@ -8,6 +8,7 @@
 #include "index/postings.h"
 #include "index/runs.h"
 #include "index/table.h"
+#include "index/vectors.h"
 
 Index *index_new(IndexAllocator allocator, const uint64_t key[2]) {
     codes_prepare();
@@ -51,6 +52,23 @@ IndexCounts index_counts(const Index *index) {
 /* A fixed key, because the indexes' own keys differ between replicas. */
 static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578ULL};
 
+/* Does not depend on the parts. */
+static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
+    if (!vectors) return 0;
+    const Encoder *encoder = &index->encoders[vectors->encoder];
+    size_t bytes = vector_bytes(encoder->dims);
+    uint64_t digest = hash_bytes(DIGEST_KEY, encoder->digest, INDEX_DIGEST) ^ mix(encoder->dims);
+    digest = mix(digest ^ ((uint64_t)vectors->total << 32 | vectors->stored));
+    for (const Vectors *part = vectors; part; part = part->next) {
+        const Passage *passages = part_passages(part, bytes);
+        for (uint32_t i = 0; i < part->count; i++) {
+            digest = mix(digest ^ hash_bytes(DIGEST_KEY, &passages[i], sizeof passages[i]));
+            digest = mix(digest ^ hash_bytes(DIGEST_KEY, part->values + i * bytes, encoder->dims));
+        }
+    }
+    return digest;
+}
+
 /* Digests documents and runs in their order. Adjacent runs of a document count as one run. */
 static uint64_t digest_documents(const Index *index) {
     uint64_t digest = 0;
@@ -62,6 +80,7 @@ static uint64_t digest_documents(const Index *index) {
             digest = mix(digest ^
                          hash_bytes(DIGEST_KEY, document->bytes, (size_t)document->id_bytes + document->field_bytes));
             digest = mix(digest ^ mix(document->sentences ^ (uint64_t)document->id_bytes << 32) ^ document->terms);
+            digest ^= digest_vectors(index, document->vectors);
         } else if (place.document != previous) {
             digest = mix(digest ^ hash_bytes(DIGEST_KEY, document->bytes, document->id_bytes) ^ mix(place.sentence));
         }

@@ -72,6 +72,11 @@ enum {
     INDEX_MAX_FILTER_DEPTH = 32,
     INDEX_MAX_FILTER_VALUES = 10000, /* of one `in` */
     INDEX_MAX_OPEN = 16,             /* the open documents after index_make_room() and one index_begin() */
+    INDEX_DIGEST = 8,                /* bytes of an encoder's digest */
+    INDEX_MAX_DIMENSIONS = 4096,     /* of a vector; at least one */
+    INDEX_MAX_ENCODERS = 16,         /* with vectors in one index */
+    INDEX_MAX_EMBEDDING = 1 << 20,   /* bytes of packed passages in one call */
+    INDEX_PROBLEM = 200,             /* bytes of a text that says what is wrong with an argument */
 };
 
 typedef enum IndexStatus {
@@ -160,6 +165,34 @@ bool index_abort_id(Index *index, const void *id, size_t length);
 /* Aborts the oldest open documents until another document may be opened. */
 void index_make_room(Index *index);
 
+/* ---- Vectors of passages (embed.c) ---- */
+
+/* Packed passages of a document, in the format of vectors.c, as an encoder made them. */
+typedef struct IndexEmbedding {
+    const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
+    uint32_t dims;         /* of a vector */
+    uint32_t done;         /* how many passages of this encoder the document has already; 0: replaces all its vectors */
+    uint32_t total;        /* passages of the document */
+    const uint8_t *passages;
+    size_t length;
+} IndexEmbedding;
+
+/* Attaches passages to a live document. With all `total` passages the vectors of the document are complete, and
+ * rankings use them. The vectors are removed with the document. INDEX_MISSING: the document is missing, or has not
+ * `done` of `total` passages of this encoder. INDEX_INVALID, INDEX_FULL: `problem` says why. These change nothing. */
+IndexStatus index_embed(Index *index, const void *id, size_t id_length, const IndexEmbedding *embedding,
+                        char problem[INDEX_PROBLEM]);
+
+typedef struct IndexEncoder {
+    uint8_t digest[INDEX_DIGEST];
+    uint32_t dims;
+    uint64_t documents;       /* with complete vectors */
+    uint64_t passages, bytes; /* all, including those of documents with incomplete vectors */
+} IndexEncoder;
+
+/* The encoders that documents have vectors of. Returns their number. */
+size_t index_encoders(const Index *index, IndexEncoder encoders[INDEX_MAX_ENCODERS]);
+
 /* Cleans for about `budget` units of at most about 20 ns each. True: work is left. */
 bool index_maintain(Index *index, int64_t budget);
 
@@ -224,6 +257,10 @@ IndexStatus index_get(const Index *index, const void *id, size_t length, IndexDo
  * listing returns a document that stays in the index exactly once. A cursor stays valid, even across index_save(). */
 size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filter, size_t steps,
                   IndexDocument *documents, size_t count);
+
+/* Lists, in the same way, the documents with sentences that have no complete vectors of the encoder. */
+size_t index_unembedded(const Index *index, const uint8_t digest[INDEX_DIGEST], uint64_t *cursor, size_t steps,
+                        IndexDocument *documents, size_t count);
 
 typedef struct IndexCounts {
     uint64_t documents, sentences, terms; /* live; terms with repetitions */

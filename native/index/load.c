@@ -8,6 +8,7 @@
 #include "index/memory.h"
 #include "index/postings.h"
 #include "index/runs.h"
+#include "index/vectors.h"
 
 /* A document while the loader reads the terms: its forward list grows in their order. */
 typedef struct Growing {
@@ -21,7 +22,7 @@ typedef struct Reader {
     Index *index;
     IndexRead read;
     void *context;
-    bool failed, may_be_open;
+    bool failed, may_be_open, may_have_vectors;
     unsigned open; /* the number of open documents */
     size_t at, used;
     Chunks growing; /* by document number; slots are taken in order, so these are the ordinals of the payload */
@@ -87,7 +88,10 @@ static bool append_run(Reader *reader, uint32_t number, uint64_t count) {
     if (!count) return true;
     runs_append(index, index->next_id, (uint32_t)count, number, document->sentences + 1);
     index->next_id += count;
-    if (document->state == DOCUMENT_LIVE) index->sentences += count;
+    if (document->state == DOCUMENT_LIVE) {
+        index->filled_count += !document->sentences;
+        index->sentences += count;
+    }
     document->sentences += (uint32_t)count;
     document->span = index->next_id - 1 - document->head;
     return true;
@@ -184,11 +188,11 @@ static bool load_postings(Reader *reader, uint32_t term, uint64_t count) {
     return grow_forward(reader, document, term, sentences);
 }
 
-static bool load_terms(Reader *reader) {
+/* Reads the terms, and the byte behind these. */
+static bool load_terms(Reader *reader, uint8_t *behind) {
     for (;;) {
-        uint8_t kind = get_byte(reader);
-        if (kind == 'e') return true;
-        if (kind != 't') return fail(reader);
+        *behind = get_byte(reader);
+        if (*behind != 't') return !reader->failed;
         size_t length = get_number(reader, 1, INDEX_MAX_TERM);
         get_bytes(reader, reader->text, length);
         uint64_t count = get_number(reader, 1, UINT32_MAX);
@@ -198,6 +202,59 @@ static bool load_terms(Reader *reader) {
         if (term == NO_ITEM || !is_new) return fail(reader);
         if (!load_postings(reader, term, count)) return false;
     }
+}
+
+/* ---- Vectors ---- */
+
+static void put_u32(uint8_t *bytes, uint32_t number) {
+    for (unsigned i = 0; i < 4; i++) bytes[i] = (uint8_t)(number >> 8 * i);
+}
+
+/* Reads passages into `text` as packed passages, and appends them whenever it is full. */
+static bool load_passages(Reader *reader, Document *document, uint32_t encoder, uint32_t total, uint32_t stored) {
+    const uint32_t dims = reader->index->encoders[encoder].dims;
+    const size_t each = packed_passage_bytes(dims);
+    uint64_t end = 0, start = 0;
+    char problem[INDEX_PROBLEM];
+    do {
+        uint32_t count = 0;
+        for (; count < stored && (count + 1) * each <= sizeof reader->text; count++) {
+            uint8_t *packed = reader->text + count * each;
+            uint64_t first = end + get_number(reader, 0, UINT32_MAX), sentences = get_number(reader, 1, UINT32_MAX);
+            end = first + sentences;
+            if (reader->failed || end > document->sentences) return fail(reader);
+            put_u32(packed, (uint32_t)first);
+            put_u32(packed + 4, (uint32_t)sentences);
+            get_bytes(reader, packed + 8, each - 8);
+        }
+        if (reader->failed || !passages_check(reader->text, count * each, dims, start, document->sentences, problem))
+            return fail(reader);
+        vectors_append(reader->index, document, encoder, total, reader->text, count);
+        start = end;
+        stored -= count;
+    } while (stored);
+    return true;
+}
+
+/* The documents ascend. */
+static bool load_vectors(Reader *reader, uint8_t kind) {
+    Index *index = reader->index;
+    uint8_t digest[INDEX_DIGEST];
+    for (uint64_t least = 0; kind == 'v' && reader->may_have_vectors; kind = get_byte(reader)) {
+        uint64_t number = get_number(reader, least, UINT32_MAX);
+        if (reader->failed || number >= index->documents.items) return fail(reader);
+        least = number + 1;
+        Document *document = document_at(index, (uint32_t)number);
+        get_bytes(reader, digest, sizeof digest);
+        uint64_t dims = get_number(reader, 1, INDEX_MAX_DIMENSIONS);
+        uint64_t total = get_number(reader, 0, document->sentences), stored = get_number(reader, 0, total);
+        if (reader->failed || document->state != DOCUMENT_LIVE || !document->sentences || (total && !stored))
+            return fail(reader);
+        uint32_t encoder = encoder_add(index, digest, (uint32_t)dims);
+        if (encoder == NO_ENCODER || index->encoders[encoder].dims != dims) return fail(reader);
+        if (!load_passages(reader, document, encoder, (uint32_t)total, (uint32_t)stored)) return false;
+    }
+    return kind == 'e' || fail(reader);
 }
 
 /* ---- The whole ---- */
@@ -213,9 +270,12 @@ static bool load(Reader *reader) {
     uint8_t magic[8];
     get_bytes(reader, magic, sizeof magic);
     if (reader->failed) return false;
-    reader->may_be_open = memcmp(magic, "QAINDEX2", sizeof magic) == 0;
+    reader->may_have_vectors = memcmp(magic, "QAINDEX3", sizeof magic) == 0;
+    reader->may_be_open = reader->may_have_vectors || memcmp(magic, "QAINDEX2", sizeof magic) == 0;
     if (!reader->may_be_open && memcmp(magic, "QAINDEX1", sizeof magic) != 0) return false;
-    if (!load_runs(reader) || !may_grow(reader->index) || !load_terms(reader)) return false;
+    uint8_t behind;
+    if (!load_runs(reader) || !may_grow(reader->index) || !load_terms(reader, &behind)) return false;
+    if (!load_vectors(reader, behind)) return false;
     return reader->at == reader->used && !refill(reader);
 }
 

@@ -1,12 +1,15 @@
 /* The payload: live and open documents, in an order that the loader can read in one pass.
  *
- * - Magic: "QAINDEX1", or "QAINDEX2" if documents are open.
+ * - Magic: "QAINDEX3" if documents have vectors, else "QAINDEX2" if documents are open, else "QAINDEX1".
  * - Runs in the order of their ids. 'd' for the first run of a document: gap after the previous run, sentences in this
  *   run, total length of its sentences in terms, length of its id, the id, length of its fields, the fields.
  * - 'o': the same for an open document.
  * - 'r' for a further run: gap, sentences, ordinal of its document in the payload.
  * - 'n': the next free id.
  * - Terms, each 't': length, bytes, number of postings, then for each the difference to the previous id, and its code.
+ * - For each document with vectors, in their order, 'v': ordinal of the document, digest of the encoder, dimensions,
+ *   passages of the document, saved passages, then for each saved passage: gap in sentences after the previous passage,
+ *   sentences, scale (4 bytes), vector.
  * - 'e': the end.
  *
  * Numbers are varints; kinds, codes and texts are bytes. A document's own id comes just before the run 'd' of its first
@@ -19,6 +22,7 @@
 #include "index/memory.h"
 #include "index/postings.h"
 #include "index/runs.h"
+#include "index/vectors.h"
 
 typedef struct Writer {
     IndexWrite write;
@@ -127,6 +131,42 @@ static void save_terms(const Index *index, Writer *writer) {
     }
 }
 
+static void save_part(Writer *writer, const Vectors *part, uint32_t dims, uint32_t *end) {
+    size_t bytes = vector_bytes(dims);
+    const Passage *passages = part_passages(part, bytes);
+    for (uint32_t i = 0; i < part->count; i++) {
+        uint32_t scale;
+        memcpy(&scale, &passages[i].scale, sizeof scale);
+        put_number(writer, passages[i].first - *end);
+        put_number(writer, passages[i].count);
+        for (unsigned shift = 0; shift < 32; shift += 8) put_byte(writer, (uint8_t)(scale >> shift));
+        put_bytes(writer, part->values + i * bytes, dims);
+        *end = passages[i].first + passages[i].count;
+    }
+}
+
+static void save_vectors(const Index *index, Writer *writer, const uint32_t *ordinals) {
+    for (Place place = runs_from(index, 0); place.document != NO_ITEM; place = runs_from(index, place.end)) {
+        const Vectors *vectors = document_at(index, place.document)->vectors;
+        uint32_t end = 0;
+        if (place.sentence || !vectors) continue;
+        const Encoder *encoder = &index->encoders[vectors->encoder];
+        put_byte(writer, 'v');
+        put_number(writer, ordinals[place.document]);
+        put_bytes(writer, encoder->digest, INDEX_DIGEST);
+        put_number(writer, encoder->dims);
+        put_number(writer, vectors->total);
+        put_number(writer, vectors->stored);
+        for (const Vectors *part = vectors; part && !writer->failed; part = part->next)
+            save_part(writer, part, encoder->dims, &end);
+    }
+}
+
+static bool has_vectors(const Index *index) {
+    IndexEncoder encoders[INDEX_MAX_ENCODERS];
+    return index_encoders(index, encoders) > 0;
+}
+
 IndexStatus index_save(const Index *index, IndexWrite write, void *context) {
     size_t ordinal_bytes = (index->documents.items + 1) * sizeof(uint32_t);
     uint32_t *ordinals = index->allocator.alloc(ordinal_bytes);
@@ -135,9 +175,11 @@ IndexStatus index_save(const Index *index, IndexWrite write, void *context) {
     writer->context = context;
     writer->failed = false;
     writer->used = 0;
-    put_bytes(writer, index->pending ? "QAINDEX2" : "QAINDEX1", 8);
+    bool vectors = has_vectors(index);
+    put_bytes(writer, vectors ? "QAINDEX3" : index->pending ? "QAINDEX2" : "QAINDEX1", 8);
     save_runs(index, writer, ordinals);
     save_terms(index, writer);
+    if (vectors) save_vectors(index, writer, ordinals);
     put_byte(writer, 'e');
     flush(writer);
     bool failed = writer->failed;

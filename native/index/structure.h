@@ -129,6 +129,34 @@ typedef struct Runs {
     uint32_t count, capacity;
 } Runs;
 
+/* ---- Vectors ---- */
+
+enum { VECTOR_STEP = 64 }; /* a stored vector is padded with zeros to a multiple of this number of bytes */
+
+/* Consecutive sentences of a document that have one vector. */
+typedef struct Passage {
+    uint32_t first, count;
+    float scale;
+} Passage;
+
+/* The vectors of a live document, as a list of parts in the order of their arrival (vectors.c). Only the first part has
+ * `last`, `total`, `stored` and `encoder`. */
+typedef struct Vectors {
+    struct Vectors *next, *last;
+    uint32_t count;         /* passages of this part */
+    uint32_t total, stored; /* passages of the document, and of these, the passages in its parts */
+    uint32_t encoder;       /* an index into `encoders` of the index */
+    int8_t values[];        /* `count` vectors; then `count` passages */
+} Vectors;
+
+/* An encoder that some documents have vectors of. Without documents, the entry is free. */
+typedef struct Encoder {
+    uint8_t digest[INDEX_DIGEST];
+    uint32_t dims;
+    uint64_t documents, complete; /* with any vectors, and with all vectors */
+    uint64_t passages, bytes;
+} Encoder;
+
 /* ---- Documents ---- */
 
 enum { DOCUMENT_OPEN, DOCUMENT_LIVE, DOCUMENT_DEAD };
@@ -140,7 +168,8 @@ typedef struct Document {
     uint32_t sentences;
     uint32_t id_bytes, field_bytes, forward_bytes;
     uint64_t terms;
-    uint8_t bytes[]; /* id, fields, forward list */
+    Vectors *vectors; /* NULL: no vectors */
+    uint8_t bytes[];  /* id, fields, forward list */
 } Document;
 
 struct IndexPending {
@@ -187,8 +216,12 @@ struct Index {
     Work *work, **work_end;
 
     uint64_t document_count, sentences, terms; /* live */
+    uint64_t filled_count;                     /* live documents with at least one sentence */
     uint64_t term_count;                       /* in the dictionary */
     uint64_t postings, dead_postings;          /* in the lists; of these, those of removed documents */
+
+    Encoder *encoders;
+    uint32_t encoder_count;
 
     bool sweeping;
     uint32_t sweep_term, sweep_block;

@@ -84,6 +84,29 @@ static void add_document(Index *index, const char *id, unsigned sentences, bool 
     if (index_commit(pending) != INDEX_OK) exit(1);
 }
 
+/* Passages of two sentences, in two parts if there are many; `most`: not more passages than this. */
+static void embed(Index *index, const char *id, unsigned sentences, unsigned most) {
+    enum { DIMS = 5, EACH = 12 + DIMS };
+    uint8_t passages[100 * EACH];
+    char problem[INDEX_PROBLEM];
+    uint32_t total = sentences / 2, count = 0;
+    for (; count < total && count < most; count++) {
+        uint8_t *at = passages + count * EACH;
+        memset(at, 0, EACH);
+        at[0] = (uint8_t)(2 * count);
+        at[4] = 2;
+        at[10] = 0x80; /* a scale of 1 */
+        at[11] = 0x3f;
+        for (unsigned i = 0; i < DIMS; i++) at[12 + i] = (uint8_t)next();
+    }
+    uint32_t first = count / 2 + 1;
+    IndexEmbedding one = {(const uint8_t *)"encoder1", DIMS, 0, total, passages, first * EACH};
+    IndexEmbedding two = {(const uint8_t *)"encoder1", DIMS, first, total, passages + first * EACH,
+                          (count - first) * EACH};
+    if (index_embed(index, id, strlen(id), &one, problem) != INDEX_OK) exit(1);
+    if (count > first && index_embed(index, id, strlen(id), &two, problem) != INDEX_OK) exit(1);
+}
+
 /* A document whose remaining parts never arrive. */
 static void leave_open(Index *index, const char *id, unsigned sentences) {
     IndexPosting postings[] = {{"alpha", 5, 1}, {"zeta", 4, 2}};
@@ -124,7 +147,15 @@ static void use(Index *index) {
     IndexQuery query = {.terms = terms, .count = 3, .k = 20};
     CHECK(index_rank(index, &query, &ranking) == INDEX_OK);
     index_digest(index);
+    IndexEncoder encoders[INDEX_MAX_ENCODERS];
+    index_encoders(index, encoders);
     IndexDocument found[4];
+    static const uint8_t PASSAGES[17] = {[4] = 1};
+    IndexEmbedding one = {(const uint8_t *)"encoder1", 5, 0, 1, PASSAGES, sizeof PASSAGES};
+    char problem[INDEX_PROBLEM];
+    if (index_unembedded(index, one.digest, &cursor, 100, found, 1))
+        index_embed(index, found[0].id, found[0].id_length, &one, problem);
+    cursor = 0;
     for (int i = 0; i < 4 && index_list(index, &cursor, NULL, 100, found, 4); i++)
         if (i % 2) CHECK(index_remove(index, found[0].id, found[0].id_length) == INDEX_OK);
     IndexPending *pending;
@@ -172,6 +203,9 @@ static void test_every_rule(void) {
 #define DOCUMENT "d\0\1\1\1x\0"
 #define OPEN "o\0\1\1\1x\0"
 #define OPEN4 OPEN OPEN OPEN OPEN
+#define TWO DOCUMENT "d\0\1\1\1y\0n\4"
+#define VECTORS(document, counts) "v" document "encoder1" counts
+#define PASSAGE "\0\1\0\0\0\0\1\2"
     static const struct {
         const char *bytes;
         size_t length;
@@ -211,9 +245,31 @@ static void test_every_rule(void) {
         PAYLOAD(true, OPEN4 OPEN4 OPEN4 OPEN4 "n\x20"
                                               "e"),
         PAYLOAD(false, OPEN4 OPEN4 OPEN4 OPEN4 OPEN "n\x22"
-                                                    "e"), /* too many open documents */
-        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),        /* the maximum length of a sentence */
-        PAYLOAD(false, "o\0\1\x80\x80\4\1x\0n\2e"),       /* longer */
+                                                    "e"),                   /* too many open documents */
+        PAYLOAD(true, "o\0\1\xff\xff\3\1x\0n\2e"),                          /* the maximum length of a sentence */
+        PAYLOAD(false, "o\0\1\x80\x80\4\1x\0n\2e"),                         /* longer */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"), /* vectors, in the second version */
+#undef PAYLOAD
+#define PAYLOAD(loads, text) {"QAINDEX3" text, sizeof("QAINDEX3" text) - 1, loads}
+        PAYLOAD(true, DOCUMENT OPEN "n\4" VECTORS("\0", "\2\1\1") PASSAGE "e"),
+        PAYLOAD(true, DOCUMENT "n\2t\1a\1\1\5e"),                                   /* without vectors */
+        PAYLOAD(true, "d\0\2\1\1x\0n\3" VECTORS("\0", "\2\2\1") PASSAGE "e"),       /* not all vectors yet */
+        PAYLOAD(true, DOCUMENT "n\2" VECTORS("\0", "\2\0\0") "e"),                  /* no passages */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\0") "e"),                 /* none of the passages */
+        PAYLOAD(false, OPEN "n\2" VECTORS("\0", "\2\1\1") PASSAGE "e"),             /* of an open document */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\1", "\2\1\1") PASSAGE "e"),         /* of a missing document */
+        PAYLOAD(false, "d\0\0\0\1x\0n\1" VECTORS("\0", "\2\0\0") "e"),              /* without sentences */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\0\1\1") PASSAGE "e"),         /* 0 dimensions */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\x81\x20\1\1") PASSAGE "e"),   /* 4,097 dimensions */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\2\1") PASSAGE "e"),         /* more passages than sentences */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\2") PASSAGE PASSAGE "e"), /* more than all passages */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") "\1\1\0\0\0\0\1\2e"), /* a missing sentence */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") "\0\0\0\0\0\0\1\2e"), /* an empty passage */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") "\0\1\0\0\x80\x7f\1\2e"), /* an infinite scale */
+        PAYLOAD(false, DOCUMENT "n\2" VECTORS("\0", "\2\1\1") PASSAGE VECTORS("\0", "\2\1\1") PASSAGE "e"), /* twice */
+        PAYLOAD(true, TWO VECTORS("\0", "\2\1\1") PASSAGE VECTORS("\1", "\2\1\1") PASSAGE "e"),
+        PAYLOAD(false, TWO VECTORS("\0", "\2\1\1") PASSAGE VECTORS("\1", "\1\1\1") "\0\1\0\0\0\0\1"
+                                                                                   "e"), /* other dimensions */
     };
     for (size_t i = 0; i < sizeof PAYLOADS / sizeof *PAYLOADS; i++) {
         static Payload payload;
@@ -269,6 +325,9 @@ int main(int argc, char **argv) {
     add_document(index, "last", 200, false);
     leave_open(index, "last", 30);
     leave_open(index, "never", 2);
+    embed(index, "first", 4, 100);
+    embed(index, "parts", 40, 100);
+    embed(index, "last", 200, 9);
     CHECK(index_save(index, refuse, NULL) == INDEX_BROKEN);
     CHECK(index_save(index, write_payload, &whole) == INDEX_OK);
     uint64_t digest = index_digest(index);

@@ -38,8 +38,9 @@ LIBRARY = "index"
 PUBLIC = "index/index.h"
 # The files of the library, the lowest first. A file calls only lower files and includes only their headers.
 LAYERS = [
-    *("structure", "memory", "codes", "fields", "table", "blocks", "runs", "postings", "dictionary", "documents"),
-    *("filter", "open", "sentences", "list", "rank", "maintain", "index", "save", "load", "questions", "watch"),
+    *("structure", "memory", "codes", "fields", "table", "blocks", "runs", "postings", "dictionary", "vectors"),
+    *("documents", "filter", "open", "sentences", "list", "embed", "rank", "maintain", "index", "save", "load"),
+    *("questions", "watch"),
 ]
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)

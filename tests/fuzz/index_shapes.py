@@ -6,6 +6,7 @@ Some of their binary arguments are damaged.
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable
 
 from tests.fuzz.words import INDEXES, Command, junk
@@ -78,8 +79,9 @@ def index_watch(chance: random.Random) -> Command:
 def index_load(chance: random.Random) -> Command:
     """A payload from its first part on, or invalid bytes."""
     good = [b"QAINDEX1n\0e", b"QAINDEX1d\0\0\0\1a\0n\1e", b"QAINDEX2o\0\1\1\1a\0n\2t\1a\1\1\5e"]
+    good.append(b"QAINDEX3d\0\1\1\1a\0n\2t\1a\1\1\5v\0encoder1\4\1\1\0\1\0\0\0\0\1\2\3\4e")
     part = chance.choice([b"", b"", *good, junk(chance)])
-    return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 25, 2**63 - 1]), part]
+    return ["QA.INDEX.LOAD", chance.choice(INDEXES), chance.choice([0, 0, 11, 17, 25, 47, 2**63 - 1]), part]
 
 
 def index_part(chance: random.Random) -> Command:
@@ -96,6 +98,32 @@ def index_part(chance: random.Random) -> Command:
     if name == "ADD":
         made.append(packed_sentences(chance) if chance.random() < 0.95 else b"\0" * 65537)
     return made
+
+
+DIGESTS = [b"encoder1", b"encoder1", b"encoder2"]
+SCALES = [0.0, 0.01, 0.01, 1.0, 3e38, float("nan"), float("inf"), -1.0]
+
+
+def packed_vector(chance: random.Random, dims: int) -> bytes:
+    """A vector, usually good."""
+    scale = chance.choice(SCALES[:4]) if chance.random() < 0.9 else chance.choice(SCALES)
+    return struct.pack("<f", scale) + chance.randbytes(dims)
+
+
+def index_embed(chance: random.Random) -> Command:
+    """Passages of a document that may have fewer sentences; some ascend, and some numbers are wrong."""
+    dims, at, passages = chance.choice([4, 4, 4, 64, 0, 4097]), 0, b""
+    count = chance.choice([0, 1, 1, 2, 5])
+    for _ in range(count):
+        sentences = chance.choice([1, 1, 1, 2, 0])
+        passages += struct.pack("<II", at, sentences) + packed_vector(chance, dims)
+        at += sentences
+    if chance.random() < 0.1:
+        passages = chance.choice([passages[:-1], passages + b"\0", bytes(2**20 + 16)])
+    done = chance.choice([0, 0, 0, 1, 2, 2**32 - 1])
+    total = chance.choice([done + count, done + count, 1, 5, 2**32])
+    words: Command = [chance.choice(INDEXES), chance.choice(DOCUMENTS), chance.choice([*DIGESTS, b"short"])]
+    return ["QA.INDEX.EMBED", *words, dims, done, total, passages]
 
 
 def put_document(chance: random.Random) -> Command:
@@ -132,6 +160,17 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
     (
         "QA.INDEX.WATCHED",
         lambda chance: ["QA.INDEX.WATCHED", chance.choice(INDEXES), f"q{chance.randrange(20)}"],
+    ),
+    ("QA.INDEX.EMBED", index_embed),
+    (
+        "QA.INDEX.UNEMBEDDED",
+        lambda chance: [
+            "QA.INDEX.UNEMBEDDED",
+            chance.choice(INDEXES),
+            chance.choice([*DIGESTS, b""]),
+            chance.choice([0, 1, 50, 2**62]),
+            chance.choice([0, 1, 1000, 1001]),
+        ],
     ),
     ("QA.INDEX.DEL", lambda chance: ["QA.INDEX.DEL", chance.choice(INDEXES), *chance.choices(DOCUMENTS, k=3)]),
     ("QA.INDEX.STATS", lambda chance: ["QA.INDEX.STATS", chance.choice(INDEXES), "TERMS", 2, "a", "none"]),

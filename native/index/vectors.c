@@ -1,0 +1,151 @@
+/* Vectors of passages, which are attached to documents.
+ *
+ * A passage is a range of sentences of one document. Its vector has small integers and a scale: the values of the
+ * embedding are `scale` times these. Packed passages are, for each passage: u32 the number of its first sentence, u32
+ * the number of its sentences, f32 scale, and `dims` bytes with sign. All numbers are little-endian.
+ *
+ * Each call that appends passages makes one part with the vectors one after another, so a scan of all documents reads
+ * memory in long pieces. A stored passage takes 12 bytes and its vector, padded to a multiple of VECTOR_STEP bytes; a
+ * part takes 40 bytes more. Only live documents have vectors, and one encoder made all vectors of a document. */
+#include "index/vectors.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "index/memory.h"
+
+/* ---- Encoders ---- */
+
+uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]) {
+    for (uint32_t i = 0; i < index->encoder_count; i++) {
+        const Encoder *encoder = &index->encoders[i];
+        if (encoder->documents && !memcmp(encoder->digest, digest, INDEX_DIGEST)) return i;
+    }
+    return NO_ENCODER;
+}
+
+uint32_t encoder_add(Index *index, const uint8_t digest[INDEX_DIGEST], uint32_t dims) {
+    uint32_t found = encoder_find(index, digest);
+    if (found != NO_ENCODER) return found;
+    for (found = 0; found < index->encoder_count && index->encoders[found].documents; found++) {
+    }
+    if (found == INDEX_MAX_ENCODERS) return NO_ENCODER;
+    if (found == index->encoder_count) {
+        size_t bytes = index->encoder_count * sizeof *index->encoders;
+        index->encoders = memory_resize(index, index->encoders, bytes, bytes + sizeof *index->encoders);
+        index->encoder_count++;
+    }
+    index->encoders[found] = (Encoder){.dims = dims};
+    memcpy(index->encoders[found].digest, digest, INDEX_DIGEST);
+    return found;
+}
+
+void vectors_free_encoders(Index *index) {
+    memory_free(index, index->encoders, index->encoder_count * sizeof *index->encoders);
+}
+
+/* ---- Packed passages ---- */
+
+static uint32_t get_u32(const uint8_t *bytes) {
+    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+}
+
+static Passage get_passage(const uint8_t *bytes) {
+    uint32_t scale = get_u32(bytes + 8);
+    Passage passage = {.first = get_u32(bytes), .count = get_u32(bytes + 4)};
+    memcpy(&passage.scale, &scale, sizeof scale);
+    return passage;
+}
+
+bool passages_check(const uint8_t *bytes, size_t length, uint32_t dims, uint64_t start, uint64_t sentences,
+                    char problem[INDEX_PROBLEM]) {
+    size_t each = packed_passage_bytes(dims);
+    if (length % each) {
+        snprintf(problem, INDEX_PROBLEM, "the passages have %zu bytes, not a multiple of %zu: 12 and %u dimensions",
+                 length, each, dims);
+        return false;
+    }
+    for (size_t i = 0; i < length / each; i++) {
+        Passage passage = get_passage(bytes + i * each);
+        uint64_t end = (uint64_t)passage.first + passage.count;
+        if (!passage.count) snprintf(problem, INDEX_PROBLEM, "passage %zu has 0 sentences, it must have at least 1", i);
+        else if (passage.first < start)
+            snprintf(problem, INDEX_PROBLEM,
+                     "passage %zu starts at sentence %u, before sentence %llu, the end of the previous passage", i,
+                     passage.first, (unsigned long long)start);
+        else if (end > sentences)
+            snprintf(problem, INDEX_PROBLEM, "passage %zu ends at sentence %llu, the document has %llu sentences", i,
+                     (unsigned long long)end, (unsigned long long)sentences);
+        else if (!isfinite(passage.scale) || passage.scale < 0)
+            snprintf(problem, INDEX_PROBLEM, "passage %zu has the scale %g, it must be a finite number from 0", i,
+                     (double)passage.scale);
+        else {
+            start = end;
+            continue;
+        }
+        return false;
+    }
+    return true;
+}
+
+/* ---- Vectors of a document ---- */
+
+static size_t part_bytes(const Vectors *part, size_t vector) {
+    return sizeof *part + part->count * (vector + sizeof(Passage));
+}
+
+uint32_t vectors_end(const Index *index, const Document *document) {
+    const Vectors *vectors = document->vectors;
+    if (!vectors || !vectors->stored) return 0;
+    const Vectors *part = vectors->last;
+    const Passage *last = part_passages(part, vector_bytes(index->encoders[vectors->encoder].dims)) + part->count - 1;
+    return last->first + last->count;
+}
+
+static Vectors *new_part(Index *index, uint32_t dims, const uint8_t *bytes, uint32_t count) {
+    size_t vector = vector_bytes(dims);
+    Vectors *part = memory_alloc(index, sizeof *part + count * (vector + sizeof(Passage)));
+    *part = (Vectors){.count = count};
+    Passage *passages = (Passage *)(part->values + count * vector);
+    for (uint32_t i = 0; i < count; i++, bytes += packed_passage_bytes(dims)) {
+        passages[i] = get_passage(bytes);
+        memcpy(part->values + i * vector, bytes + packed_passage_bytes(0), dims);
+        memset(part->values + i * vector + dims, 0, vector - dims);
+    }
+    return part;
+}
+
+void vectors_append(Index *index, Document *document, uint32_t encoder, uint32_t total, const uint8_t *bytes,
+                    uint32_t count) {
+    Encoder *of = &index->encoders[encoder];
+    Vectors *part = new_part(index, of->dims, bytes, count), *vectors = document->vectors;
+    if (vectors) {
+        vectors->last->next = part;
+    } else {
+        vectors = document->vectors = part;
+        vectors->encoder = encoder;
+        vectors->total = total;
+        of->documents++;
+    }
+    vectors->last = part;
+    vectors->stored += count;
+    of->passages += count;
+    of->bytes += part_bytes(part, vector_bytes(of->dims));
+    of->complete += vectors->stored == vectors->total;
+}
+
+void vectors_free(Index *index, Document *document) {
+    Vectors *vectors = document->vectors;
+    if (!vectors) return;
+    Encoder *of = &index->encoders[vectors->encoder];
+    of->complete -= vectors->stored == vectors->total;
+    of->passages -= vectors->stored;
+    of->documents--;
+    for (Vectors *part = vectors, *next; part; part = next) {
+        size_t bytes = part_bytes(part, vector_bytes(of->dims));
+        next = part->next;
+        of->bytes -= bytes;
+        memory_free(index, part, bytes);
+    }
+    document->vectors = NULL;
+}

@@ -1,0 +1,44 @@
+/* The vectors of documents. */
+#ifndef QA_INDEX_VECTORS_H
+#define QA_INDEX_VECTORS_H
+
+#include "index/structure.h"
+
+enum { NO_ENCODER = 0xffffffff };
+
+/* The bytes of a stored vector. */
+static inline size_t vector_bytes(uint32_t dims) { return (dims + VECTOR_STEP - 1) / VECTOR_STEP * VECTOR_STEP; }
+
+/* The passages of one part, whose vectors have `bytes` bytes each. */
+static inline const Passage *part_passages(const Vectors *part, size_t bytes) {
+    return (const Passage *)(part->values + part->count * bytes);
+}
+
+/* The index of an encoder that documents have vectors of, or NO_ENCODER. */
+uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]);
+/* The same; adds a missing encoder. NO_ENCODER: there are INDEX_MAX_ENCODERS already. */
+uint32_t encoder_add(Index *index, const uint8_t digest[INDEX_DIGEST], uint32_t dims);
+
+/* True: rankings use the vectors of this document for questions of this encoder. */
+static inline bool vectors_complete(const Document *document, uint32_t encoder) {
+    const Vectors *vectors = document->vectors;
+    return vectors && vectors->encoder == encoder && vectors->stored == vectors->total;
+}
+
+/* The first sentence behind all stored passages. */
+uint32_t vectors_end(const Index *index, const Document *document);
+
+/* The bytes of a packed passage. */
+static inline size_t packed_passage_bytes(uint32_t dims) { return 3 * sizeof(uint32_t) + dims; }
+
+/* Checks packed passages: they ascend, do not overlap and are in [start, sentences). False: `problem` says why not. */
+bool passages_check(const uint8_t *bytes, size_t length, uint32_t dims, uint64_t start, uint64_t sentences,
+                    char problem[INDEX_PROBLEM]);
+/* Appends `count` passages that passages_check() has accepted. A document without vectors gets `encoder` and `total`.
+ */
+void vectors_append(Index *index, Document *document, uint32_t encoder, uint32_t total, const uint8_t *bytes,
+                    uint32_t count);
+void vectors_free(Index *index, Document *document);
+void vectors_free_encoders(Index *index);
+
+#endif
