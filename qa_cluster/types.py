@@ -63,7 +63,7 @@ class Mention:
     """Another span of a stored document in which the same answer was read.
 
     Attributes:
-        section, source: as in `Answer`.
+        section, source, url: as in `Answer`.
     """
 
     document_id: str
@@ -75,6 +75,7 @@ class Mention:
     shard: str
     section: tuple[str, ...] = ()
     source: Source | None = None
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ class Answer(_Json, what="an answer"):
         score: the probability that the answer is right. The scores of all answers and of "no answer" add up to 1.
         section: the headings above the answer, the outermost first.
         source: the position in the document's source file; None if it is unknown.
+        url: the web address of the document's page, from its metadata; empty if it has none.
         also_in: other spans with the same answer, the best first.
     """
 
@@ -105,6 +107,7 @@ class Answer(_Json, what="an answer"):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     section: tuple[str, ...] = ()
     source: Source | None = None
+    url: str = ""
     also_in: tuple[Mention, ...] = ()
 
     @property
@@ -283,7 +286,7 @@ class Hit(_Json, what="a hit"):
     Attributes:
         highlights: the spans in the document of the words that match terms of the query.
         passage: the sentence with its neighbours; None unless the search set `context`.
-        section, source: as in `Answer`.
+        section, source, url: as in `Answer`.
     """
 
     rank: int
@@ -300,6 +303,7 @@ class Hit(_Json, what="a hit"):
     metadata: Mapping[str, Any] = field(default_factory=dict)
     section: tuple[str, ...] = ()
     source: Source | None = None
+    url: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as JSON-ready values; the metadata are not copied."""

@@ -30,6 +30,7 @@ _SIMPLE = {str: STRING, int: INTEGER, float: NUMBER, bool: BOOLEAN}
 _ORIGIN = {
     "section": "headings of the section, the outermost first",
     "source": "file of the document, and the line or page where the paragraph starts; null if unknown",
+    "url": "web address of the document's page, from its metadata field url; empty if it has none",
 }
 _FAILURE = "why this version is not indexed and not tried again until it is written again; empty: it has not failed"
 _DESCRIPTIONS: dict[type, dict[str, str]] = {

@@ -1,7 +1,7 @@
 // Shows the result of a question: the answer, other answers, the closest passages, and how long it took.
 
 import { counted, element, marked, percent, units } from "/page/dom.js";
-import { link_to, source_of } from "/page/documents.js";
+import { link_to, link_to_text, source_of } from "/page/documents.js";
 import { ask_service } from "/page/key.js";
 import { state } from "/page/states.js";
 
@@ -30,7 +30,8 @@ function line(answer) {
 
 function origin(found, collection) {
   return element("p", { class: "path" }, link_to(found, collection),
-    found.source ? element("span", {}, ` · ${source_of(found.source)}`) : null);
+    found.source ? element("span", {}, ` · ${source_of(found.source)}`) : null,
+    link_to_text(found, collection));
 }
 
 // Links to other documents with the same answer.

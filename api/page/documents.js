@@ -22,8 +22,22 @@ export function address_of(found, collection) {
   return `/?${query}`;
 }
 
+// A link to the document's own page if it has one, else to its text on this page.
 export function link_to(found, collection) {
+  const own = page_of(found.url);
+  if (own) return element("a", { href: own, rel: "noopener noreferrer" }, path_of(found));
   return element("a", { href: address_of(found, collection), "data-here": "" }, path_of(found));
+}
+
+// The link to the text of a document whose title links to its own page.
+export function link_to_text(found, collection) {
+  if (!page_of(found.url)) return null;
+  return element("span", {}, " · ", element("a", { href: address_of(found, collection), "data-here": "" }, "stored text"));
+}
+
+// The address of a document's own page; empty unless it is a web address.
+function page_of(url) {
+  return typeof url === "string" && /^https?:\/\//i.test(url) ? url : "";
 }
 
 // `/documents/count` is another resource, so the id `count` is percent-encoded.
@@ -44,6 +58,9 @@ export async function show_document(wanted, signal) {
     element("article", { class: "document" },
       element("h2", {}, found.title || found.id),
       element("p", { class: "muted" }, [found.id, counted(found.sentences, "sentence")].join(" · ")),
+      page_of(found.metadata.url)
+        ? element("p", {}, element("a", { href: found.metadata.url, rel: "noopener noreferrer" }, found.metadata.url))
+        : null,
       has_span && !same
         ? state("This document has changed", "The answer is from an earlier version, so it is not marked.")
         : null,

@@ -96,10 +96,10 @@ def notice_partial(index: Index) -> None:
 
 
 def where(found: Answer | Hit) -> str:
-    """The section and position of an answer or hit: ``OPTIONS > -f, line 120``; empty if both are unknown."""
+    """The section, position and page of an answer or hit: ``OPTIONS > -f, line 120``; empty if all are unknown."""
     position = ""
     if found.source is not None and found.source.line:
         position = f"line {found.source.line}"
     elif found.source is not None and found.source.page:
         position = f"page {found.source.page}"
-    return ", ".join(filter(None, (" > ".join(found.section), position)))
+    return ", ".join(filter(None, (" > ".join(found.section), position, found.url)))

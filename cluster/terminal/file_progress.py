@@ -129,7 +129,7 @@ def _repeated(show: Callable[[], None], seconds: float) -> Iterator[None]:
         while not ended.wait(seconds):
             show()
 
-    thread = threading.Thread(target=repeat, daemon=True)
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
     thread.start()
     try:
         yield

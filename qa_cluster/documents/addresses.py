@@ -9,8 +9,6 @@ from qa_cluster.errors import InvalidInput
 
 from .files import without_gz
 
-# The field of the metadata that has the address of a document's page.
-URL = "url"
 # html: `a/b.html` for `a/b.rst`; dirhtml: `a/b/`; file: `a/b.rst`, as the file is called.
 STYLES = ("html", "dirhtml", "file")
 # The formats of sources from which site generators make pages.

@@ -28,10 +28,9 @@ from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted, NoText
 from qa_cluster.sources.formats import may_be_document
 from qa_cluster.types import Document
 
-from .addresses import URL
 from .files import FolderListing, SourceFile
 from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
-from .source_map import FIELD, write_map
+from .source_map import FIELD, URL, write_map
 from .stored import MAX_METADATA_BYTES, check_document
 from .unicode import name_of
 

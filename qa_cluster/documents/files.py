@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 
-from .folder_rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules, decoded_gitignore
+from .folder_rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules
 from .unicode import name_of
 
 # Why a file is left out. The command line counts these.
@@ -205,7 +205,11 @@ class FolderListing:
         ):
             path = f"{within}/{GITIGNORE}" if within else GITIGNORE
             file = self._found(path, path)
-            self.rules.add_gitignore(within, decoded_gitignore(file.read(MAX_GITIGNORE_BYTES), file.shown), file.shown)
+            try:
+                data = file.read(MAX_GITIGNORE_BYTES)
+            except RequestError as error:
+                raise InvalidInput(f"{error}: use --no-ignore") from error
+            self.rules.add_gitignore(within, os.fsdecode(data), file.shown)
 
     def _entries(self, within: str) -> list[os.DirEntry[str]]:
         path = self.folder / within

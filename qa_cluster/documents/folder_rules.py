@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -35,10 +36,11 @@ EXCLUDED = "an --exclude pattern matches it"
 NOT_INCLUDED = "no --include pattern matches it"
 OTHER_KIND = "its name is not that of a document"
 
-# Patterns come from other users as well, so the time to match one is limited.
+# Patterns come from other users as well, so the time to match one is limited, and the time to match all.
 MAX_GITIGNORE_BYTES = 64 * 1024
 MAX_STARS_IN_NAME = 3
 MAX_STARS = 6
+MAX_MATCHING_SECONDS = 60.0
 _STARS = re.compile(r"\*+")
 
 
@@ -57,6 +59,7 @@ class FolderRules:
         self._ignore = ignore
         self._above: list[tuple[str, GitIgnoreSpec]] = []
         self._within: dict[str, GitIgnoreSpec] = {}
+        self._spent_seconds = 0.0
 
     def start(self, folder: Path) -> FolderRules:
         """Return the same rules for a folder, with the `.gitignore` files above it."""
@@ -92,11 +95,21 @@ class FolderRules:
             return EXCLUDED
         if self._ignore and is_folder and name in GENERATED_FOLDERS:
             return GENERATED
-        if self._ignore and self._is_ignored(shown):
+        if self._ignore and self._is_ignored_in_time(shown):
             return IGNORED
         if not is_folder and self._include is not None and not self._include.match_file(path):
             return NOT_INCLUDED
         return ""
+
+    def _is_ignored_in_time(self, path: str) -> bool:
+        begun = time.thread_time()
+        found = self._is_ignored(path)
+        self._spent_seconds += time.thread_time() - begun
+        if self._spent_seconds > MAX_MATCHING_SECONDS:
+            raise InvalidInput(
+                f"the patterns of the .gitignore files take more than {MAX_MATCHING_SECONDS:g} s: use --no-ignore"
+            )
+        return found
 
     def _is_ignored(self, path: str) -> bool:
         for below, spec in self._deepest_first(path):
@@ -174,11 +187,6 @@ def _read(file: Path) -> str:
             data = opened.read(MAX_GITIGNORE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"{name_of(file)}: cannot be read: {error.strerror}: use --no-ignore") from error
-    return decoded_gitignore(data, name_of(file))
-
-
-def decoded_gitignore(data: bytes, shown: str) -> str:
-    """Return the text of a `.gitignore` file; InvalidInput if it is too large."""
     if len(data) > MAX_GITIGNORE_BYTES:
-        raise InvalidInput(f"{shown}: has more than {MAX_GITIGNORE_BYTES} bytes, the limit: use --no-ignore")
+        raise InvalidInput(f"{name_of(file)}: has more than {MAX_GITIGNORE_BYTES} bytes, the limit: use --no-ignore")
     return os.fsdecode(data)

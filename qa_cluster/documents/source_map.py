@@ -28,6 +28,8 @@ from typing import Any
 from qa_cluster.types import Source
 
 FIELD = "_source"
+# The metadata field with the address of the page that a site has for the document.
+URL = "url"
 MAX_SECTIONS_BYTES = 28 * 1024
 MAX_PLACES_BYTES = 20 * 1024
 MAX_DEPTH = 12
@@ -200,6 +202,16 @@ def _unpacked(data: bytes) -> Iterator[int]:
             number = shift = 0
         elif shift > 28:
             raise ValueError("a number of more than 28 bits")
+
+
+def url_of(metadata: Mapping[str, Any]) -> str:
+    """Return the address of a document's page, from its metadata field `url`; empty without a web address.
+
+    >>> url_of({"url": "https://docs.example.org/a.html"}), url_of({"url": "javascript:alert(1)"}), url_of({})
+    ('https://docs.example.org/a.html', '', '')
+    """
+    value = metadata.get(URL)
+    return value if isinstance(value, str) and value.lower().startswith(("http://", "https://")) else ""
 
 
 def shown_metadata(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

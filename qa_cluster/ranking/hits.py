@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from qa_cluster.documents.sentence_offsets import LocatedSentence
-from qa_cluster.documents.source_map import SourceMap, read_map, shown_metadata
+from qa_cluster.documents.source_map import SourceMap, read_map, shown_metadata, url_of
 from qa_cluster.documents.stored import FoundDocument, parse_hits
 from qa_cluster.errors import ClusterError, InputTooLong
 from qa_cluster.keys import SentenceRef, parse_sentence
@@ -117,6 +117,7 @@ class HitMaker:
             HIT_BYTES
             + HIGHLIGHT_BYTES * len(hit.highlights)
             + document.metadata_bytes
+            + _utf8(hit.url)
             + sum(_utf8(text) for text in (hit.text, hit.title, hit.document_id, hit.document_id, *hit.section))
             + (0 if hit.passage is None else _utf8(hit.passage.text))
         )
@@ -169,6 +170,7 @@ def hit_of(
         metadata=document.metadata,
         section=source.section_at(own.start),
         source=source.source_at(own.start),
+        url=url_of(document.metadata),
     )
 
 

@@ -172,9 +172,12 @@ async def test_the_description_fits(cluster: ScriptedCluster, context: int) -> N
         assert (parameters["top_k"]["maximum"], parameters["context"]["default"]) == (1000, 0)
         assert body["required"] == ["query"]
         source = {"file": "a.1", "format": "roff", "sections": [[0, 0, "Authors"]], "unit": "line", "places": "AAY="}
-        await client.put("/documents/a", json={"text": "Ada wrote it.", "metadata": {"_source": source}})
+        metadata = {"_source": source, "url": "https://docs.example.org/a.html"}
+        await client.put("/documents/a", json={"text": "Ada wrote it.", "metadata": metadata})
         response: httpx.Response = await client.get("/search", params={**QUERY, "context": context})
-        assert response.json()["hits"][0]["source"] == {"file": "a.1", "line": 3, "page": None}
+        hit = response.json()["hits"][0]
+        assert hit["source"] == {"file": "a.1", "line": 3, "page": None}
+        assert (hit["url"], hit["metadata"]) == (metadata["url"], {"url": metadata["url"]})
         assert_fits(response.json(), described["components"]["schemas"]["Search"], "result")
 
 

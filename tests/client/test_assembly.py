@@ -53,6 +53,17 @@ def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> Non
         assert Answer.from_dict(answer.to_dict()) == answer
 
 
+def test_an_answer_and_its_other_places_have_the_addresses_of_their_pages() -> None:
+    pages = {name: {"url": f"https://docs.example.org/{name}.html"} for name in "ab"} | {"c": {"url": "javascript:x"}}
+    records = {name: replace(RECORDS[name], metadata=pages[name]) for name in "abc"}
+    found = chosen(*(reading(name, (100, 103, 4.0), words="x") for name in "abc"))
+    (answer,) = assemble(found, records, STAGE, AskOptions()).answers
+    assert [answer.url, *(mention.url for mention in answer.also_in)] == [pages["a"]["url"], pages["b"]["url"], ""]
+    assert Answer.from_dict(answer.to_dict()) == answer
+    without = {name: value for name, value in answer.to_dict().items() if name != "url"}
+    assert Answer.from_dict(without).url == ""
+
+
 def test_the_passage_is_that_of_the_sentence_which_holds_the_answer() -> None:
     in_the_neighbour = reading("a", (100, 103, 2.0), sentence=4, holder=5)
     answers = assembled(chosen(in_the_neighbour, reading("b", (100, 103, 1.5)))).answers

@@ -18,7 +18,7 @@ from unicodedata import category, normalize
 
 import orjson
 
-from qa_cluster.documents.source_map import NO_MAP, SourceMap, read_map, shown_metadata
+from qa_cluster.documents.source_map import NO_MAP, SourceMap, read_map, shown_metadata, url_of
 from qa_cluster.errors import ClusterError
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.plan import ReadingStage
@@ -243,6 +243,7 @@ def _answer(
         metadata=records[own.document_id].metadata,
         section=own.section,
         source=own.source,
+        url=own.url,
         also_in=tuple(others),
     )
 
@@ -262,6 +263,7 @@ def _mention(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> Mention
         shard=reading.shard,
         section=source.section_at(span.start),
         source=source.source_at(span.start),
+        url=url_of(record.metadata),
     )
 
 
