@@ -8,7 +8,6 @@ runs the servers, and is the same for every server.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -103,12 +102,10 @@ def run_load(
     *,
     clients: int,
     max_seconds: float,
-    context: ssl.SSLContext | None = None,
 ) -> Load:
     """Send each request once, from `clients` connections, and stop after `max_seconds` even if some are left.
 
     Each connection sends at least one request, even if connecting took longer than that, so there are always figures.
-    With a `context` the connections use TLS; the latencies do not include the handshakes.
     """
 
     async def main() -> Load:
@@ -121,7 +118,7 @@ def run_load(
             waits.append(loop.create_future())
             ends.append(loop.create_future())
             client = _Client(run, waits[-1], ends[-1])
-            await loop.create_connection(lambda client=client: client, host, port, ssl=context)  # type: ignore[misc]
+            await loop.create_connection(lambda client=client: client, host, port)  # type: ignore[misc]
         await asyncio.gather(*waits)
         seconds = time.perf_counter() - started
         await asyncio.wait(ends, timeout=CLOSE_SECONDS)  # TLS sends a closing message

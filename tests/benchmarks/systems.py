@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -22,7 +21,7 @@ from tests.harness.ports import free_port
 START_SECONDS = 180
 
 
-def wait_http(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContext | None = None) -> None:
+def wait_http(url: str, process: subprocess.Popen[bytes]) -> None:
     """Wait until `url` answers 200; RuntimeError when the process ends or time is up."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
@@ -30,7 +29,7 @@ def wait_http(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContex
             raise RuntimeError(f"{process.args!r} ended with {process.returncode}")
         with (
             contextlib.suppress(OSError, urllib.error.URLError),
-            urllib.request.urlopen(url, timeout=5, context=context) as reply,
+            urllib.request.urlopen(url, timeout=5) as reply,
         ):
             if reply.status == 200:
                 return
@@ -39,14 +38,12 @@ def wait_http(url: str, process: subprocess.Popen[bytes], context: ssl.SSLContex
 
 
 @contextlib.contextmanager
-def running(
-    command: list[str], url: str, environment: dict[str, str], log: Path, context: ssl.SSLContext | None = None
-) -> Iterator[None]:
+def running(command: list[str], url: str, environment: dict[str, str], log: Path) -> Iterator[None]:
     """A server process that runs during the block."""
     with log.open("ab") as out:
         process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=out, stderr=out)
         try:
-            wait_http(url, process, context)
+            wait_http(url, process)
             yield
         finally:
             process.send_signal(signal.SIGINT)

@@ -44,10 +44,6 @@ def received(server: Server) -> int:
     return int(server.field("bus_messages_received"))
 
 
-def has_received_more(server: Server, than: int) -> bool:
-    return received(server) > than
-
-
 @contextmanager
 def two(binary: Path, *own: dict[str, object]) -> Iterator[Cluster]:
     with Cluster(binary, worker=fake_worker("functions"), size=2, own=own) as cluster:
