@@ -51,15 +51,15 @@ PHRASES = (
 
 def _pattern(phrase: str) -> str:
     words = r"\s+".join(phrase.split())
-    # ``is None`` is Python; "so that one client can" is English.
+    # "so that one client can" is English.
     if phrase == "that one":
         words = rf"(?<!\bso ){words}"
-    # An option such as ``--beside`` is a name.
-    words = rf"(?<!-){words}"
-    return rf"(?-i:\b{words}\b)" if "none" in phrase else rf"\b{words}\b"
+    # ``is None`` is Python.
+    return rf"(?-i:{words})" if "none" in phrase else words
 
 
-_PHRASE = re.compile("|".join(map(_pattern, sorted(PHRASES, key=len, reverse=True))), re.IGNORECASE)
+# An option such as ``--beside`` is a name.
+_PHRASE = re.compile(rf"(?<!-)\b(?:{'|'.join(map(_pattern, sorted(PHRASES, key=len, reverse=True)))})\b", re.IGNORECASE)
 # Texts that must stay: path -> phrases, and why.
 EXCEPTIONS: dict[str, tuple[frozenset[str], str]] = {
     "qa_cluster/ranking/terms.py": (frozenset({"whom"}), "a stop word"),
