@@ -1,6 +1,6 @@
 """The source map of a document: headings and positions in its file. It is in the metadata under ``_source``.
 
-    {"file": "gzip.1.gz", "format": "roff", "extractor": 2, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS", "-f"]],
+    {"file": "gzip.1.gz", "format": "roff", "extractor": 3, "sections": [[0, 0, "NAME"], [46, 0, "OPTIONS", "-f"]],
      "unit": "line", "places": "<base64>"}
 
 Starts are code points of the text. The fields are delta-encoded:

@@ -79,6 +79,7 @@ _MODULES = {
     "epub": "composite.epub",
     "ipynb": "composite.notebook",
     "odt": "composite.office",
+    "pdf": "pdf.reader",
     "pptx": "composite.slides",
     "roff": "manual.man",
     "text": "plain",

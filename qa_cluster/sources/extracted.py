@@ -20,7 +20,7 @@ from typing import Any, Self
 from qa_cluster.errors import InvalidInput
 
 # Stored with each document: a document of another version counts as changed. Raise it with every change of results.
-EXTRACTOR_VERSION = 2
+EXTRACTOR_VERSION = 3
 
 MAX_HEADING = 200
 MAX_TERM = 80

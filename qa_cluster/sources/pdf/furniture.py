@@ -1,0 +1,254 @@
+"""Finds what pages repeat, such as running heads and page numbers, and the entries of a table of contents."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from .lines import Line
+
+_EDGE = 2
+_LOW = 0.2
+_DIGITS = re.compile(r"\d+")
+_PAGE_NUMBER = re.compile(
+    r"(?:page\s+|[-\u2013\u2014|]\s*)?(\d{1,4}|[ivxlc]{1,7})(?:\s*[-\u2013\u2014|]|(?:\s+of|\s*/)\s+\d{1,4})?",
+    re.IGNORECASE,
+)
+_NUMBER_AT_EDGE = re.compile(r"\A(\d{1,4})(?=\s|\Z)|(?:\A|(?<=\s))(\d{1,4})\Z")
+_ENTRY = re.compile(
+    r"(?P<title>.*?\S)(?P<dots>(?:\s*[.\u2026\u00b7_]){3,}+)?\s*+(?P<page>\b\d{1,4}|\b[ivxlc]{1,7})\Z", re.I
+)
+_CONTENTS = re.compile(
+    r"(?:\d+\.?\s+)?(?:(?:table of |list of )?(?:contents|figures|tables)|inhalt(?:sverzeichnis)?"
+    r"|table des mati\u00e8res|sommaire|\u00edndice|indice|inhoud(?:sopgave)?|inneh\u00e5ll)\s*:?",
+    re.IGNORECASE,
+)  # fmt: skip
+_ENTRY_NUMBER = re.compile(
+    r"\A(?:(?:chapter|appendix|part|section)\s+)?(?:\d+(?:\.\d+)*|[A-Z](?:\.\d+)*|[IVX]+)[.:)]?\s+", re.IGNORECASE
+)
+# So many lines in a row that look like entries are a table of contents, if most of them name a heading.
+_MIN_ENTRIES = 3
+
+
+def key_of(text: str) -> str:
+    """The letters and digits of a text: two spellings of a heading have the same key."""
+    return "".join(filter(str.isalnum, text)).casefold()
+
+
+def without_running_heads(
+    pages: Sequence[list[Line]], areas: Sequence[tuple[float, float]]
+) -> tuple[list[list[Line]], list[str]]:
+    """Return the lines of the pages without lines that most pages repeat, and those lines.
+
+    A line in a larger font than the text is a heading, unless most pages repeat it.
+
+    Args:
+        pages: the lines of each page.
+        areas: the lower and the upper edge of each page.
+    """
+    sizes = Counter[float]()
+    for lines in pages:
+        for line in lines:
+            sizes[line.style.size] += len(line.text)
+    body = sizes.most_common(1)[0][0] if sizes else 0.0
+    edges = [_edges(lines, area) for lines, area in zip(pages, areas, strict=True)]
+    shapes, texts, sites = Counter[str](), Counter[str](), Counter[tuple[int, bool]]()
+    offsets = Counter[int]()
+    for number, found in enumerate(edges):
+        shapes.update({_shape(line) for line, _ in found})
+        texts.update({line.text for line, _ in found})
+        sites.update({_site(line, at_top) for line, at_top in found})
+        for line, _ in found:
+            offsets.update({value - number for value in _numbers(line)})
+    usual = {offset for offset, count in offsets.items() if count >= max(3, len(pages) // 3)}
+    most = max(3, len(pages) // 2)
+    apart = _apart(pages)
+    dropped: list[str] = []
+    kept: list[list[Line]] = []
+    for number, lines in enumerate(pages):
+        out: set[int] = set()
+        for line, at_top in edges[number]:
+            is_numbered = any(value - number in usual for value in _numbers(line))
+            y, _ = _site(line, at_top)
+            is_site = sum(sites[near, at_top] for near in (y - 1, y, y + 1)) * 3 >= len(pages) >= 3
+            repeated = shapes[_shape(line)]
+            if line.style.size > body * 1.09 and (texts[line.text] < most or number == 0):
+                continue
+            if (
+                repeated >= most
+                or (is_site and (is_numbered or repeated >= 2))
+                or (is_numbered and repeated >= 3)
+                or id(line) in apart
+                or (
+                    _PAGE_NUMBER.fullmatch(line.text) is not None
+                    and (len(pages) < 3 or is_site or line.text.isdecimal())
+                )
+            ):
+                out.add(id(line))
+                dropped.append(line.text)
+        kept.append([line for line in lines if id(line) not in out])
+    return kept, dropped
+
+
+def _apart(pages: Sequence[list[Line]]) -> set[int]:
+    """The highest lines of pages, if most pages have one at this place and the same wide gap below it."""
+    tops = []
+    for lines in pages:
+        if len(lines) > 2:
+            highest = max(lines, key=lambda line: line.y)
+            below = max((line.y for line in lines if line.y < highest.y - 1), default=highest.y)
+            tops.append((highest, round(highest.y / 3), round((highest.y - below) / 3)))
+    if len(tops) < 5:
+        return set()
+    (y, gap), count = Counter((y, gap) for _, y, gap in tops).most_common(1)[0]
+    if count * 2 < len(tops) or gap * 3 < tops[0][0].style.size * 1.7:
+        return set()
+    return {id(line) for line, at, below in tops if abs(at - y) <= 1 and below * 3 >= line.style.size * 1.5}
+
+
+def _edges(lines: Sequence[Line], area: tuple[float, float]) -> list[tuple[Line, bool]]:
+    """The highest and the lowest lines of a page, each with whether it is one of the highest.
+
+    A short page may end anywhere: its lowest line is only a foot if it is low or a number.
+    """
+    if not lines:
+        return []
+    edge = _EDGE if len(lines) > 6 else 1
+    ordered = sorted(lines, key=lambda line: -line.y)
+    heights = sorted({round(line.y) for line in lines}, reverse=True)
+    top, bottom = heights[edge - 1 : edge], heights[-edge:]
+    found = [(line, True) for line in ordered[:8] if round(line.y) >= top[0]]
+    seen = {id(line) for line, _ in found}
+    low = area[0] + (area[1] - area[0]) * _LOW
+    for line in ordered[-8:]:
+        if round(line.y) <= bottom[0] and id(line) not in seen and (line.y < low or _PAGE_NUMBER.fullmatch(line.text)):
+            found.append((line, False))
+    return found
+
+
+def _shape(line: Line) -> str:
+    """A line without its numbers, which differ from page to page."""
+    text = line.text.strip()
+    return "#" if _PAGE_NUMBER.fullmatch(text) else _DIGITS.sub("#", text)
+
+
+def _site(line: Line, at_top: bool) -> tuple[int, bool]:
+    return round(line.y / 3), at_top
+
+
+def _numbers(line: Line) -> list[int]:
+    return [int(first or last) for first, last in _NUMBER_AT_EDGE.findall(line.text)]
+
+
+def contents_entries(lines: Sequence[Line], titles: Mapping[str, Collection[int]]) -> set[int]:
+    """Return the places of lines that are entries of a table of contents; what follows them stays.
+
+    An entry is confirmed if its title is a heading, and its number differs from the heading's page as for most entries.
+    An entry between confirmed entries belongs to them.
+
+    Args:
+        lines: all lines of the document.
+        titles: the keys of the headings with their pages.
+    """
+    found: set[int] = set()
+    place = 0
+    while place < len(lines):
+        run = list(_run(lines, place))
+        if not run:
+            place += 1
+            continue
+        place = run[-1] + 1
+        entries = _entries(lines, run, titles)
+        confirmed = _confirmed(entries, titles)
+        if len(entries) < _MIN_ENTRIES or sum(confirmed) * 2 < len(entries):
+            continue
+        first = confirmed.index(True)
+        start = entries[first].places[0]
+        heading = next(
+            (at for at in range(start - 1, max(run[0] - 2, -1), -1) if _CONTENTS.fullmatch(lines[at].text)), None
+        )
+        if heading is not None:
+            first = next(number for number, entry in enumerate(entries) if entry.places[0] > heading)
+            found.add(heading)
+        last = len(confirmed) - 1 - confirmed[::-1].index(True)
+        while last + 1 < len(entries) and entries[last + 1].is_dotted:
+            last += 1
+        for entry in entries[first : last + 1]:
+            found.update(entry.places)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry of a table of contents; `places` are those of its lines."""
+
+    title: str
+    page: str
+    places: list[int]
+    is_dotted: bool
+
+
+def _confirmed(entries: Sequence[_Entry], titles: Mapping[str, Collection[int]]) -> list[bool]:
+    pages = [_pages_of(entry.title, titles) for entry in entries]
+    offsets = Counter(
+        page - int(entry.page)
+        for entry, known in zip(entries, pages, strict=True)
+        if entry.page.isdecimal()
+        for page in known
+    )
+    usual = {offset for offset, count in offsets.most_common(2) if count > 1}
+    return [
+        bool(known) and (not entry.page.isdecimal() or any(page - int(entry.page) in usual for page in known))
+        for entry, known in zip(entries, pages, strict=True)
+    ]
+
+
+def keys_of(title: str) -> Iterator[str]:
+    """The keys of a title, with and without its number."""
+    yield key_of(title)
+    if (unnumbered := _ENTRY_NUMBER.sub("", title, count=1)) != title:
+        yield key_of(unnumbered)
+
+
+def _pages_of(title: str, titles: Mapping[str, Collection[int]]) -> Collection[int]:
+    return next(filter(None, (titles.get(key) for key in keys_of(title))), ())
+
+
+def _run(lines: Sequence[Line], start: int) -> Iterable[int]:
+    """The lines from here that look like entries. The first lines of a long entry have no page."""
+    pending: list[int] = []
+    begun = False
+    for place in range(start, len(lines)):
+        if _entry(lines[place].text) is not None:
+            yield from pending
+            yield place
+            pending, begun = [], True
+        elif not begun or len(pending) >= 3:
+            return
+        else:
+            pending.append(place)
+
+
+def _entry(text: str) -> re.Match[str] | None:
+    return _ENTRY.fullmatch(text.strip()) if text[-1:].isalnum() and len(text) < 300 else None
+
+
+def _entries(lines: Sequence[Line], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
+    """The entries of a run. The lines above an entry belong to it if its title is not known without them."""
+    entries: list[_Entry] = []
+    pending: list[int] = []
+    for place in run:
+        pending.append(place)
+        if (found := _entry(lines[place].text)) is None:
+            continue
+        for first in range(len(pending)):
+            title = " ".join([*(lines[before].text for before in pending[first:-1]), found["title"]])
+            if _pages_of(title, titles):
+                entries.append(_Entry(title, found["page"], pending[first:], bool(found["dots"])))
+                break
+        else:
+            entries.append(_Entry(found["title"], found["page"], pending, bool(found["dots"])))
+        pending = []
+    return entries

@@ -1,0 +1,259 @@
+"""Finds the headings of a PDF: by its outline, by the size and weight of their fonts, and by their numbers."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .furniture import key_of
+from .lines import Line, Style
+
+MAX_OUTLINE = 20_000
+_MAX_LENGTH = 150
+_MAX_LINES = 3
+_LARGER = 1.09
+_NUMBER = re.compile(
+    r"(?:(?:chapter|appendix|part|section|article)\s+)?(\d{1,3}(?:\.\d{1,3})*|[A-Z](?:\.\d{1,3})+)[.:)]?\s+(?=\S)", re.I
+)
+_PLAIN_NUMBER = re.compile(r"(\d{1,2}(?:\.\d{1,2}){0,4})\.?\s+(?=[A-Z\u00c0-\u00de])")
+_LABEL = re.compile(
+    r"(?:chapter|appendix|part|section)\s+(?:\d{1,3}|[A-Z]|[IVXLC]{1,6}|one|two|three|four|five|six|seven|eight|nine|ten|\w{3,4}teen"
+    r"|eleven|twelve|twenty(?:-?\s?\w{3,5})?)[.:]?",
+    re.IGNORECASE,
+)
+_LIST_MARK = re.compile(r"[\u2022\u25cf\u25cb\u25aa\u25e6\u2023\u00b7*-]\s")
+
+
+@dataclass(frozen=True, slots=True)
+class OutlineEntry:
+    """A bookmark: its title, its depth counted from 1, and its page counted from 1."""
+
+    title: str
+    depth: int
+    page: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading that starts at a line: its level and the number of its lines."""
+
+    level: int
+    lines: int
+
+
+def outline_of(reader: Any) -> list[OutlineEntry]:
+    """The bookmarks of a document; a damaged outline is empty."""
+    pages = {
+        page.indirect_reference.idnum: number for number, page in enumerate(reader.pages, 1) if page.indirect_reference
+    }
+    found: list[OutlineEntry] = []
+
+    def add(entries: Any, depth: int) -> None:
+        for entry in entries:
+            if len(found) >= MAX_OUTLINE or depth > 20:
+                return
+            if isinstance(entry, list):
+                add(entry, depth + 1)
+            elif (page := getattr(entry.page, "idnum", None)) in pages and str(entry.title).strip():
+                found.append(OutlineEntry(str(entry.title).strip(), depth, pages[page]))
+
+    try:
+        add(reader.outline, 1)
+    except Exception:  # pypdf reports damaged outlines with errors of many kinds
+        return []
+    return found
+
+
+class Headings:
+    """The headings among the lines of a document.
+
+    Attributes:
+        body: the style of most of the text.
+    """
+
+    def __init__(self, lines: Sequence[Line], outline: Sequence[OutlineEntry], leading: float) -> None:
+        self._lines = lines
+        self._leading = leading
+        lengths = Counter[Style]()
+        for line in lines:
+            lengths[line.style] += len(line.text)
+        prose = Counter({style: count for style, count in lengths.items() if not style.is_fixed}) or lengths
+        self.body = prose.most_common(1)[0][0] if prose else Style(10, False, False, "")
+        self._found = dict[int, Heading]()
+        self._by_outline(outline)
+        by_style = self._styles()
+        self._by_form(by_style)
+
+    def get(self, place: int) -> Heading | None:
+        """The heading that starts at a line."""
+        return self._found.get(place)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def _by_outline(self, outline: Sequence[OutlineEntry]) -> None:
+        """Find the line, or the lines, of each bookmark on its page or the next one."""
+        places: Mapping[int, list[int]] = defaultdict(list)
+        for place, line in enumerate(self._lines):
+            places[line.page].append(place)
+        for entry in outline:
+            key = key_of(entry.title)
+            bare = key_of(_NUMBER.sub("", entry.title, count=1)) or key
+            best: tuple[float, int, int] | None = None
+            for place in [*places.get(entry.page, ()), *places.get(entry.page + 1, ())[:6]] if key else ():
+                count = self._matching(place, key, bare)
+                if count and place not in self._found:
+                    style = self._lines[place].style
+                    rank = style.size + 2 * self._lines[place].is_bold + 3 * (self._lines[place].page == entry.page)
+                    if best is None or rank > best[0]:
+                        best = rank, place, count
+            if best is not None:
+                first = self._with_label(best[1])
+                self._found[first] = Heading(min(entry.depth, 8) * 10, best[2] + best[1] - first)
+
+    def _with_label(self, place: int) -> int:
+        """The first line of a heading that has a label above it: `Chapter` and `One`, each on a line."""
+        for first in (place - 2, place - 1):
+            above = self._lines[max(first, 0) : place]
+            if (
+                first >= 0
+                and above[0].page == self._lines[place].page
+                and not any(at in self._found for at in range(first, place))
+            ):
+                text = " ".join(line.text for line in above)
+                if _LABEL.fullmatch(text):
+                    return first
+        return place
+
+    def _matching(self, place: int, key: str, bare: str) -> int:
+        """The number of lines from here that are a title; 0 if they are not."""
+        joined = ""
+        for count in range(1, _MAX_LINES + 1):
+            if place + count > len(self._lines):
+                break
+            line = self._lines[place + count - 1]
+            if count > 1 and line.page != self._lines[place].page:
+                break
+            text = line.text if joined else _NUMBER.sub("", line.text, count=1)
+            joined += key_of(text)
+            whole = key_of(" ".join(part.text for part in self._lines[place : place + count]))
+            if bare in (joined, whole) or key in (joined, whole):
+                return count
+            if count == 1 and _LABEL.fullmatch(line.text.strip()):
+                joined = ""
+                continue
+            if not (bare.startswith(joined) or key.startswith(whole)):
+                break
+        return 0
+
+    def _styles(self) -> dict[Style, int]:
+        """The levels of the styles of headings."""
+        known: dict[Style, Counter[int]] = defaultdict(Counter)
+        for place, heading in self._found.items():
+            line = self._lines[place + heading.lines - 1]
+            if self._is_distinct(line):
+                known[_simple(line)][heading.level] += 1
+        levels = {style: counts.most_common(1)[0][0] for style, counts in known.items()}
+        others = Counter(
+            _simple(line)
+            for place, line in enumerate(self._lines)
+            if place not in self._found and self._is_distinct(line) and _simple(line) not in levels
+        )
+        ranked = sorted(others, key=lambda style: (-style.size, not style.is_bold))
+        for rank, style in enumerate(ranked):
+            if levels and known:
+                above = [level for other, level in levels.items() if other in known and other.size >= style.size]
+                levels[style] = min(max(above, default=5) + 2 + min(rank, 6), 89)
+            else:
+                levels[style] = min(10 + 10 * rank, 80)
+        return levels
+
+    def _is_distinct(self, line: Line) -> bool:
+        """Whether the form of a line is one of headings: larger or bolder than the text."""
+        style, body = line.style, self.body
+        if style.size >= body.size * _LARGER:
+            return not style.is_fixed or line.is_bold or style.size >= body.size * 1.3
+        return line.is_bold and not body.is_bold and not style.is_fixed and style.size >= body.size * 0.94
+
+    def _by_form(self, levels: Mapping[Style, int]) -> None:
+        lines = self._lines
+        place = 0
+        while place < len(lines):
+            if (known := self._found.get(place)) is not None:
+                place += known.lines
+                continue
+            line = lines[place]
+            count = 1
+            if self._is_distinct(line):
+                style = _simple(line)
+                while (
+                    place + count < len(lines)
+                    and place + count not in self._found
+                    and _simple(lines[place + count]) == style
+                    and self._follows(place + count)
+                    and not (_NUMBER.match(lines[place + count].text) and _NUMBER.match(line.text))
+                ):
+                    count += 1
+                if self._is_heading(place, count):
+                    number = _NUMBER.match(line.text)
+                    depth = min(number[1].count("."), 5) if number else 0
+                    self._found[place] = Heading(min(levels.get(style, 80) + depth, 95), count)
+            elif self._is_numbered(place):
+                number = _PLAIN_NUMBER.match(line.text)
+                self._found[place] = Heading(90 + min(number[1].count("."), 5) if number else 90, 1)
+            place += count
+
+    def _is_heading(self, place: int, count: int) -> bool:
+        """Whether lines with the form of a heading are one: short, apart from the text, and not a row or an item."""
+        lines = self._lines[place : place + count]
+        text = " ".join(line.text for line in lines)
+        larger = lines[0].style.size >= self.body.size * _LARGER
+        if count > _MAX_LINES or not 1 < len(text) <= _MAX_LENGTH or sum(map(str.isalpha, text)) < 2:
+            return False
+        if _LIST_MARK.match(text) or (text.endswith((".", ",", ";")) and not _NUMBER.match(text) and not larger):
+            return False
+        cells = max(len(line.cells) for line in lines)
+        if cells > 2 or (cells == 2 and not _NUMBER.match(text)):
+            return False
+        return larger or (self._is_apart(place) and not text[0].islower())
+
+    def _is_numbered(self, place: int) -> bool:
+        """Whether a line of the text's own style is a heading by its number: `2.3 Title` between wide gaps."""
+        line = self._lines[place]
+        number = _PLAIN_NUMBER.match(line.text)
+        if number is None or len(line.text) > 80 or line.text.endswith((".", ",", ";", ":")) or len(line.cells) > 2:
+            return False
+        if "." not in number[1].rstrip("."):
+            return False
+        return self._is_apart(place) and self._is_apart_below(place)
+
+    def _is_apart(self, place: int) -> bool:
+        """Whether there is a gap or a heading above a line."""
+        line = self._lines[place]
+        above = self._lines[place - 1] if place else None
+        if above is None or above.page != line.page or above.column != line.column:
+            return True
+        return above.y - line.y > line.style.size * self._leading * 1.15 or (place - 1) in self._found
+
+    def _is_apart_below(self, place: int) -> bool:
+        line = self._lines[place]
+        below = self._lines[place + 1] if place + 1 < len(self._lines) else None
+        if below is None or below.page != line.page or below.column != line.column:
+            return True
+        return line.y - below.y > line.style.size * self._leading * 1.15
+
+    def _follows(self, place: int) -> bool:
+        """Whether a line continues a heading of the line above it."""
+        above, line = self._lines[place - 1], self._lines[place]
+        return (
+            above.page == line.page
+            and above.column == line.column
+            and 0 < above.y - line.y <= line.style.size * max(1.5, self._leading * 1.1)
+        )
+
+
+def _simple(line: Line) -> Style:
+    return Style(line.style.size, line.is_bold, line.style.is_fixed, "")
