@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from .lines import Line
+from .lines import PageLine
 
 _EDGE = 2
 _LOW = 0.2
@@ -38,8 +38,8 @@ def key_of(text: str) -> str:
 
 
 def without_running_heads(
-    pages: Sequence[list[Line]], areas: Sequence[tuple[float, float]]
-) -> tuple[list[list[Line]], list[str]]:
+    pages: Sequence[list[PageLine]], areas: Sequence[tuple[float, float]]
+) -> tuple[list[list[PageLine]], list[str]]:
     """Return the lines of the pages without lines that most pages repeat, and those lines.
 
     A line in a larger font than the text is a heading, unless most pages repeat it.
@@ -66,7 +66,7 @@ def without_running_heads(
     most = max(3, len(pages) // 2)
     apart = _apart(pages)
     dropped: list[str] = []
-    kept: list[list[Line]] = []
+    kept: list[list[PageLine]] = []
     for number, lines in enumerate(pages):
         out: set[int] = set()
         for line, at_top in edges[number]:
@@ -92,7 +92,7 @@ def without_running_heads(
     return kept, dropped
 
 
-def _apart(pages: Sequence[list[Line]]) -> set[int]:
+def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
     """The highest lines of pages, if most pages have one at this place and the same wide gap below it."""
     tops = []
     for lines in pages:
@@ -108,7 +108,7 @@ def _apart(pages: Sequence[list[Line]]) -> set[int]:
     return {id(line) for line, at, below in tops if abs(at - y) <= 1 and below * 3 >= line.style.size * 1.5}
 
 
-def _edges(lines: Sequence[Line], area: tuple[float, float]) -> list[tuple[Line, bool]]:
+def _edges(lines: Sequence[PageLine], area: tuple[float, float]) -> list[tuple[PageLine, bool]]:
     """The highest and the lowest lines of a page, each with whether it is one of the highest.
 
     A short page may end anywhere: its lowest line is only a foot if it is low or a number.
@@ -128,21 +128,21 @@ def _edges(lines: Sequence[Line], area: tuple[float, float]) -> list[tuple[Line,
     return found
 
 
-def _shape(line: Line) -> str:
+def _shape(line: PageLine) -> str:
     """A line without its numbers, which differ from page to page."""
     text = line.text.strip()
     return "#" if _PAGE_NUMBER.fullmatch(text) else _DIGITS.sub("#", text)
 
 
-def _site(line: Line, at_top: bool) -> tuple[int, bool]:
+def _site(line: PageLine, at_top: bool) -> tuple[int, bool]:
     return round(line.y / 3), at_top
 
 
-def _numbers(line: Line) -> list[int]:
+def _numbers(line: PageLine) -> list[int]:
     return [int(first or last) for first, last in _NUMBER_AT_EDGE.findall(line.text)]
 
 
-def contents_entries(lines: Sequence[Line], titles: Mapping[str, Collection[int]]) -> set[int]:
+def contents_entries(lines: Sequence[PageLine], titles: Mapping[str, Collection[int]]) -> set[int]:
     """Return the places of lines that are entries of a table of contents; what follows them stays.
 
     An entry is confirmed if its title is a heading, and its number differs from the heading's page as for most entries.
@@ -216,7 +216,7 @@ def _pages_of(title: str, titles: Mapping[str, Collection[int]]) -> Collection[i
     return next(filter(None, (titles.get(key) for key in keys_of(title))), ())
 
 
-def _run(lines: Sequence[Line], start: int) -> Iterable[int]:
+def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
     """The lines from here that look like entries. The first lines of a long entry have no page."""
     pending: list[int] = []
     begun = False
@@ -235,7 +235,7 @@ def _entry(text: str) -> re.Match[str] | None:
     return _ENTRY.fullmatch(text.strip()) if text[-1:].isalnum() and len(text) < 300 else None
 
 
-def _entries(lines: Sequence[Line], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
+def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
     """The entries of a run. The lines above an entry belong to it if its title is not known without them."""
     entries: list[_Entry] = []
     pending: list[int] = []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .furniture import key_of
-from .lines import Line, Style
+from .lines import PageLine, Style
 
 MAX_OUTLINE = 20_000
 _MAX_LENGTH = 150
@@ -74,7 +74,7 @@ class Headings:
         body: the style of most of the text.
     """
 
-    def __init__(self, lines: Sequence[Line], outline: Sequence[OutlineEntry], leading: float) -> None:
+    def __init__(self, lines: Sequence[PageLine], outline: Sequence[OutlineEntry], leading: float) -> None:
         self._lines = lines
         self._leading = leading
         lengths = Counter[Style]()
@@ -171,7 +171,7 @@ class Headings:
                 levels[style] = min(10 + 10 * rank, 80)
         return levels
 
-    def _is_distinct(self, line: Line) -> bool:
+    def _is_distinct(self, line: PageLine) -> bool:
         """Whether the form of a line is one of headings: larger or bolder than the text."""
         style, body = line.style, self.body
         if style.size >= body.size * _LARGER:
@@ -255,5 +255,5 @@ class Headings:
         )
 
 
-def _simple(line: Line) -> Style:
+def _simple(line: PageLine) -> Style:
     return Style(line.style.size, line.is_bold, line.style.is_fixed, "")

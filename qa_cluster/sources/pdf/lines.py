@@ -55,7 +55,7 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Line:
+class PageLine:
     """A line of text.
 
     Attributes:
@@ -80,12 +80,12 @@ class Line:
         self.text = " ".join(cell.text for cell in self.cells)
 
 
-def lines_of(pieces: Sequence[Piece], page: int) -> list[Line]:
+def lines_of(pieces: Sequence[Piece], page: int) -> list[PageLine]:
     """Return the lines of a page in the order of reading. Text of other directions follows the most frequent one."""
     turns = Counter[int]()
     for piece in pieces:
         turns[piece.turn] += len(piece.text)
-    found: list[Line] = []
+    found: list[PageLine] = []
     for turn, _ in turns.most_common():
         lines = _joined([piece for piece in pieces if piece.turn == turn], page)
         ordered = _ordered(lines)
@@ -96,8 +96,8 @@ def lines_of(pieces: Sequence[Piece], page: int) -> list[Line]:
     return found
 
 
-def _joined(pieces: Iterable[Piece], page: int) -> list[Line]:
-    lines: list[Line] = []
+def _joined(pieces: Iterable[Piece], page: int) -> list[PageLine]:
+    lines: list[PageLine] = []
     current: list[Piece] = []
     size = y = 0.0
     for piece in pieces:
@@ -117,7 +117,7 @@ def _joined(pieces: Iterable[Piece], page: int) -> list[Line]:
     return [line for line in lines if line.text]
 
 
-def _line(pieces: list[Piece], page: int, y: float) -> Line:
+def _line(pieces: list[Piece], page: int, y: float) -> PageLine:
     pieces.sort(key=lambda piece: piece.x)
     styles = Counter[Style]()
     bold = fixed = total = 0
@@ -156,7 +156,7 @@ def _line(pieces: list[Piece], page: int, y: float) -> Line:
     if made and _RIGHT_TO_LEFT.search(made[-1].text):
         made.reverse()
     largest = max(styles, key=lambda style: styles[style])
-    return Line(
+    return PageLine(
         page, pieces[0].x, max(piece.end for piece in pieces), y, largest, made, bold * 10 >= total * 9, fixed == total
     )
 
@@ -178,13 +178,13 @@ def _logical(text: str) -> str:
     return _LEFT_TO_RIGHT_RUN.sub(lambda found: found[0][::-1], text[::-1])
 
 
-def _ordered(lines: list[Line]) -> list[Line]:
+def _ordered(lines: list[PageLine]) -> list[PageLine]:
     lines = _columns(lines)
     blocks = _blocks(lines)
     if len(blocks) > max(8, len(lines) // 4):  # drawn in no order
         lines = _columns(_rows(sorted(lines, key=lambda line: (-line.y, line.x))))
         blocks = _blocks(lines)
-    merged: list[list[Line]] = []
+    merged: list[list[PageLine]] = []
     for block in blocks:
         if merged and _is_beside(merged[-1], block):
             merged[-1] = _rows(sorted(merged[-1] + block, key=lambda line: (-line.y, line.x)))
@@ -196,9 +196,9 @@ def _ordered(lines: list[Line]) -> list[Line]:
     return [line for block in merged for line in block]
 
 
-def _blocks(lines: Sequence[Line]) -> list[list[Line]]:
+def _blocks(lines: Sequence[PageLine]) -> list[list[PageLine]]:
     """Parts of a page whose lines go down."""
-    blocks: list[list[Line]] = []
+    blocks: list[list[PageLine]] = []
     for line in lines:
         if blocks and line.y <= blocks[-1][-1].y + line.style.size * 0.5:
             blocks[-1].append(line)
@@ -207,7 +207,7 @@ def _blocks(lines: Sequence[Line]) -> list[list[Line]]:
     return blocks
 
 
-def _is_beside(left: Sequence[Line], right: Sequence[Line]) -> bool:
+def _is_beside(left: Sequence[PageLine], right: Sequence[PageLine]) -> bool:
     """Whether the second block is a further column of a table: short cells on the same baselines."""
     if len(right) < 2 or len(left) > _MOST_ROWS or len(right) > _MOST_ROWS:
         return False
@@ -219,21 +219,21 @@ def _is_beside(left: Sequence[Line], right: Sequence[Line]) -> bool:
     return same * 10 >= len(right[:50]) * 8 and lengths[len(lengths) // 2] < _MIN_COLUMN_LENGTH
 
 
-def _rows(lines: list[Line]) -> list[Line]:
+def _rows(lines: list[PageLine]) -> list[PageLine]:
     """Join sorted lines that have the same baseline."""
-    rows: list[Line] = []
+    rows: list[PageLine] = []
     for line in lines:
         above = rows[-1] if rows else None
         if above is not None and abs(above.y - line.y) < line.style.size * _SAME_LINE and line.x >= above.end:
             cells = [*above.cells, *line.cells]
-            rows[-1] = Line(above.page, above.x, line.end, above.y, above.style, cells, above.is_bold and line.is_bold,
+            rows[-1] = PageLine(above.page, above.x, line.end, above.y, above.style, cells, above.is_bold and line.is_bold,
                             above.is_code and line.is_code)  # fmt: skip
         else:
             rows.append(line)
     return rows
 
 
-def _columns(lines: list[Line]) -> list[Line]:
+def _columns(lines: list[PageLine]) -> list[PageLine]:
     """Divide lines that cross the gap between two columns of prose."""
     gaps = Counter[int]()
     for line in lines:
@@ -245,9 +245,9 @@ def _columns(lines: list[Line]) -> list[Line]:
     if count < _MIN_COLUMN_LINES:
         return lines
     at = most * 4.0
-    ordered: list[Line] = []
-    left: list[Line] = []
-    right: list[Line] = []
+    ordered: list[PageLine] = []
+    left: list[PageLine] = []
+    right: list[PageLine] = []
     for line in lines:
         before = [cell for cell in line.cells if cell.end <= at + 3]
         after = [cell for cell in line.cells if cell.x >= at - 3]
@@ -255,7 +255,9 @@ def _columns(lines: list[Line]) -> list[Line]:
             for part, side in ((before, left), (after, right)):
                 if part:
                     side.append(
-                        Line(line.page, part[0].x, part[-1].end, line.y, line.style, part, line.is_bold, line.is_code)
+                        PageLine(
+                            line.page, part[0].x, part[-1].end, line.y, line.style, part, line.is_bold, line.is_code
+                        )
                     )
         else:  # a heading over both columns
             ordered += [*left, *right, line]
@@ -263,7 +265,7 @@ def _columns(lines: list[Line]) -> list[Line]:
     return [*ordered, *left, *right]
 
 
-def spacing(lines: Sequence[Line]) -> float:
+def spacing(lines: Sequence[PageLine]) -> float:
     """The usual distance of two baselines of prose, in units of the font size."""
     steps = Counter[float]()
     for line, below in pairwise(lines):

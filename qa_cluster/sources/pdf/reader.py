@@ -21,7 +21,7 @@ from ..process.pages import reported
 from .content import PageContent
 from .furniture import contents_entries, keys_of, without_running_heads
 from .headings import Headings, OutlineEntry, outline_of
-from .lines import Line, lines_of, spacing
+from .lines import PageLine, lines_of, spacing
 from .writing import Writer
 
 MAX_PAGES = 20_000
@@ -60,14 +60,14 @@ def read(data: bytes) -> Extracted:
     return replace(found, title=title or found.title, remarks=(*remarks, *further))
 
 
-def _pages(reader: PdfReader, total: int) -> tuple[list[list[Line]], list[_Area], list[str]]:
+def _pages(reader: PdfReader, total: int) -> tuple[list[list[PageLine]], list[_Area], list[str]]:
     """The lines of each page, its lower and upper edge, and what could not be read."""
     content = PageContent()
-    pages: list[list[Line]] = []
+    pages: list[list[PageLine]] = []
     areas: list[_Area] = []
     damaged, pictures, first = list[int](), list[int](), ""
     for number in reported(range(1, total + 1), total):
-        lines: list[Line] = []
+        lines: list[PageLine] = []
         area = _DEFAULT_AREA
         try:
             page = reader.pages[number - 1]
@@ -97,7 +97,7 @@ def _pages(reader: PdfReader, total: int) -> tuple[list[list[Line]], list[_Area]
 
 
 def _written(
-    pages: Sequence[list[Line]], areas: Sequence[_Area], outline: Sequence[OutlineEntry]
+    pages: Sequence[list[PageLine]], areas: Sequence[_Area], outline: Sequence[OutlineEntry]
 ) -> tuple[Extracted, list[str]]:
     kept, running = without_running_heads(pages, areas)
     lines = [line for page in kept for line in page]
@@ -117,7 +117,7 @@ def _written(
     return writer.builder.build(), remarks
 
 
-def _titles(lines: Sequence[Line], outline: Sequence[OutlineEntry]) -> Mapping[str, Collection[int]]:
+def _titles(lines: Sequence[PageLine], outline: Sequence[OutlineEntry]) -> Mapping[str, Collection[int]]:
     """The keys of all lines that may be headings, with their pages."""
     found: dict[str, set[int]] = defaultdict(set)
     for entry in outline:
@@ -136,7 +136,7 @@ def _titles(lines: Sequence[Line], outline: Sequence[OutlineEntry]) -> Mapping[s
     return found
 
 
-def _title_line(lines: Sequence[Line], headings: Headings, entries: Collection[int]) -> int | None:
+def _title_line(lines: Sequence[PageLine], headings: Headings, entries: Collection[int]) -> int | None:
     """The place of the document's title: the largest heading of the first page, if no other heading is as large."""
     first = [
         place for place, line in enumerate(lines[:60])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ..extracted import TextBuilder
 from .headings import Headings
-from .lines import Cell, Line
+from .lines import Cell, PageLine
 
 _BULLET = re.compile(r"([\u2022\u25cf\u25cb\u25aa\u25a0\u25e6\u2023\u2043\u00b7\uf0b7\uf0a7\u2212\u2013*o-])\s+(?=\S)")
 _NUMBERED = re.compile(r"(\(?(?:\d{1,3}|[a-z]|[ivx]{1,4})[.)])\s+(?=\S)")
@@ -31,7 +31,7 @@ class Writer:
         leading: the usual distance of baselines, in units of the font size.
     """
 
-    def __init__(self, lines: Sequence[Line], headings: Headings, skipped: set[int], leading: float) -> None:
+    def __init__(self, lines: Sequence[PageLine], headings: Headings, skipped: set[int], leading: float) -> None:
         self.builder = TextBuilder("page")
         self._lines = lines
         self._headings = headings
@@ -39,12 +39,12 @@ class Writer:
         self._leading = leading
         self._words = vocabulary(lines)
         self._margins = _margins(lines)
-        self._notes: list[list[Line]] = []
+        self._notes: list[list[PageLine]] = []
         self._items: list[float] = []  # the places of the marks of open list items
 
     def write(self, title: int | None) -> None:
         """Write all lines; `title` is the place of the heading that is the document's title."""
-        place, open_lines = 0, list[Line]()
+        place, open_lines = 0, list[PageLine]()
         lines = self._lines
         while place < len(lines):
             heading = self._headings.get(place)
@@ -83,7 +83,7 @@ class Writer:
         self._paragraph(open_lines)
         self._write_notes()
 
-    def _is_note(self, line: Line) -> bool:
+    def _is_note(self, line: PageLine) -> bool:
         return line.style.size <= self._headings.body.size * 0.93 and _NOTE.match(line.text) is not None
 
     def _take_note(self, place: int) -> int:
@@ -104,7 +104,7 @@ class Writer:
         for note in notes:
             self.builder.paragraph(joined([line.text for line in note], self._words), note[0].page)
 
-    def _paragraph(self, lines: Sequence[Line]) -> None:
+    def _paragraph(self, lines: Sequence[PageLine]) -> None:
         if not lines:
             return
         texts = [line.text for line in lines]
@@ -126,12 +126,12 @@ class Writer:
         self._items.append(x)
         return len(self._items) - 1
 
-    def _is_open(self, line: Line) -> bool:
+    def _is_open(self, line: PageLine) -> bool:
         """Whether a paragraph may continue after this line, on the next page or in the next column."""
         _, right = self._margins[line.page, line.column]
         return not _ENDS.search(line.text) and line.end > right - line.style.size * 4
 
-    def _continues(self, lines: Sequence[Line], line: Line) -> bool:
+    def _continues(self, lines: Sequence[PageLine], line: PageLine) -> bool:
         """Whether a line belongs to the paragraph of these lines."""
         last = lines[-1]
         size = line.style.size
@@ -144,7 +144,7 @@ class Writer:
         step = last.y - line.y
         return 0 < step <= size * max(self._leading * 1.22, self._leading + 0.15) and self._continues_below(lines, line)
 
-    def _continues_below(self, lines: Sequence[Line], line: Line) -> bool:
+    def _continues_below(self, lines: Sequence[PageLine], line: PageLine) -> bool:
         """The same for a line at the usual distance: by the length of the line above it, and by its indentation."""
         last, first = lines[-1], lines[0]
         size = line.style.size
@@ -164,7 +164,7 @@ class Writer:
             return not (ends or is_short) or (len(lines) == 1 and not ends)
         return not (shift < -size * 0.8 and len(lines) > 1 and (ends or is_short))
 
-    def _continues_there(self, last: Line, line: Line) -> bool:
+    def _continues_there(self, last: PageLine, line: PageLine) -> bool:
         """The same for a line on the next page or in the next column."""
         if line.page - last.page > 1 or _NUMBERED.match(line.text) or line.is_bold != last.is_bold:
             return False
@@ -187,7 +187,7 @@ class Writer:
             count += 1
         return count
 
-    def _code(self, lines: Sequence[Line]) -> None:
+    def _code(self, lines: Sequence[PageLine]) -> None:
         left = min(line.x for line in lines)
         wide = [(cell.end - cell.x) / len(cell.text) for line in lines for cell in line.cells if len(cell.text) > 2]
         width = max(sorted(wide)[len(wide) // 2] if wide else lines[0].style.size * 0.6, 0.1)
@@ -238,11 +238,11 @@ class Writer:
         below = lines[place + count + 1] if place + count + 1 < len(lines) else line
         return first.is_bold and line.is_bold and not above.is_bold and not below.is_bold and len(below.cells) > 1
 
-    def _is_part_of_row(self, line: Line, starts: Sequence[Cell]) -> bool:
+    def _is_part_of_row(self, line: PageLine, starts: Sequence[Cell]) -> bool:
         """Whether a line with one cell continues a cell of the row above: it starts below a cell but the first."""
         return any(abs(line.x - start.x) < line.style.size * _COLUMN_SHIFT for start in starts[1:])
 
-    def _table(self, lines: Sequence[Line]) -> None:
+    def _table(self, lines: Sequence[PageLine]) -> None:
         most = max((line for line in lines), key=lambda line: len(line.cells)).cells
         columns = [cell.x for cell in most]
         rows: list[tuple[list[str], int, bool]] = []
@@ -275,7 +275,7 @@ class Writer:
             self.builder.row(cells, headers, page)
 
 
-def _is_marked(line: Line) -> bool:
+def _is_marked(line: PageLine) -> bool:
     """Whether the first cell of a line is only the mark of a list item."""
     return len(line.cells) == 2 and (_BULLET.match(line.text) or _NUMBERED.match(line.text)) is not None
 
@@ -290,7 +290,7 @@ def _aligned(cell: Cell, starts: Sequence[Cell]) -> bool:
     )
 
 
-def _margins(lines: Sequence[Line]) -> Mapping[tuple[int, int], tuple[float, float]]:
+def _margins(lines: Sequence[PageLine]) -> Mapping[tuple[int, int], tuple[float, float]]:
     found: dict[tuple[int, int], tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for line in lines:
         key = line.page, line.column
@@ -299,7 +299,7 @@ def _margins(lines: Sequence[Line]) -> Mapping[tuple[int, int], tuple[float, flo
     return found
 
 
-def vocabulary(lines: Sequence[Line]) -> set[str]:
+def vocabulary(lines: Sequence[PageLine]) -> set[str]:
     """The words of a document, without the parts of words at the ends of lines."""
     words: set[str] = set()
     is_divided = False
