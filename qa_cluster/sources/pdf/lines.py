@@ -226,8 +226,8 @@ def _rows(lines: list[PageLine]) -> list[PageLine]:
         above = rows[-1] if rows else None
         if above is not None and abs(above.y - line.y) < line.style.size * _SAME_LINE and line.x >= above.end:
             cells = [*above.cells, *line.cells]
-            rows[-1] = PageLine(above.page, above.x, line.end, above.y, above.style, cells, above.is_bold and line.is_bold,
-                            above.is_code and line.is_code)  # fmt: skip
+            is_bold, is_code = above.is_bold and line.is_bold, above.is_code and line.is_code
+            rows[-1] = PageLine(above.page, above.x, line.end, above.y, above.style, cells, is_bold, is_code)
         else:
             rows.append(line)
     return rows
@@ -254,11 +254,8 @@ def _columns(lines: list[PageLine]) -> list[PageLine]:
         if len(before) + len(after) == len(line.cells) and (before or after):
             for part, side in ((before, left), (after, right)):
                 if part:
-                    side.append(
-                        PageLine(
-                            line.page, part[0].x, part[-1].end, line.y, line.style, part, line.is_bold, line.is_code
-                        )
-                    )
+                    x, end = part[0].x, part[-1].end
+                    side.append(PageLine(line.page, x, end, line.y, line.style, part, line.is_bold, line.is_code))
         else:  # a heading over both columns
             ordered += [*left, *right, line]
             left, right = [], []
