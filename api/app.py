@@ -33,6 +33,7 @@ from .admission.resources import (
     QUESTIONS,
     SEARCHES,
     UNBOUNDED_PATHS,
+    UPLOAD,
     Resource,
     resource_of,
 )
@@ -47,6 +48,7 @@ from .routes.page import page_routes
 from .routes.qa import QuestionRoute
 from .routes.search import SearchRoute
 from .routes.status import StatusPages
+from .routes.uploads import UploadRoute
 from .service.lifespan import ServiceOptions, ServiceState
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}\Z")
@@ -81,6 +83,7 @@ class Application:
             DOCUMENTS: listing,
             COUNT: listing,
             DOCUMENT: DocumentRoute(self.state),
+            UPLOAD: UploadRoute(self.state),
             COLLECTIONS: collections,
             COLLECTION: collections,
             MODEL: ModelRoute(self.state),

@@ -12,6 +12,7 @@ from qa_cluster.asking.questions import AskOptions, SearchOptions
 from .clients.async_cluster_client import AsyncClusterClient, ClusterStatus
 from .clients.async_rest_client import AsyncClient
 from .clients.cluster_client import ClusterClient
+from .clients.rest_calls import UploadArguments
 from .clients.rest_client import Client
 from .errors import (
     AccessDenied,
@@ -40,6 +41,7 @@ from .types import (
     Removal,
     SearchResult,
     Source,
+    UploadedFile,
     WriteResult,
 )
 
@@ -78,6 +80,8 @@ __all__ = [
     "SearchOptions",
     "SearchResult",
     "Source",
+    "UploadArguments",
+    "UploadedFile",
     "VersionConflict",
     "WorkerLost",
     "WriteResult",

@@ -291,6 +291,30 @@ class Settings:
         minimum=1,
         maximum=600_000,
     )
+    upload_max_bytes: int = _of(
+        64 * _MEGABYTE,
+        "size limit of the body of POST /documents/upload",
+        unit="bytes",
+        minimum=1024,
+        maximum=1024 * _MEGABYTE,
+    )
+    upload_max_files: int = _of(
+        100, "limit of files in one request of POST /documents/upload", minimum=1, maximum=10_000
+    )
+    upload_max_requests: int = _of(
+        2,
+        "limit of concurrent requests of POST /documents/upload; each may need its body twice and 1.5 GiB; beyond the"
+        " limit, the service responds with 503; 0: no uploads",
+        minimum=0,
+        maximum=64,
+    )
+    upload_timeout_ms: int = _of(
+        120_000,
+        "timeout for the body of POST /documents/upload, and default timeout of reading and storing its files",
+        unit="ms",
+        minimum=1,
+        maximum=600_000,
+    )
     pipeline_max_requests: int = _of(
         32,
         "limit of concurrent requests of POST /models/{id} on the shards; beyond it, the service responds with 503",

@@ -470,6 +470,35 @@ class WriteResult(_Json, what="the result of a write"):
         return values
 
 
+@dataclass(frozen=True, slots=True)
+class UploadedFile(_Json, what="the result of an upload"):
+    """What became of an uploaded file: the document that was stored, or the error.
+
+    Attributes:
+        name: the name of the file.
+        id: the id of its document, with the prefix of the upload.
+        format: the format in which the file was read.
+        sentences: the number of sentences; None while the document is not indexed.
+        version, changed, created, tokenized: as in `WriteResult`.
+        remarks: what was guessed, replaced or left out, in words.
+        error: why the file was not stored; empty if it was.
+        code: the code of the error, as in a problem document.
+    """
+
+    name: str
+    id: str
+    title: str = ""
+    format: str = ""
+    sentences: int | None = None
+    version: str = ""
+    changed: bool = False
+    created: bool = False
+    tokenized: bool = False
+    remarks: tuple[str, ...] = ()
+    error: str = ""
+    code: str = ""
+
+
 @cache
 def _types_of(kind: type) -> dict[str, Any]:
     """The types of a dataclass's fields."""

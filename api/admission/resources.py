@@ -1,7 +1,7 @@
 """The resources of the service: their paths, the scopes they need, and their names in the audit log and the metrics.
 
-The service looks up every request once, by its percent-decoded path. The exception is `/documents/count`: in any other
-spelling, it is the id of a document.
+The service looks up every request once, by its percent-decoded path. The exceptions are `/documents/count` and
+`/documents/upload`: in any other spelling or with other methods, they are ids of documents.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ..routes.collections import PREFIX as COLLECTIONS_PREFIX
 from ..routes.documents import LIST_PATH, PREFIX, counts
 from ..routes.models import PREFIX as MODELS_PREFIX
 from ..routes.page import PAGE_PATHS
+from ..routes.uploads import PATH as UPLOAD_PATH
+from ..routes.uploads import uploads
 
 _READ = ("GET", "HEAD")
 
@@ -49,6 +51,7 @@ QUESTIONS = Resource("/qa", (ASK,), (ASK,))
 SEARCHES = Resource("/search", (SEARCH,), (SEARCH,))
 DOCUMENTS = Resource("/documents", (SEARCH,), (WRITE,), {"DELETE": "documents.delete"})
 DOCUMENT = Resource("/documents/{id}", (SEARCH,), (WRITE,), {"PUT": "document.put", "DELETE": "document.delete"})
+UPLOAD = Resource(UPLOAD_PATH.decode(), (WRITE,), (WRITE,), {"POST": "documents.upload"})
 COUNT = Resource("/documents/{id}", (ASK, SEARCH), (WRITE,))
 COLLECTIONS = Resource("/collections", SCOPES, (ADMIN,), {"POST": "collection.create"})
 COLLECTION = Resource("/collections/{name}", SCOPES, (ADMIN,), {"DELETE": "collection.delete"})
@@ -81,5 +84,7 @@ def resource_of(scope: Scope) -> Resource:
         return found
     for prefix, resource in _BY_PREFIX:
         if path.startswith(prefix):
+            if resource is DOCUMENT and uploads(scope):
+                return UPLOAD
             return COUNT if resource is DOCUMENT and counts(scope) else resource
     return OTHER

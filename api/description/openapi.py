@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from qa_cluster.asking.questions import AskLimits
-from qa_cluster.config import PARTIAL
+from qa_cluster.config import PARTIAL, Settings
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
 
@@ -25,6 +25,7 @@ from .schemas import (
     pipeline_parameters,
     removal_parameters,
     search_fields,
+    upload_parameters,
     write_parameters,
 )
 
@@ -39,7 +40,7 @@ _STATUS_TEXT = {
     "409": "the collection is being deleted",
     "412": "the document has another version",
     "413": "the question, a name or the body is too long, or the answer exceeds answer_max_bytes",
-    "415": "the body is not JSON",
+    "415": "the body has the wrong media type",
     "421": "the request is for another host",
     "422": "a field is not valid",
     "429": "a limit of the API key is reached; see Retry-After, RateLimit-Policy and RateLimit",
@@ -159,6 +160,23 @@ _SCHEMAS = {
     "PipelineResult": models.RESULT,
     "Problem": _PROBLEM_SCHEMA,
 }
+_FILES = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": object_of(
+                {
+                    "file": {
+                        "type": "array",
+                        "minItems": 1,
+                        "items": {"type": "string", "contentMediaType": "application/octet-stream"},
+                        "description": "the files, each with its name; fields may have any name",
+                    }
+                }
+            )
+        }
+    },
+}
 _KEY = {
     "type": "http",
     "scheme": "bearer",
@@ -190,7 +208,13 @@ _STATE["/metrics"]["get"]["responses"]["200"]["content"] = {"text/plain": {"sche
 
 
 def describe(
-    version: str, limits: AskLimits, max_body_bytes: int, pipeline: PipelineLimits, coverage: str = PARTIAL
+    version: str,
+    limits: AskLimits,
+    max_body_bytes: int,
+    pipeline: PipelineLimits,
+    *,
+    coverage: str = PARTIAL,
+    upload_timeout_ms: int = Settings.upload_timeout_ms,
 ) -> dict[str, Any]:
     """The whole description."""
     return {
@@ -202,7 +226,7 @@ def describe(
         },
         "paths": {
             **_questions(limits, coverage),
-            **_documents(limits, max_body_bytes),
+            **_documents(limits, max_body_bytes, upload_timeout_ms),
             **_collections(limits),
             **_models(limits, pipeline),
             **_STATE,
@@ -233,7 +257,7 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
     }
 
 
-def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
+def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -> dict[str, Any]:
     """The list of documents, and a single document."""
     document_id = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     version = {"type": "string", "pattern": '^"[0-9A-Za-z]+"$'}
@@ -259,6 +283,15 @@ def _documents(limits: AskLimits, max_body_bytes: int) -> dict[str, Any]:
                 {"200": ("the counts", "DocumentCounts")},
                 ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(count_parameters()),
+            )
+        },
+        "/documents/upload": {
+            "post": _operation(
+                "Store the text of files",
+                {"200": ("what became of each file; at least one was stored", "Upload")},
+                ["400", "404", "413", "415", "422", "503", "504"],
+                parameters=_parameters(upload_parameters(limits, upload_timeout_ms)),
+                requestBody=_FILES,
             )
         },
         "/documents/{id}": {
@@ -357,7 +390,8 @@ def docs_page(description: dict[str, Any]) -> str:
             rows = [(p["name"], p["in"], p.get("schema", {})) for p in operation.get("parameters", [])]
             body = operation.get("requestBody")
             if body is not None:
-                properties = body["content"]["application/json"]["schema"]["properties"]
+                (content,) = body["content"].values()
+                properties = content["schema"]["properties"]
                 for name, schema in properties.items():
                     rows.append((name, "body", schema))
                     rows += [(f"{name}.{inner}", "body", of) for inner, of in schema.get("properties", {}).items()]

@@ -20,6 +20,7 @@ from qa_cluster.types import (
     Removal,
     SearchResult,
     Span,
+    UploadedFile,
     WriteResult,
 )
 
@@ -75,6 +76,14 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     CollectionEntry: {
         "state": "incomplete: create the collection again; deleting: if the deletion was interrupted, delete it again",
         "documents": "number of indexed documents",
+    },
+    UploadedFile: {
+        "id": "the prefix and the name of the file",
+        "format": "format in which the file was read",
+        "sentences": "number of sentences; null: the document is not indexed yet",
+        "remarks": "what was guessed, replaced or left out",
+        "error": "why the file was not stored; empty: it was stored",
+        "code": "code of the error, for programs",
     },
     Removal: {
         "complete": "false: some matching documents were not deleted, because the time was over or they were written"
@@ -144,4 +153,7 @@ RESULTS = {
         {"name": STRING, "created": {**BOOLEAN, "description": "false: the collection already existed"}}
     ),
     "Write": schema_of(WriteResult),
+    "Upload": list_of(
+        schema_of(UploadedFile), stored={**INTEGER, "description": "number of files that were stored; at least 1"}
+    ),
 }

@@ -26,12 +26,14 @@ from qa_cluster.asking.questions import (
     SearchOptions,
 )
 from qa_cluster.config import COVERAGES, PARTIAL
+from qa_cluster.documents.addresses import STYLES
 from qa_cluster.documents.metadata_limits import check_integer, may_hold_long_number
 from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
+from qa_cluster.sources.formats import FORMATS
 
 from ..http.error_map import HttpProblem
 
@@ -269,6 +271,42 @@ def write_parameters(limits: AskLimits) -> tuple[Field, ...]:
         *document_parameters(),
         Field("wait", "boolean", "whether to wait until this version is indexed", default=True),
         _timeout(limits),
+    )
+
+
+def upload_parameters(limits: AskLimits, timeout_ms: int) -> tuple[Field, ...]:
+    """The query parameters of an upload."""
+    return (
+        _collection("of the documents"),
+        Field(
+            "prefix",
+            "string",
+            "precedes the name of each file in the id of its document",
+            default="",
+            maximum=MAX_ID_BYTES,
+            in_bytes=True,
+        ),
+        Field(
+            "base_url",
+            "string",
+            "address of the site that has a page for each file; gives each document the metadata field url",
+            maximum=MAX_SHORT_CHARS,
+        ),
+        Field("url_style", "string", "addresses below base_url", default=STYLES[0], choices=STYLES),
+        Field("metadata", "object", "metadata of all documents; the metadata of a document itself have priority"),
+        Field(
+            "format",
+            "string",
+            "format of all files; default: detected from the name, else from the contents",
+            choices=FORMATS,
+        ),
+        Field("wait", "boolean", "whether to wait until the documents are indexed", default=True),
+        _count(
+            "timeout_ms",
+            "time limit for reading and storing the files in milliseconds",
+            timeout_ms,
+            max(timeout_ms, limits.timeout_ms_max),
+        ),
     )
 
 

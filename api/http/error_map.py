@@ -62,6 +62,7 @@ _NAMES: Mapping[type[QAError], tuple[str, str]] = {
 HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "malformed-json": (400, "The body is not JSON"),
     "malformed-query": (400, "The query string is malformed"),
+    "malformed-multipart": (400, "The body is not valid multipart/form-data"),
     "malformed-request": (400, "The request is not HTTP"),
     "unauthorized": (401, "A valid key is needed"),
     "forbidden": (403, "The key does not allow this request"),
@@ -99,6 +100,13 @@ class HttpProblem(Exception):
         self.errors = list(errors)
         self.headers: RawHeaders = headers or []
 
+    @property
+    def code(self) -> str:
+        """The `code` of the problem document: for limits of keys, the code of the exception that clients raise."""
+        if self.name == "too-many-requests":
+            return LimitReached.resp_code
+        return self.name.upper().replace("-", "_")
+
 
 class _RightsLog:
     """Logs which rights the service's user lacks, once in `RIGHTS_LOG_SECONDS` for each cause."""
@@ -118,13 +126,6 @@ class _RightsLog:
 _complaints = _RightsLog()
 
 
-def _code(name: str) -> str:
-    """The `code` of a problem of HTTP: for limits of keys, the code of the exception that clients raise."""
-    if name == "too-many-requests":
-        return LimitReached.resp_code
-    return name.upper().replace("-", "_")
-
-
 def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[int, RawHeaders, bytes]:
     """The status, headers and body of the response that reports `error`."""
     headers: RawHeaders = []
@@ -132,7 +133,7 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
     detail = str(error)
     if isinstance(error, HttpProblem):
         status, title = HTTP_PROBLEMS[error.name]
-        name, code, errors = error.name, _code(error.name), error.errors
+        name, code, errors = error.name, error.code, error.errors
         headers += error.headers
     elif isinstance(error, VersionConflict | CollectionBusy):
         name = "version-conflict" if isinstance(error, VersionConflict) else "collection-busy"

@@ -10,10 +10,10 @@ import orjson
 
 from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
-from qa_cluster.errors import InputTooLong, InvalidInput, QAError, RequestError
+from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.off_loop import off_loop
-from qa_cluster.types import WriteResult
+from qa_cluster.types import Document
 
 from ..description.schemas import (
     count_parameters,
@@ -39,8 +39,8 @@ from ..http.messages import (
     require_json,
     send_response,
 )
-from ..http.metering import reserve_sentences, settle_sentences
 from ..service.lifespan import ServiceState
+from .document_writes import write_document
 
 PREFIX = b"/documents/"
 LIST_PATH = PREFIX.removesuffix(b"/")
@@ -153,42 +153,18 @@ class DocumentRoute:
         timeout_ms = parameters.get("timeout_ms", self._timeout_ms)
         body = await read_body(scope, receive, self._state.options)
         values = await off_loop(len(body), parse_body, body, self._fields)
-        engine = self._state.engine
-        reserved = await reserve_sentences(scope, engine.key_use, values["text"])
-        try:
-            written = await engine.documents.put(
-                document_id,
-                values["text"],
-                title=values.get("title") or "",
-                metadata=values.get("metadata"),
-                collection=collection,
-                if_version=if_version,
-                wait=parameters.get("wait", True),
-                timeout=timeout_ms / 1000,
-            )
-        except RequestError:  # the document was not stored, or failed; after any other error, it may be indexed
-            await settle_sentences(scope, engine.key_use, reserved, 0)
-            raise
-        if reserved is not None:
-            await settle_sentences(
-                scope, engine.key_use, reserved, await self._sentences(written, collection, reserved.sentences)
-            )
-        self._state.metrics.document_writes.inc("put")
+        written = await write_document(
+            scope,
+            self._state,
+            Document(document_id, values["text"], values.get("title") or "", values.get("metadata") or {}),
+            collection=collection,
+            if_version=if_version,
+            wait=parameters.get("wait", True),
+            timeout=timeout_ms / 1000,
+        )
         about(scope, version=written.version, changed=written.changed)
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
         await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
-
-    async def _sentences(self, written: WriteResult, collection: str, most: int) -> int:
-        """The number of sentences that a write has added, or their maximum if the number is unknown."""
-        if not written.changed:
-            return 0
-        if not written.tokenized:
-            return most
-        try:
-            document = await self._state.engine.documents.get(written.id, collection)
-        except QAError:
-            return most
-        return document.sentences if document.version == written.version else most
 
     async def _get(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
         document = await self._state.engine.documents.get(document_id, collection)

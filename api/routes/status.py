@@ -39,7 +39,12 @@ class StatusPages:
         """The routes of the service."""
         options = self._state.options
         description = describe(
-            version("qa-cluster"), options.limits, options.body_max_bytes, options.pipeline, options.coverage
+            version("qa-cluster"),
+            options.limits,
+            options.body_max_bytes,
+            options.pipeline,
+            coverage=options.coverage,
+            upload_timeout_ms=options.upload_timeout_ms,
         )
         if not options.metrics:
             del description["paths"]["/metrics"]

@@ -49,6 +49,10 @@ class ServiceOptions:
     keys_required: bool = False
     audit_log: str = ""
     metrics: bool = True
+    upload_max_bytes: int = 64 * 1024 * 1024
+    upload_max_files: int = 100
+    upload_max_requests: int = 2
+    upload_timeout_ms: int = 120_000
 
     @property
     def limits(self) -> AskLimits:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, TypedDict
 from urllib.parse import quote
 
 import httpx
@@ -31,9 +32,10 @@ from qa_cluster.errors import (
 )
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.security.tls import explain_failure
-from qa_cluster.types import CollectionEntry, Document
+from qa_cluster.types import CollectionEntry, Document, UploadedFile
 
 TIMEOUT_SECONDS = 30.0
+UPLOAD_SECONDS = 120.0
 NETWORK_MARGIN_SECONDS = 2.0
 DEFAULT_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 5.0
@@ -43,6 +45,8 @@ CONNECT_SECONDS = 2.0
 # A dictionary with question and context, or a list of such dictionaries.
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
 _Query = dict[str, str | list[str]]
+# Paths, or the contents or path of each file by its name.
+UploadFiles = Sequence[str | Path] | Mapping[str, bytes | str | Path]
 
 _RAISED: tuple[type[QAError], ...] = (*LEAVES, VersionConflict, CollectionBusy)
 _BY_CODE = {leaf.resp_code: leaf for leaf in _RAISED}
@@ -59,6 +63,30 @@ _BY_STATUS: Mapping[int, type[QAError]] = {
 }
 
 
+class UploadArguments(TypedDict, total=False):
+    """The options of an upload.
+
+    Attributes:
+        collection: the collection of the documents.
+        prefix: precedes the name of each file in the id of its document.
+        metadata: metadata of all documents; those of a document itself have priority.
+        format: the format of all files; empty: it is detected.
+        base_url: the address of the site that has a page for each file.
+        url_style: the addresses below `base_url`: html, dirhtml or file.
+        wait: whether to return when the documents are indexed.
+        timeout: seconds for the call.
+    """
+
+    collection: str
+    prefix: str
+    metadata: Mapping[str, Any]
+    format: str
+    base_url: str
+    url_style: str
+    wait: bool
+    timeout: float
+
+
 @dataclass(frozen=True, slots=True)
 class RestCall:
     """One request to the service; `timeout` in seconds limits it with all its retries."""
@@ -69,16 +97,20 @@ class RestCall:
     query: Mapping[str, str | list[str]] | None = None
     headers: Mapping[str, str] | None = None
     timeout: float = TIMEOUT_SECONDS
+    files: Sequence[tuple[str, bytes]] | None = None
 
     def arguments(self, left: float) -> dict[str, Any]:
         """The arguments of httpx for an attempt that has `left` seconds."""
         headers = dict(self.headers or {})
         if self.content is not None:
             headers["content-type"] = "application/json"
+        body: dict[str, Any] = {"content": self.content}
+        if self.files is not None:
+            body = {"files": [("file", (name, data)) for name, data in self.files]}
         return {
             "method": self.method,
             "url": self.path,
-            "content": self.content,
+            **body,
             "params": self.query,
             "headers": headers,
             "timeout": max(0.05, left) + NETWORK_MARGIN_SECONDS,
@@ -189,6 +221,39 @@ def put_call(document: Document, collection: str, if_version: str | None, wait: 
     query = {"wait": "true" if wait else "false", **_timeout_query(timeout), **collection_query(collection)}
     content = as_json(body, f"document {document.id[:100]!r}")
     return RestCall("PUT", document_path(document.id), content, query, condition(if_version), timeout)
+
+
+def upload_call(files: UploadFiles, options: UploadArguments) -> RestCall:
+    """The request that uploads files; InvalidInput if a file cannot be read."""
+    timeout = options.get("timeout", UPLOAD_SECONDS)
+    collection = options.get("collection", DEFAULT_COLLECTION)
+    given = {
+        "prefix": options.get("prefix", ""),
+        "format": options.get("format", ""),
+        "base_url": options.get("base_url", ""),
+        "url_style": options.get("url_style", ""),
+        "metadata": as_json(metadata).decode() if (metadata := options.get("metadata")) else "",
+    }
+    query: _Query = {"wait": "true" if options.get("wait", True) else "false", **_timeout_query(timeout)}
+    query |= {name: value for name, value in given.items() if value} | collection_query(collection)
+    pairs = files.items() if isinstance(files, Mapping) else ((Path(path).name, path) for path in files)
+    contents = [(name, data if isinstance(data, bytes) else _contents(Path(data))) for name, data in pairs]
+    return RestCall("POST", "/documents/upload", query=query, timeout=timeout, files=contents)
+
+
+def _contents(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def parsed_upload(content: bytes) -> tuple[UploadedFile, ...]:
+    """What became of the files of an upload."""
+    found = parsed_object(content).get("data")
+    if not isinstance(found, list):
+        raise ProtocolError("the service's list of uploaded files cannot be read")
+    return tuple(map(UploadedFile.from_dict, found))
 
 
 def _error_of(response: httpx.Response) -> QAError:

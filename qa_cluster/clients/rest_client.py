@@ -35,6 +35,7 @@ from qa_cluster.types import (
     DocumentPage,
     Removal,
     SearchResult,
+    UploadedFile,
     WriteResult,
 )
 
@@ -42,6 +43,8 @@ from .rest_calls import (
     TIMEOUT_SECONDS,
     PipelineInputs,
     RestCall,
+    UploadArguments,
+    UploadFiles,
     as_json,
     ask_call,
     collection_call,
@@ -56,12 +59,14 @@ from .rest_calls import (
     parsed_collections,
     parsed_models,
     parsed_object,
+    parsed_upload,
     pipeline_call,
     put_call,
     removal_call,
     retry_pause,
     search_call,
     unreachable,
+    upload_call,
 )
 
 
@@ -165,6 +170,16 @@ class Client:
         """
         call = put_call(Document(id, text, title or "", metadata or {}), collection, if_version, wait, timeout)
         return WriteResult.from_dict(parsed_object(self._send(call)))
+
+    def upload(self, files: UploadFiles, **options: Unpack[UploadArguments]) -> tuple[UploadedFile, ...]:
+        """Store the text of files: a list of paths, or a dictionary of names with contents or paths.
+
+        `qa_cluster.client.UploadArguments` describes the options.
+
+        Returns:
+            for each file its document, or its error. If no file was stored, an error is raised.
+        """
+        return parsed_upload(self._send(upload_call(files, options)))
 
     def get_document(self, id: str, *, collection: str = DEFAULT_COLLECTION) -> Document:
         """Return the stored document; NotFound if it does not exist."""

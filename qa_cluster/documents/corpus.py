@@ -108,18 +108,64 @@ def read_from(
     reading: FolderReading | None = None,
 ) -> Iterator[tuple[Path, Document]]:
     """Yield documents as `read_documents` does, each with the element of `paths` that it comes from."""
-    if on_error not in ON_ERROR:
-        raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
     seen = observer if observer is not None else ReadingObserver()
     chosen = reading if reading is not None else FolderReading()
+    refuse = _refuser(on_error, seen)
+    files = [(path, file) for path in paths for file in _files_of(path, chosen, extractor, seen, refuse)]
+    seen.listed([file for _, file in files])
+    yield from _documents_of(files, refuse, seen, chosen, max_bytes=max_bytes, prefix=id_prefix, extractor=extractor)
+
+
+def read_given(
+    files: Iterable[SourceFile],
+    *,
+    on_error: str = "stop",
+    observer: ReadingObserver | None = None,
+    max_bytes: int = 8 * 1024 * 1024,
+    id_prefix: str = "",
+    extractor: FileExtractor | None = None,
+    reading: FolderReading | None = None,
+) -> Iterator[Document]:
+    """Yield the documents of files that are not on this machine (`given_files`), as `read_from` does."""
+    seen = observer if observer is not None else ReadingObserver()
+    chosen = reading if reading is not None else FolderReading()
+    found = _documents_of(
+        ((Path(), file) for file in files),
+        _refuser(on_error, seen),
+        seen,
+        chosen,
+        max_bytes=max_bytes,
+        prefix=id_prefix,
+        extractor=extractor,
+    )
+    for _, document in found:
+        yield document
+
+
+def _refuser(on_error: str, seen: ReadingObserver) -> Callable[[Skip], None]:
+    """What is done with a document that cannot be read."""
+    if on_error not in ON_ERROR:
+        raise InvalidInput(f"on_error is {on_error!r}, must be one of {', '.join(ON_ERROR)}")
 
     def refuse(skip: Skip) -> None:
         if on_error == "stop":
             raise skip.error
         seen.skipped(skip)
 
-    files = [(path, file) for path in paths for file in _files_of(path, chosen, extractor, seen, refuse)]
-    seen.listed([file for _, file in files])
+    return refuse
+
+
+def _documents_of(
+    files: Iterable[tuple[Path, SourceFile]],
+    refuse: Callable[[Skip], None],
+    seen: ReadingObserver,
+    reading: FolderReading,
+    *,
+    max_bytes: int,
+    prefix: str,
+    extractor: FileExtractor | None,
+) -> Iterator[tuple[Path, Document]]:
+    """Yield the documents of files, each with the path that the user gave."""
     places: dict[str, str] = {}
     for path, file in files:
         seen.begun(file)
@@ -127,13 +173,13 @@ def read_from(
             for where, attempt in _attempts(file, max_bytes, extractor):
                 named = ""
                 try:
-                    document = _completed(attempt(), path, file, chosen, id_prefix)
+                    document = _completed(attempt(), path, file, reading, prefix)
                     named = document.id
                     yield path, _checked(document, where, max_bytes, places)
                 except RequestError as error:
-                    refuse(Skip(where, error, named or _own_id(file, extractor, id_prefix)))
+                    refuse(Skip(where, error, named or _own_id(file, extractor, prefix)))
         except RequestError as error:
-            refuse(Skip(file.shown, error, _own_id(file, extractor, id_prefix)))
+            refuse(Skip(file.shown, error, _own_id(file, extractor, prefix)))
 
 
 def _files_of(

@@ -23,6 +23,7 @@ ROUTES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("GET", "/documents/ada?collection={}", "", ("search",)),
     ("GET", "/documents/%63ount?collection={}", "", ("search",)),
     ("PUT", "/documents/ada?collection={}", '{"text": "Ada wrote programs."}', ("write",)),
+    ("POST", "/documents/upload?collection={}", "{}", ("write",)),
     ("DELETE", "/documents/none?collection={}", "", ("write",)),
     ("DELETE", "/documents?prefix=none&collection={}", "", ("write",)),
     ("GET", "/collections/{}", "", ("ask", "search", "write", "admin")),

@@ -64,6 +64,7 @@ class Extractor:
         self._hits = Hits()
         self._process: subprocess.Popen[bytes] | None = None
         self._served = 0
+        self._killed = False
         # What the process has said about the current file.
         self._format = ""
         self._cost = Cost(0, 0)
@@ -84,12 +85,22 @@ class Extractor:
                 if pipe is not None:
                     pipe.close()
 
+    def kill(self) -> None:
+        """End the process at once, from another thread. The current file fails, and so does each further file."""
+        self._killed = True
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def extract(self, data: bytes, name: str) -> tuple[str, Extracted]:
         """Return the format of a file and its text; errors as in `extract.extract`, and InvalidInput beyond a limit."""
         if len(data) > MAX_FILE_BYTES:
             raise InputTooLong(f"has {len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
         if self._process is None:
             self._process, self._served = self._started(), 0
+        if self._killed:
+            self.close()
+            raise InvalidInput("reading it was cancelled")
         self._served += 1
         cut = self._hits.cut
         self._format, self._cost = "", self._budget.cost(len(data), is_cut="" in cut)

@@ -1,0 +1,57 @@
+"""Files whose contents are in memory: uploads, pages of the web, and standard input."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from qa_cluster.errors import InputTooLong, InvalidInput
+
+from .files import SourceFile
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile(SourceFile):
+    """A file with its contents. Its path is its name, and names no file of this machine."""
+
+    data: bytes = b""
+
+    @classmethod
+    def named(cls, name: str, data: bytes) -> GivenFile:
+        """A file with a name that is a path within a folder; InvalidInput for other names."""
+        return cls(Path(check_name(name)), name, data=data)
+
+    @property
+    def shown(self) -> str:
+        """The name, for messages."""
+        return self.name
+
+    def read(self, limit: int, spare: int = 0) -> bytes:
+        """Return the contents; InputTooLong if they are larger than `limit`, with `spare` further bytes."""
+        if len(self.data) > limit + spare:
+            raise InputTooLong(f"{self.shown}: has {len(self.data)} bytes, the limit is {limit}")
+        return self.data
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """Open the contents."""
+        yield io.BytesIO(self.data)
+
+
+def check_name(name: str) -> str:
+    """Return a name that is a path within a folder, with slashes; InvalidInput says what else it is.
+
+    >>> check_name("guide/first steps.md")
+    'guide/first steps.md'
+    """
+    parts = name.split("/")
+    if not name or not name.isprintable() or "\\" in name or any(part in ("", ".", "..") for part in parts):
+        raise InvalidInput(
+            f"{name[:100]!r} is not the name of a file: it must be printable, without an empty part, '.', '..' or a"
+            " backslash"
+        )
+    return name
