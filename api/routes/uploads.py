@@ -35,7 +35,7 @@ _MAX_NAMED = 100
 
 
 def uploads(scope: Scope) -> bool:
-    """Whether a request uploads files. With other methods, the path is that of the document `upload`."""
+    """Whether a request uploads files. With other methods, the path names the document `upload`."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     return scope["method"] == "POST" and raw.partition(b"?")[0] == PATH
 
