@@ -58,6 +58,7 @@ _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
 # Policies for a shard that is down: answer without it, or refuse.
 PARTIAL, FULL = "partial", "full"
 COVERAGES = (PARTIAL, FULL)
+NO_ENCODER = "none"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MEGABYTE = 1024 * 1024
@@ -133,6 +134,11 @@ class Settings:
         " folder",
     )
     reader: str = _of("", "folder of the reader for shards that have no reader; empty: the bundled reader")
+    encoder: str = _of(
+        "",
+        "folder of the encoder for a cluster that has no encoder; empty: the bundled encoder; none: no encoder, so"
+        " questions find documents by their words only",
+    )
     max_batch_tokens: int = _of(
         1024,
         "limit of padded tokens in one run of a model; a longer pair runs alone; a loaded reader is warmed up"

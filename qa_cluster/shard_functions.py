@@ -14,6 +14,7 @@ SESSION = "qa-functions"
 
 READ_TRIGGER = "qa.read"
 PIPELINE_TRIGGER = "qa.pipeline"
+EMBED_TRIGGER = "qa.embed"
 READER_TRIGGER = "qa.reader"
 MODELS_TRIGGER = "qa.models"
 SENTENCES_TRIGGER = "qa.sentences"
@@ -28,7 +29,7 @@ ANSWER_KEYS = "bertqa*"
 FUNCTIONS = (
     *(TEXT_KEYS, LOOSE_SENTENCE_KEYS, READER_KEYS, ANSWER_KEYS),
     *(READ_TRIGGER, READER_TRIGGER, PIPELINE_TRIGGER, SENTENCES_TRIGGER, MODELS_TRIGGER),
-    PARTITIONS_TRIGGER,
+    *(PARTITIONS_TRIGGER, EMBED_TRIGGER),
 )
 QUESTION_FUNCTIONS = (TEXT_KEYS, READ_TRIGGER)
 # The reply to a call of a function that is not registered on the shard, or not yet.
@@ -54,6 +55,9 @@ SENTENCE_ANSWER_TTL_SECONDS = 86_400
 # Option of the module: the memory limit of a partition's cached sentence answers.
 SENTENCE_ANSWERS_OPTION = "qa.sentence-answers-mb"
 SENTENCE_ANSWERS_MB = 64
+
+# Setting of the module: whether workers make the vectors of documents in the background.
+EMBEDDING_SETTING = "qa.background-embedding"
 
 # Setting of the module: the form of the question in the keys of sentence answers.
 ANSWER_KEYS_SETTING = "qa.answer-keys"

@@ -69,6 +69,7 @@ _MODEL = object_of(
         },
         "warm": {**INTEGER, "description": "number of shards on which the model is ready"},
         "shards": INTEGER,
+        "kind": {"enum": ["reader", "encoder"], "description": "an encoder makes vectors and answers no question"},
     }
 )
 _MODELS = list_of(_MODEL)

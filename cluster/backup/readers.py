@@ -8,7 +8,8 @@ from pathlib import Path
 import redis
 
 from qa_cluster.errors import ClusterError, ModelError
-from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.manifest import MANIFEST_FILE, TOKENIZER_FILE
+from qa_cluster.vectors.encoder_manifest import AnyManifest, load_manifest, parse_manifest
 
 from ..nodes.all_shards import ClusterOperation, until_all
 from ..nodes.node import Node
@@ -33,7 +34,7 @@ def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[Sav
             )
         operation.on_step(f"saving the reader {name}")
         subfolder = _folder_of(reader)
-        folder.store(f"{subfolder}/{MODEL_FILE}", reader.model)
+        folder.store(f"{subfolder}/{reader.model_file}", reader.model)
         folder.store(f"{subfolder}/{TOKENIZER_FILE}", reader.tokenizer)
         folder.store(f"{subfolder}/{MANIFEST_FILE}", reader.manifest_text.encode())
         saved.append(SavedReader(name, subfolder, name == default))
@@ -45,11 +46,11 @@ def _folder_of(reader: ReaderFiles) -> str:
     return f"{MODELS_FOLDER}/{sha256(reader.manifest_text.encode()).hexdigest()[:16]}"
 
 
-def stored_manifest(backup: Path, stored: SavedReader) -> Manifest:
+def stored_manifest(backup: Path, stored: SavedReader) -> AnyManifest:
     """The manifest of a reader in a backup; DamagedBackup if this version cannot use it."""
     path = backup / stored.folder / MANIFEST_FILE
     try:
-        found = Manifest.load(path)
+        found = load_manifest(path)
     except ModelError as error:
         raise DamagedBackup(path, f"cannot be used: {error}") from error
     if found.name != stored.name:
@@ -95,13 +96,13 @@ class ReaderRestoring:
     def _is_default(self, name: str) -> bool:
         return all(any(e.default and e.name == name for e in entries) for entries in listing(self._operation).values())
 
-    def _manifests(self) -> dict[str, Manifest]:
+    def _manifests(self) -> dict[str, AnyManifest]:
         """The manifests of the readers that are on all shards."""
-        by_shard: dict[str, dict[str, Manifest]] = {}
+        by_shard: dict[str, dict[str, AnyManifest]] = {}
 
         def read(node: Node, client: redis.Redis) -> str:
             entries = shard_readers.readers_on(client, manifests=True)
-            by_shard[node.address] = {entry.name: Manifest.from_json(entry.manifest) for entry in entries}
+            by_shard[node.address] = {entry.name: parse_manifest(entry.manifest) for entry in entries}
             return ""
 
         until_all(self._operation, read, "the readers of the shards could not be listed")

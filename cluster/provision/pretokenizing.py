@@ -22,8 +22,8 @@ from .inspection import pairs
 
 JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
 _SCRIPT = (
-    "from qa_cluster.gears.scripts.own_functions import start_pretokenizing;"
-    " start_pretokenizing(force={force}, collection={collection!r})"
+    "from qa_cluster.gears.scripts.own_functions import start_preparing;"
+    " start_preparing(force={force}, collection={collection!r})"
 )
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import redis
 
 from qa_cluster import keys
-from qa_cluster.config import Settings
+from qa_cluster.config import NO_ENCODER, Settings
 from qa_cluster.errors import ClusterError
-from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.reading.bundled import bundled_encoder, bundled_reader
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
 
 from ..nodes.all_shards import ClusterOperation, OnStep, at_once
@@ -35,7 +35,10 @@ _PARTITIONS_SECONDS = 8.0
 
 
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
-    """Add what the cluster lacks. Store the readers of some shards on all shards, or the bundled reader without any."""
+    """Add what the cluster lacks.
+
+    Store the readers and encoders of some shards on all shards. Without any, store the bundled reader and encoder.
+    """
     report = inspect_cluster(settings, url)
     reader = None
     if not all(shard.has_reader for shard in report.shards):
@@ -46,7 +49,10 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
             folder = Path(settings.reader) if settings.reader else bundled_reader()
             reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
-    reader_loading.spread(ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step))
+    operation = ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step)
+    if settings.encoder != NO_ENCODER:
+        reader_loading.add_encoder(operation, read_reader(Path(settings.encoder or bundled_encoder())))
+    reader_loading.spread(operation)
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:

@@ -1,4 +1,4 @@
-"""Reads the three files of a reader from a folder, and checks them before they are sent to a shard."""
+"""Reads the three files of a reader or an encoder from a folder, and checks them before they are sent to a shard."""
 
 from __future__ import annotations
 
@@ -9,24 +9,40 @@ from typing import Any
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
-from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE
+from qa_cluster.vectors.encoder_manifest import ENCODER_FILE, AnyManifest, EncoderManifest, load_manifest
 
 MAX_ID_BYTES = 400
 
 
 @dataclass(frozen=True)
 class ReaderFiles:
-    """The ONNX file, the tokenizer and the manifest of a reader, checked for consistency."""
+    """The ONNX file, the tokenizer and the manifest of a reader or an encoder, checked for consistency."""
 
     model: bytes
     tokenizer: bytes
     manifest_text: str
-    manifest: Manifest
+    manifest: AnyManifest
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether the model makes vectors instead of answers."""
+        return isinstance(self.manifest, EncoderManifest)
+
+    @property
+    def model_file(self) -> str:
+        """The name of the ONNX file in a folder."""
+        return model_file(self.manifest)
 
     @property
     def tag(self) -> str:
         """The TAG of the stored model."""
         return self.manifest.name
+
+
+def model_file(manifest: AnyManifest) -> str:
+    """The name of the ONNX file that belongs to a manifest."""
+    return ENCODER_FILE if isinstance(manifest, EncoderManifest) else MODEL_FILE
 
 
 def budget_of(settings: Settings) -> int | None:
@@ -35,13 +51,14 @@ def budget_of(settings: Settings) -> int | None:
 
 
 def read_reader(folder: Path, context_tokens: int | None = None, model_id: str | None = None) -> ReaderFiles:
-    """Read the reader in `folder`; ModelError says what is missing, damaged or inconsistent.
+    """Read the reader or the encoder in `folder`; ModelError says what is missing, damaged or inconsistent.
 
-    `context_tokens` and `model_id` replace the context budget and the id of the manifest.
+    `context_tokens` and `model_id` replace the context budget and the id of the manifest. The budget of an encoder is
+    part of its vectors, so it is never replaced.
     """
     manifest, model, tokenizer = _read(folder)
-    _check_onnx(folder / MODEL_FILE, manifest)
-    if context_tokens is not None:
+    _check_onnx(folder / model_file(manifest), manifest)
+    if context_tokens is not None and not isinstance(manifest, EncoderManifest):
         if not 0 <= context_tokens <= manifest.max_tokens:
             raise ConfigError(
                 f"context tokens must be from 0 to {manifest.max_tokens}, the limit of {manifest.name}, got"
@@ -59,14 +76,14 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
     return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
 
 
-def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
+def _read(folder: Path) -> tuple[AnyManifest, bytes, bytes]:
     from qa_cluster.reading.tokenization import ReaderTokenizer  # few commands need this slow import
 
     if not (folder / MANIFEST_FILE).is_file():
         raise ModelError(f"{str(folder)!r} has no {MANIFEST_FILE}: name a folder from `qa-cluster model export`")
     try:
-        manifest = Manifest.load(folder / MANIFEST_FILE)
-        model = (folder / MODEL_FILE).read_bytes()
+        manifest = load_manifest(folder / MANIFEST_FILE)
+        model = (folder / model_file(manifest)).read_bytes()
         tokenizer = (folder / TOKENIZER_FILE).read_bytes()
         manifest.verify(model, tokenizer)
         ReaderTokenizer(tokenizer)
@@ -77,7 +94,7 @@ def _read(folder: Path) -> tuple[Manifest, bytes, bytes]:
     return manifest, model, tokenizer
 
 
-def _check_onnx(path: Path, manifest: Manifest) -> None:
+def _check_onnx(path: Path, manifest: AnyManifest) -> None:
     """Raise ModelError unless a runtime can read the file. The right hash does not prove that it is a model."""
     inputs, outputs = _ports(path)
     for what, found, wanted in (("input", inputs, manifest.inputs), ("output", outputs, manifest.outputs)):
@@ -86,12 +103,14 @@ def _check_onnx(path: Path, manifest: Manifest) -> None:
                 f"{str(path)!r} has the {what}s {', '.join(found)}, but its manifest names {', '.join(wanted)}: export"
                 " it again"
             )
+        needed = (None, manifest.dims) if what == "output" and isinstance(manifest, EncoderManifest) else (None, None)
         for name, shape in found.items():
-            if shape != (None, None):
+            if shape != needed:
                 found_shape = ", ".join("any" if dim is None else str(dim) for dim in shape)
                 raise ModelError(
-                    f"{str(path)!r} has the {what} {name} of shape [{found_shape}], but must have [any, any], because"
-                    " shards read batches of any size and length: export it with dynamic dimensions"
+                    f"{str(path)!r} has the {what} {name} of shape [{found_shape}], but must have"
+                    f" [any, {needed[1] or 'any'}], because shards read batches of any size and length: export it with"
+                    " dynamic dimensions"
                 )
 
 

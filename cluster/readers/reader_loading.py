@@ -1,9 +1,11 @@
-"""Loads a reader on all shards, makes a reader the default, or removes a reader.
+"""Loads a reader or an encoder on all shards, makes a reader the default, or removes a model.
 
 Loading stores the reader next to the readers in use, and the worker of each shard compiles it. One script for each
 shard then renames its keys to make it the default. Before the renaming nothing changes for users. So the command undoes
 a load that fails or is interrupted before that. It cannot undo the renaming on a shard that cannot be reached: repeat
 the command to complete the change.
+
+An encoder never becomes the default. After its load, the previous encoders are removed.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from contextlib import ExitStack
 import redis
 
 from qa_cluster.errors import ClusterError, InferenceFailed, InvalidInput, ModelError, NotFound, from_reply
-from qa_cluster.reading.manifest import Manifest
 from qa_cluster.shard_functions import PIPELINE_TRIGGER
+from qa_cluster.vectors.encoder_manifest import parse_manifest
 
 from ..nodes.all_shards import ClusterOperation, Failure, in_words, on_all, until_all
 from ..nodes.connect import shards_of
@@ -43,24 +45,31 @@ def load(
 ) -> list[str]:
     """Load a reader on every shard. By default, also make it the default and remove the previous default.
 
+    An encoder is loaded, and the previous encoders are removed.
+
     Returns:
-        The names of the removed readers.
+        The names of the removed models.
     """
     name = reader.tag
     before = listing(operation)
-    former = {entry.name for entries in before.values() for entry in entries if entry.default} - {name}
+    replaced = "is_encoder" if reader.is_encoder else "default"
+    former = {entry.name for entries in before.values() for entry in entries if getattr(entry, replaced)} - {name}
     new = not any(entry.name == name for entries in before.values() for entry in entries)
     try:
         _store(operation, reader)
         until_all(operation, lambda node, client: _is_warm(client, reader), f"{name} is not ready on every shard")
-        until_all(operation, lambda node, client: _reads(node, client, name), f"{name} was not tried on every shard")
+        if not reader.is_encoder:
+            until_all(
+                operation, lambda node, client: _reads(node, client, name), f"{name} was not tried on every shard"
+            )
     except BaseException:
         if new:
             _undo(operation, name)
         raise
     if not make_default:
         return []
-    default_reader.change(operation, name)
+    if not reader.is_encoder:
+        default_reader.change(operation, name)
     removed = [] if keep_old else sorted(former)
     for old in removed:
         operation.on_step(f"removing {old}")
@@ -70,7 +79,10 @@ def load(
 
 def use(operation: ClusterOperation, model: str) -> str:
     """Make a loaded reader the default on every shard; return its name. The previous default stays loaded."""
-    name = find(listing(operation), model)
+    found = listing(operation)
+    name = find(found, model)
+    if any(entry.is_encoder for entries in found.values() for entry in entries if entry.name == name):
+        raise InvalidInput(f"{name} is an encoder: it makes vectors and cannot be the default reader, name a reader")
     until_all(operation, lambda node, client: _is_ready(client, name), f"{name} is not ready on every shard")
     default_reader.change(operation, name)
     return name
@@ -93,6 +105,13 @@ def unload(operation: ClusterOperation, model: str, *, force: bool = False) -> s
         )
     _remove(operation, name, default=force)
     return name
+
+
+def add_encoder(operation: ClusterOperation, encoder: ReaderFiles) -> None:
+    """Store an encoder on every shard if no shard has one; the workers warm it in the background."""
+    if not any(entry.is_encoder for entries in listing(operation).values() for entry in entries):
+        operation.on_step(f"storing the encoder {encoder.tag}")
+        _store(operation, encoder)
 
 
 def spread(operation: ClusterOperation) -> None:
@@ -217,7 +236,7 @@ def _reads(node: Node, client: redis.Redis, name: str) -> str:
 def _is_warm(client: redis.Redis, reader: ReaderFiles) -> str:
     entry = _entry(shard_readers.readers_on(client, manifests=True), reader.tag)
     problem = _unready(entry)
-    if not problem and entry is not None and Manifest.from_json(entry.manifest) != reader.manifest:
+    if not problem and entry is not None and parse_manifest(entry.manifest) != reader.manifest:
         problem = "its worker has not loaded the new manifest yet"
     return problem
 

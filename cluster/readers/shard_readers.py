@@ -12,9 +12,9 @@ import redis
 
 from qa_cluster import keys
 from qa_cluster.errors import InvalidInput, ModelError
-from qa_cluster.reading.manifest import Manifest
 from qa_cluster.scripts.calls import ScriptCall
 from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS, missing_functions
+from qa_cluster.vectors.encoder_manifest import parse_manifest
 
 from ..nodes.node import Node, command, text_of
 from ..nodes.polling import POLL_SECONDS
@@ -30,7 +30,7 @@ _OTHER_WORKER = "did not answer within"
 
 @dataclass(frozen=True)
 class ShardReader:
-    """A reader as the worker of a shard reports it. The trigger `qa.models` documents the fields."""
+    """A reader or encoder as the worker of a shard reports it. The trigger `qa.models` documents the fields."""
 
     name: str
     id: str
@@ -45,6 +45,12 @@ class ShardReader:
     settled: bool
     problem: str
     manifest: str = ""
+    kind: str = "reader"
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it makes vectors instead of answers."""
+        return self.kind == "encoder"
 
 
 def readers_on(client: redis.Redis, *, manifests: bool = False) -> list[ShardReader]:
@@ -65,7 +71,7 @@ def manifest_name(client: redis.Redis, shard_tag: str, name: str = "") -> str:
 
 def _name_of(manifest: Any) -> str:
     try:
-        return Manifest.from_json(manifest).name if isinstance(manifest, bytes) else ""
+        return parse_manifest(manifest).name if isinstance(manifest, bytes) else ""
     except ModelError:
         return ""
 
@@ -80,7 +86,7 @@ def read_from(node: Node, client: redis.Redis, name: str = "") -> ReaderFiles:
             f"shard {node.address} has the model {name or 'of the default reader'} without manifest or tokenizer: load"
             " the reader again"
         )
-    manifest = Manifest.from_json(manifest_text)
+    manifest = parse_manifest(manifest_text)
     manifest.verify(model, tokenizer)
     return ReaderFiles(model, tokenizer, manifest_text.decode(), manifest)
 

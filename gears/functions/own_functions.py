@@ -15,6 +15,7 @@ from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.shard_functions import (
     ANSWER_KEYS,
+    EMBED_TRIGGER,
     LOOSE_SENTENCE_KEYS,
     MODELS_TRIGGER,
     PARTITIONS_TRIGGER,
@@ -32,13 +33,17 @@ from .answering.pipeline import PipelineRequests
 from .answering.portions import Portions
 from .answering.sentences import on_sentences
 from .calls import TriggerCall
+from .embedding.background import BackgroundEmbedding
+from .embedding.document_vectors import DocumentVectors
+from .embedding.pace import Pace
+from .embedding.prepare import Preparation
+from .embedding.questions import QuestionVectors
 from .indexing.answer_names import ForeignAnswers
 from .indexing.audit import DocumentAudit
 from .indexing.batches import Indexer
 from .indexing.failures import Failures
 from .indexing.marks import PartitionMarks
 from .indexing.postponed import PostponedWork
-from .indexing.pretokenize import Pretokenization
 from .indexing.sweep import Sweeps
 from .indexing.texts import TextEvents
 from .indexing.tokenize import SentenceTokens
@@ -49,7 +54,7 @@ from .readers.stored import StoredReaders
 from .shard.context import ShardContext
 from .watch import ShardWatch
 
-TriggerFunction = Callable[[TriggerCall], Awaitable[str | list[str]]]
+TriggerFunction = Callable[[TriggerCall], Awaitable[str | list[str] | list[bytes | int | float]]]
 KeyFunction = Callable[[Any], Awaitable[bytes | str | None]]
 
 
@@ -91,8 +96,9 @@ class OwnFunctions:
     """The functions by name, and by the ids of the registrations that name them.
 
     Attributes:
-        pretokenization: the part of own functions that a script starts.
+        preparation: the part of own functions that a script starts.
         failures: the documents that are not tried again; the heartbeat reports their number.
+        embedding: the vectors of documents; the heartbeat reports how many documents wait for vectors.
     """
 
     def __init__(self, commands: ShardCommands, models: ModelStore) -> None:
@@ -120,8 +126,12 @@ class OwnFunctions:
             failures=self.failures,
         )
         copies = ReaderCopies(shard, stored, readers, models)
-        watch = ShardWatch(shard, readers, copies, marks, sweeps, self.failures)
-        self.pretokenization = Pretokenization(shard, readers, indexer, tokens)
+        vectors = DocumentVectors(shard, Pace(lambda: portions.is_shared, indexer.is_busy))
+        self.embedding = BackgroundEmbedding(shard, readers, vectors)
+        indexer.on_indexed = self.embedding.indexed
+        questions = QuestionVectors(readers, portions.note_short)
+        watch = ShardWatch(shard, readers, copies, marks, sweeps, self.failures, self.embedding)
+        self.preparation = Preparation(shard, readers, indexer, tokens, self.embedding)
         self._check_all = watch.check_all
 
         async def on_partitions(_call: TriggerCall) -> str:
@@ -145,6 +155,7 @@ class OwnFunctions:
                 commands=("get",),
             ),
             OwnTrigger(READ_TRIGGER, "read sentences", answers.on_read, cost_from=3),
+            OwnTrigger(EMBED_TRIGGER, "make the vector of a question", questions.on_embed, cost_from=1),
             OwnTrigger(READER_TRIGGER, "show the default reader", reports.on_reader),
             OwnTrigger(PIPELINE_TRIGGER, "read given contexts", pipelines.on_pipeline),
             OwnTrigger(SENTENCES_TRIGGER, "show the sentences of a document", partial(on_sentences, commands)),

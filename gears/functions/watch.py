@@ -12,6 +12,7 @@ from qa_cluster.errors import QAError
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import slot
 
+from .embedding.background import BackgroundEmbedding
 from .indexing.failures import Failures
 from .indexing.marks import PartitionMarks
 from .indexing.sweep import Sweeps
@@ -34,6 +35,7 @@ class ShardWatch:
         marks: PartitionMarks,
         sweeps: Sweeps,
         failures: Failures,
+        embedding: BackgroundEmbedding,
     ) -> None:
         self._commands = shard.commands
         self._slots = shard.slots
@@ -43,6 +45,7 @@ class ShardWatch:
         self._marks = marks
         self._sweeps = sweeps
         self._failures = failures
+        self._embedding = embedding
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
         self._was_primary: bool | None = None
@@ -55,6 +58,7 @@ class ShardWatch:
         """Have everything checked, because events may have been missed; the first call starts the task."""
         self._readers.forget()
         self._sweeps.request()
+        self._embedding.wake()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._watch())
         self._wake.set()
@@ -92,10 +96,12 @@ class ShardWatch:
         tags = frozenset(await self._partitions.local_tags())
         if view.is_primary and self._was_primary is False:
             self._sweeps.request()
+            self._embedding.wake()
         elif self._tags is not None and tags - self._tags:
             # A partition that came with a slot may have unfinished work, and the migration causes no events for it. A
             # partition may also be new because the number of partitions was unknown before.
             new, before = tags - self._tags, self._view
+            self._embedding.wake()
             self._sweeps.request(new, moved={tag for tag in new if before is None or not before.has(slot(tag))})
         self._failures.forget((self._tags or frozenset()) - tags if view.is_primary else tags)
         self._marks.remove_marks_of_leaving(view, tags)
@@ -105,3 +111,4 @@ class ShardWatch:
         if self._readers.changes != self._reader_changes:
             self._reader_changes = self._readers.changes
             self._sweeps.request_answers()
+            self._embedding.wake()

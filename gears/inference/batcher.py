@@ -5,6 +5,10 @@ model that are cheapest to run with it (`token_batches`). Models with a `BATCHSI
 (`client_batches`). All other models run one request at a time. If a batch fails, its items run again one by one, so
 that only the bad item fails.
 
+Background items (vectors of documents) run when no other item waits, and only after a pause: a question sends its next
+sentences a moment after it got the last ones. A background item that has waited for `MAX_BACKGROUND_SECONDS` runs next,
+so that steady load does not stop the background work.
+
 Threads: `submit` and all results belong to the event loop. The event loop and the threads of the device share the queue
 under one lock. Only these threads use the models and their arrays.
 """
@@ -33,6 +37,8 @@ from .token_batches import batch_shape, choose_batch, row_parts, run_batch
 DEFAULT_MAX_BATCH_TOKENS = 1024
 DEFAULT_MAX_QUEUE = 4096
 IDLE_SECONDS = 0.05
+QUIET_SECONDS = 0.01
+MAX_BACKGROUND_SECONDS = 0.5
 OVER_POLL_SECONDS = 0.02
 
 
@@ -51,6 +57,8 @@ class _Queue:
 
     items: deque[Item | DeviceCall] = field(default_factory=deque)
     idle_work: deque[Callable[[], None]] = field(default_factory=deque)
+    background: deque[Item] = field(default_factory=deque)
+    busy_until: float = 0.0  # when the last other item was taken or ended
     stopping: bool = False
 
 
@@ -164,6 +172,24 @@ class Batcher:
         outputs, items = await self._run_parts(model, arrays, None, None)
         return outputs, RunTimes(items[0].queued_at, items[-1].ran)
 
+    async def run_in_background(self, model: ServedModel, arrays: Sequence[Array]) -> list[Array]:
+        """Run a token model after all other items, see the module. The rows run in one batch: keep them few.
+
+        Raises:
+            InvalidInput, InferenceFailed, CancelledError: as `run`.
+        """
+        checked = model.check(arrays)
+        item = Item(model, checked, self._loop.create_future())
+        item.rows, item.length = checked[0].shape
+        with self._wake:
+            self._shared.background.append(item)
+            self._wake.notify()
+        try:
+            return await item.future
+        except asyncio.CancelledError:
+            await self.until_ended(item)
+            raise
+
     async def _run_parts(
         self, model: ServedModel, arrays: Sequence[Array], batching: Batching | None, limit: WaitLimit | None
     ) -> tuple[list[Array], list[Item]]:
@@ -255,33 +281,51 @@ class Batcher:
 
     def _take(self) -> Sequence[Item | DeviceCall] | Callable[[], None] | None:
         """Wait for the next batch or, when idle, for other work. None: the thread must end."""
+        shared = self._shared
         with self._wake:
-            while True:
-                shared = self._shared
-                if shared.stopping:
-                    return None
-                while shared.items and shared.items[0].future.done():
-                    shared.items.popleft()
+            while not shared.stopping:
+                for queue in (shared.items, shared.background):
+                    while queue and queue[0].future.done():
+                        queue.popleft()
+                if shared.background and _waited(shared.background[0]) >= MAX_BACKGROUND_SECONDS:
+                    return self._begin_background()
                 if shared.items:
-                    live = [item for item in shared.items if not item.future.done()]
-                    batch, due = next_batch(live, self._max_tokens)
-                    if len(batch) == len(live):
-                        shared.items.clear()
-                    else:
-                        chosen = set(map(id, batch))
-                        shared.items = deque(item for item in live if id(item) not in chosen)
-                    if batch:
-                        if allowed := [item for item in batch if item.limit is None or item.limit.begin()]:
-                            for item in allowed:
-                                item.running = True
-                            return allowed
-                    else:
-                        self._wake.wait(max(0.0, due - time.monotonic()))
-                    continue
+                    if batch := self._begin_items():
+                        return batch
+                elif shared.background:
+                    quiet = time.monotonic() - shared.busy_until
+                    if quiet >= QUIET_SECONDS:
+                        return self._begin_background()
+                    self._wake.wait(QUIET_SECONDS - quiet)
                 # a pause between two requests of a busy client is not idle time
-                woken = self._wake.wait(IDLE_SECONDS if shared.idle_work else None)
-                if not woken and shared.idle_work:
+                elif not self._wake.wait(IDLE_SECONDS if shared.idle_work else None) and shared.idle_work:
                     return shared.idle_work.popleft()
+            return None
+
+    def _begin_items(self) -> Sequence[Item | DeviceCall]:
+        """Take the next batch of items; empty if none may start now. The caller holds the lock."""
+        shared = self._shared
+        live = [item for item in shared.items if not item.future.done()]
+        batch, due = next_batch(live, self._max_tokens)
+        if len(batch) == len(live):
+            shared.items.clear()
+        else:
+            chosen = set(map(id, batch))
+            shared.items = deque(item for item in live if id(item) not in chosen)
+        if not batch:
+            self._wake.wait(max(0.0, due - time.monotonic()))
+            return []
+        allowed = [item for item in batch if item.limit is None or item.limit.begin()]
+        for item in allowed:
+            item.running = True
+        shared.busy_until = time.monotonic()
+        return allowed
+
+    def _begin_background(self) -> Sequence[Item]:
+        """Take the first background item; the caller holds the lock."""
+        item = self._shared.background.popleft()
+        item.running = item.in_background = True
+        return [item]
 
     def _work(self, totals: BatchTotals) -> None:
         while (work := self._take()) is not None:
@@ -291,10 +335,16 @@ class Batcher:
             outcomes = _run(work, totals)
             for item in work:
                 item.running = False
+            if isinstance(work[0], DeviceCall) or not work[0].in_background:
+                self._shared.busy_until = time.monotonic()
             try:
                 _hand_back(self._loop, outcomes)
             except RuntimeError:  # the loop is closed: the worker is shutting down
                 return
+
+
+def _waited(item: Item) -> float:
+    return time.monotonic() - item.queued_at
 
 
 def _run(batch: Sequence[Item | DeviceCall], totals: BatchTotals) -> list[ItemOutcome]:

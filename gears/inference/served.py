@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from qa_cluster.errors import InvalidInput
 
-from .backends.base import CompiledModel, Port, is_token_model
+from .backends.base import CompiledModel, Port, is_token_model, makes_vectors
 from .tensors import Array
 
 T = TypeVar("T")
@@ -78,6 +78,7 @@ class ServedModel:
         self.device = device
         self.isolated = isolated  # it runs in a process of its own
         self.is_token_model = is_token_model(compiled)
+        self.makes_vectors = self.is_token_model and makes_vectors(compiled)
         # shapes (rows x tokens) that were run: the first run of a shape compiles its kernels
         self.warmed: set[tuple[int, int]] = set()
 
@@ -157,6 +158,7 @@ class Item:
     limit: WaitLimit | None = None
     queued_at: float = field(default_factory=time.monotonic)
     running: bool = False
+    in_background: bool = False
     run_us: int = 0
     ran: BatchRun | None = None
 

@@ -100,7 +100,7 @@ def batch_shape(batch: Sequence[Item]) -> tuple[int, int]:
 def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     """Run items of one token model as one padded batch, and return the outputs of each item.
 
-    InferenceFailed if the outputs do not have the shape ``[rows, tokens, ..]``.
+    InferenceFailed if the outputs do not have the shape ``[rows, tokens, ..]``, or ``[rows, dims]`` for an encoder.
     """
     model = batch[0].model
     size, length = batch_shape(batch)
@@ -114,10 +114,13 @@ def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
         padded[row:] = padded[0]
         inputs.append(padded)
     outputs = model.compiled.run(inputs)
+    # an encoder returns a vector for each row, any other token model returns values for each token of each row
+    shared = (size,) if model.makes_vectors else (size, length)
     for output in outputs:
-        if output.shape[:2] != (size, length):
+        if output.shape[: len(shared)] != shared:
             raise InferenceFailed(
-                f"a token model must return values for each token: for {size} x {length} tokens it returned the shape"
+                f"{'an encoder' if model.makes_vectors else 'a token model'} must return values for each"
+                f" {'row' if model.makes_vectors else 'token'}: for {size} x {length} tokens it returned the shape"
                 f" {list(output.shape)}"
             )
     totals.batches += 1
@@ -127,6 +130,9 @@ def run_batch(batch: Sequence[Item], totals: BatchTotals) -> list[list[Array]]:
     results = []
     row = 0
     for item in batch:
-        results.append([np.ascontiguousarray(out[row : row + item.rows, : item.length]) for out in outputs])
+        of_item = [output[row : row + item.rows] for output in outputs]
+        if not model.makes_vectors:
+            of_item = [output[:, : item.length] for output in of_item]
+        results.append([np.ascontiguousarray(output) for output in of_item])
         row += item.rows
     return results

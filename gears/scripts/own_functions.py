@@ -1,4 +1,4 @@
-"""What scripts may start of qa-cluster's own functions: their registration, and pre-tokenization on all shards."""
+"""What scripts may start of qa-cluster's own functions: their registration, and the preparation of all documents."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def register_all() -> None:
         script.session.registrations[registration.id] = registration
 
 
-def pretokenize(*, force: bool = False, collection: str = "") -> None:
-    """Pre-tokenize on all shards; the result of each is a JSON object with its final progress.
+def prepare(*, force: bool = False, collection: str = "") -> None:
+    """Prepare all documents on all shards; the result of each is a JSON object with its final progress.
 
     Without `force`, documents that the current reader's tokenizer has already tokenized are skipped. With a
-    `collection`, other collections are left out.
+    `collection`, other collections are left out. Vectors are made of documents that lack them.
     """
     _on_all_shards(partial(_run, force=force, collection=collection))
 
 
-def start_pretokenizing(*, force: bool = False, collection: str = "") -> None:
+def start_preparing(*, force: bool = False, collection: str = "") -> None:
     """The same in the background: it returns at once, and `progress:{h}` shows the progress."""
     _on_all_shards(partial(_start, force=force, collection=collection))
 
@@ -46,13 +46,13 @@ def _on_all_shards(function: Callable[[str], Awaitable[str]]) -> None:
 
 async def _run(shard_id: str, *, force: bool, collection: str) -> str:
     runtime = current_runtime()
-    work = runtime.functions.pretokenization.run(shard_id, force=force, collection=collection)
+    work = runtime.functions.preparation.run(shard_id, force=force, collection=collection)
     done: str = await runtime.host.await_on_loop(as_worker(work))
     return done
 
 
 async def _start(shard_id: str, *, force: bool, collection: str) -> str:
     runtime = current_runtime()
-    work = runtime.functions.pretokenization.start(shard_id, force=force, collection=collection)
+    work = runtime.functions.preparation.start(shard_id, force=force, collection=collection)
     started: str = await runtime.host.await_on_loop(as_worker(work))
     return started

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from rich.console import Console
 
-from qa_cluster.reading.manifest import PRECISIONS
+from qa_cluster.manifest_fields import PRECISIONS
 from qa_cluster.reading.runtimes import RUNTIMES
 
 from ..evaluation.evaluate import Progress

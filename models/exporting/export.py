@@ -20,17 +20,15 @@ import numpy as np
 
 from qa_cluster.errors import InvalidInput, ModelError, QAError
 from qa_cluster.evaluation.examples import Example, load_examples, spread
+from qa_cluster.manifest_fields import PRECISIONS, Shapes, sha256_hex
 from qa_cluster.reading.manifest import (
     LENGTH_STEP,
     MANIFEST_FILE,
     MODEL_FILE,
-    PRECISIONS,
     TOKENIZER_FILE,
     Calibration,
     Manifest,
     Metric,
-    Shapes,
-    sha256_hex,
 )
 from qa_cluster.reading.runtimes import MAX_THREADS, RUNTIMES, open_runner
 from qa_cluster.reading.tokenization import ReaderTokenizer

@@ -48,7 +48,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
                 opset_version=_OPSET,
                 dynamo=False,
             )
-            onnx.save(_with_plain_weights(onnx.load(target)), target)
+            onnx.save(with_plain_weights(onnx.load(target)), target)
         except Exception as error:  # the tracer raises errors of any type
             cause = " ".join(str(error).split())[:300]
             raise ModelError(
@@ -57,7 +57,7 @@ def write_onnx(checkpoint: Checkpoint, target: Path) -> None:
             ) from error
 
 
-def _with_plain_weights(model: Any) -> Any:
+def with_plain_weights(model: Any) -> Any:
     """Remove the `Identity` nodes that the tracer inserts for shared weights."""
     graph = model.graph
     names = {tensor.name: tensor.name for tensor in graph.initializer}

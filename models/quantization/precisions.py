@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from qa_cluster.errors import InvalidInput
-from qa_cluster.reading.manifest import PRECISIONS
+from qa_cluster.manifest_fields import PRECISIONS
 from qa_cluster.reading.precisions import METADATA_KEY
 from qa_cluster.reading.windows import Arrays
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.errors import ClusterError, ModelError, NotFound, ReplyError
+from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import manifest_key
+from qa_cluster.manifest_fields import ENCODER_KIND
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import ShardDown, Shards
@@ -31,7 +32,10 @@ SHARD_TIMEOUT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A reader on the shards. `warm` counts the shards where it answers at once; `bytes` is the size of its file."""
+    """A model on the shards: its `kind` is reader or encoder.
+
+    `warm` counts the shards where it is ready; `bytes` is the size of its file.
+    """
 
     name: str
     id: str
@@ -42,6 +46,7 @@ class LoadedModel:
     context_tokens: int
     warm: int
     shards: int
+    kind: str = "reader"
 
     def to_dict(self) -> dict[str, Any]:
         """The model as JSON-ready values."""
@@ -55,6 +60,7 @@ class LoadedReaders:
         self._shards = shards
         self.default_or_none = default
         self._named: dict[str, Manifest] | None = None
+        self._encoders: frozenset[str] = frozenset()
         self._asked_at = -ASK_AGAIN_SECONDS
         self._asking = asyncio.Lock()
 
@@ -69,7 +75,7 @@ class LoadedReaders:
         """The reader that `model` names: empty for the default reader, else an id or ``id@revision``.
 
         If an id has several revisions, it is the default reader's, else the revision that was exported last. NotFound
-        lists the loaded readers.
+        lists the loaded readers; InvalidInput names an encoder.
         """
         if not model:
             return self.default
@@ -78,9 +84,14 @@ class LoadedReaders:
             async with self._asking:
                 found = self._match(model)
                 if found is None and monotonic() - self._asked_at >= ASK_AGAIN_SECONDS:
-                    self._named = await read_named(self._shards)
+                    self._named, self._encoders = await read_named(self._shards)
                     self._asked_at = monotonic()
                     found = self._match(model)
+        if found is None and any(model in (name, name.rpartition("@")[0]) for name in self._encoders):
+            raise InvalidInput(
+                f"model {model[:200]!r} is an encoder: it makes vectors and answers no question, name a reader",
+                place="model",
+            )
         if found is None:
             loaded = ", ".join(sorted({manifest.name for manifest in self._all()})) or "none"
             raise NotFound(f"model {model[:200]!r} is not loaded, loaded are: {loaded}")
@@ -142,27 +153,35 @@ async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
     return found or None
 
 
-async def read_named(shards: Shards) -> dict[str, Manifest]:
-    """The manifests of all readers by name, the default one included, from the first shard that answers.
+async def read_named(shards: Shards) -> tuple[dict[str, Manifest], frozenset[str]]:
+    """The manifests of all readers by name, the default one included, and the names of the encoders.
 
-    The shards whose workers are known to be unable to answer are asked last.
+    They come from the first shard that answers. The shards whose workers are known to be unable to answer are asked
+    last.
     """
     for shard in sorted(shards.up, key=lambda shard: shard.address in shards.readiness.workers):
         entries = await _entries(shards, shard, WITH_MANIFESTS)
         if entries is None:
             continue
         found: dict[str, Manifest] = {}
+        encoders = frozenset(entry["name"] for entry in entries if _is_encoder(entry))
         for entry in entries:
+            if _is_encoder(entry):
+                continue
             # The key may be newer than the reader that the worker has loaded; the worker soon loads it.
             stored = None if entry["default"] else await shard_manifest(shards, shard, entry["name"])
             manifest = Manifest.from_json(stored if stored is not None else entry["manifest"])
             found[manifest.name] = manifest
-        return found
+        return found, encoders
     raise ClusterError("no shard reports its models")
 
 
+def _is_encoder(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("kind") == ENCODER_KIND)
+
+
 async def list_models(shards: Shards) -> list[LoadedModel]:
-    """The readers on all shards, the default one first.
+    """The readers and encoders on all shards, the default reader first.
 
     A shard that does not answer within `SHARD_TIMEOUT_SECONDS` counts as a shard without readers.
     """
@@ -182,6 +201,7 @@ async def list_models(shards: Shards) -> list[LoadedModel]:
             context_tokens=found[0]["context_tokens"],
             warm=sum(bool(entry["warm"]) for entry in found),
             shards=len(shards.all),
+            kind=found[0].get("kind", "reader"),
         )
         for name, found in by_name.items()
     ]

@@ -397,6 +397,33 @@ def store_tokens(document: str, tag: str, version: str, splitter: str, blocks: M
     return ScriptCall("store_tokens", document_keys(document, tag), args)
 
 
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """Packed passages of a document (`vectors.packing`).
+
+    Attributes:
+        digest: names the encoder.
+        dims: the number of values in a vector.
+        done: how many passages of the document are stored already; 0 replaces the vectors of the document.
+        total: the passages of the document.
+    """
+
+    digest: bytes
+    dims: int
+    done: int
+    total: int
+    passages: bytes
+
+
+def embed_document(document: str, tag: str, version: str, splitter: str, made: Embedding) -> ScriptCall:
+    """Attach vectors to passages of an indexed document; the reply is ``[stored | stale]``.
+
+    The document is embedded when all passages are stored. It is stale if it has changed, or if `done` is wrong.
+    """
+    args = (version, splitter, made.digest, made.dims, made.done, made.total, made.passages)
+    return ScriptCall("embed_document", document_keys(document, tag), args)
+
+
 def loose_sentences(document: str, tag: str) -> ScriptCall:
     """Delete the cached answers of sentences that a client stores without a document.
 

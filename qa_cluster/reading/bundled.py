@@ -1,4 +1,4 @@
-"""The folder of the bundled reader; this module does not load a runtime."""
+"""The folders of the bundled models; this module does not load a runtime."""
 
 from __future__ import annotations
 
@@ -9,3 +9,8 @@ from pathlib import Path
 def bundled_reader() -> Path:
     """The folder of the reader that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "default"
+
+
+def bundled_encoder() -> Path:
+    """The folder of the encoder that is bundled with the package."""
+    return Path(str(files("qa_cluster.models"))) / "encoder"

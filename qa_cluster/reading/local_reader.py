@@ -14,8 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from qa_cluster.errors import ModelError
+from qa_cluster.manifest_fields import sha256_hex
 
-from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
+from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from .precisions import suits_openvino
 from .runtimes import RUNTIMES, Logits, open_runner
 from .tokenization import ReaderTokenizer

@@ -4,9 +4,7 @@ A manifest is strict JSON, stored next to the ONNX file. A field that is missing
 with its name and value; nothing is guessed. This module does not load or run a model.
 """
 
-import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -15,26 +13,26 @@ from pathlib import Path
 from typing import Any, Self
 
 from qa_cluster.errors import ModelError
+from qa_cluster.manifest_fields import (
+    DATE,
+    LARGEST_ID,
+    PRECISIONS,
+    FieldReader,
+    ModelFiles,
+    Shapes,
+    parse_object,
+    read_revision,
+    read_shapes,
+    sha256_hex,
+)
 
 FORMAT = 2
 MODEL_FILE = "reader.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 MANIFEST_FILE = "manifest.json"
-REVISION_DIGITS = 12
 _READING_DIGITS = 8
-PRECISIONS = ("float32", "float16", "bfloat16", "int8", "int8-dynamic")
 LENGTH_STEP = 16
 """Pairs are padded to a multiple of this many tokens, so that there are few shapes, each compiled once."""
-
-_LARGEST_ID = (1 << 31) - 1
-_MOST_SPECIAL = 4
-_HEX64 = re.compile(r"[0-9a-f]{64}\Z")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
-
-
-def sha256_hex(data: bytes) -> str:
-    """Return the SHA-256 of `data` as 64 lower-case hex digits."""
-    return hashlib.sha256(data).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +65,6 @@ class PairLayout:
     def special_tokens(self) -> int:
         """How many tokens of a pair belong to neither text."""
         return len(self.head) + len(self.middle) + len(self.tail)
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """The padded lengths and batch sizes to compile before serving; the most useful come first."""
-
-    lengths: tuple[int, ...]
-    batches: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +107,7 @@ class WaveFit:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class Manifest(ModelFiles):
     """Everything about a reader except its weights. `revision` names the weights: it is the start of `model_sha256`.
 
     Thresholds are logits over null. A passage that does not fit into `window_tokens` is read in windows that overlap by
@@ -161,16 +151,6 @@ class Manifest:
     waves: WaveFit | None = None
     passage_prefix: bool = False
 
-    @property
-    def revision(self) -> str:
-        """The first 12 hex digits of the SHA-256 of the ONNX file."""
-        return self.model_sha256[:REVISION_DIGITS]
-
-    @property
-    def name(self) -> str:
-        """Model and revision; the name identifies a reader on a shard."""
-        return f"{self.model_id}@{self.revision}"
-
     @cached_property
     def reading_revision(self) -> str:
         """Names everything that a sentence answer depends on: the weights, and a digest of the settings of reading."""
@@ -180,18 +160,6 @@ class Manifest:
         if self.passage_prefix:  # the digests of readers without a prefix do not have this part
             how += ("title and section",)
         return f"{self.revision}+{sha256_hex(repr(how).encode())[:_READING_DIGITS]}"
-
-    def verify(self, model: bytes, tokenizer: bytes) -> None:
-        """Raise ModelError unless both files belong to this manifest."""
-        for what, data, expected in (
-            ("model", model, self.model_sha256),
-            ("tokenizer", tokenizer, self.tokenizer_sha256),
-        ):
-            found = sha256_hex(data)
-            if found != expected:
-                raise ModelError(
-                    f"{what} file does not belong to manifest of {self.model_id!r}: sha256 {found}, expected {expected}"
-                )
 
     def to_json(self) -> str:
         """Return the manifest as JSON text that `from_json` reads back to an equal manifest."""
@@ -204,11 +172,10 @@ class Manifest:
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
         """Read a manifest; ModelError names the first field that is missing, unknown, ill-typed or out of range."""
-        try:
-            document = json.loads(text)
-        except (ValueError, RecursionError) as error:  # ValueError: JSONDecodeError and UnicodeDecodeError
-            raise ModelError(f"manifest is not JSON: {error}") from error
-        return cls(**_manifest_fields(_Reader(document, "manifest")))
+        reader = parse_object(text)
+        if reader.is_encoder:
+            raise ModelError("manifest belongs to an encoder, which makes vectors and cannot answer questions")
+        return cls(**_manifest_fields(reader))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -220,121 +187,7 @@ class Manifest:
         return cls.from_json(text)
 
 
-class _Reader:
-    """Reads one JSON object field by field; `finish` refuses fields that were not read."""
-
-    def __init__(self, document: object, where: str) -> None:
-        if not isinstance(document, dict):
-            raise ModelError(f"{where} must be a JSON object, got {_shown(document)}")
-        self._document: dict[str, object] = document
-        self._where = where
-        self._seen: set[str] = set()
-
-    def take(self, name: str) -> object:
-        self._seen.add(name)
-        if name not in self._document:
-            raise ModelError(f"{self._where} lacks the field {name!r}")
-        return self._document[name]
-
-    def text(self, name: str, *, pattern: re.Pattern[str] | None = None, expected: str = "a non-empty string") -> str:
-        value = self.take(name)
-        if not isinstance(value, str) or not value or (pattern is not None and not pattern.match(value)):
-            raise self.refused(name, value, expected)
-        return value
-
-    def digest(self, name: str) -> str:
-        return self.text(name, pattern=_HEX64, expected="64 lower-case hex digits")
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        value = self.take(name)
-        if not isinstance(value, str) or value not in choices:
-            raise self.refused(name, value, f"one of {', '.join(choices)}")
-        return value
-
-    def flag(self, name: str) -> bool:
-        value = self.take(name)
-        if not isinstance(value, bool):
-            raise self.refused(name, value, "true or false")
-        return value
-
-    def optional_flag(self, name: str) -> bool:
-        return self.flag(name) if name in self._document else False
-
-    def integer(self, name: str, low: int, high: int) -> int:
-        value = self.take(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self.refused(name, value, f"an integer from {low} to {high}")
-        return value
-
-    def number(self, name: str, low: float, high: float) -> float:
-        value = self.take(name)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-            raise self.refused(name, value, f"a number from {low:g} to {high:g}")
-        return float(value)
-
-    def share(self, name: str) -> float | None:
-        return None if self.take(name) is None else self.number(name, 0, 1)
-
-    def ids(self, name: str) -> tuple[int, ...]:
-        value = self.take(name)
-        if (
-            not isinstance(value, list)
-            or not 1 <= len(value) <= _MOST_SPECIAL
-            or not all(isinstance(item, int) and not isinstance(item, bool) for item in value)
-            or not all(0 <= item <= _LARGEST_ID for item in value)
-        ):
-            raise self.refused(name, value, f"a list of 1 to {_MOST_SPECIAL} token ids")
-        return tuple(value)
-
-    def names(self, name: str) -> tuple[str, ...]:
-        value = self.take(name)
-        if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
-            raise self.refused(name, value, "a non-empty list of strings")
-        if len(set(value)) != len(value):
-            raise self.refused(name, value, "a list without repetition")
-        return tuple(value)
-
-    def sizes(self, name: str, high: int) -> tuple[int, ...]:
-        value = self.take(name)
-        if (
-            not isinstance(value, list)
-            or not value
-            or not all(isinstance(item, int) and not isinstance(item, bool) and 1 <= item <= high for item in value)
-            or len(set(value)) != len(value)
-        ):
-            raise self.refused(name, value, f"a non-empty list of different integers from 1 to {high}")
-        return tuple(value)
-
-    def list(self, name: str) -> list[object]:
-        value = self.take(name)
-        if not isinstance(value, list):
-            raise self.refused(name, value, "a list")
-        return value
-
-    def inner(self, name: str) -> "_Reader":
-        return _Reader(self.take(name), f"{self._where} field {name!r}")
-
-    def texts(self, name: str) -> dict[str, str]:
-        value = self.take(name)
-        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-            raise self.refused(name, value, "an object of strings")
-        return value
-
-    def refused(self, name: str, value: object, expected: str) -> ModelError:
-        return ModelError(f"{self._where} field {name!r} is {_shown(value)}, must be {expected}")
-
-    def finish(self) -> None:
-        unknown = sorted(set(self._document) - self._seen)
-        if unknown:
-            raise ModelError(f"{self._where} has an unknown field {unknown[0]!r}")
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _manifest_fields(reader: _Reader) -> dict[str, Any]:
+def _manifest_fields(reader: FieldReader) -> dict[str, Any]:
     if reader.take("format") != FORMAT:
         raise reader.refused("format", reader.take("format"), f"{FORMAT}, the only format that this version reads")
     found: dict[str, Any] = {
@@ -353,13 +206,11 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
         "rank_weight": reader.number("rank_weight", 0, 1e6),
         "licence": reader.text("licence"),
         "provenance": reader.text("provenance"),
-        "created": reader.text("created", pattern=_DATE, expected="a date YYYY-MM-DD"),
+        "created": reader.text("created", pattern=DATE, expected="a date YYYY-MM-DD"),
         "exported_with": reader.texts("exported_with"),
     }
-    revision = reader.take("revision")
-    if revision != found["model_sha256"][:REVISION_DIGITS]:
-        raise reader.refused("revision", revision, f"the first {REVISION_DIGITS} digits of 'model_sha256'")
-    found["pad_id"] = reader.integer("pad_id", 0, _LARGEST_ID)
+    read_revision(reader, found["model_sha256"])
+    found["pad_id"] = reader.integer("pad_id", 0, LARGEST_ID)
     found["pair"] = pair = _pair(reader.inner("pair"))
     # In addition to the question, a pair has the special tokens and at least one token of the context.
     room = found["max_tokens"] - pair.special_tokens - 1
@@ -371,9 +222,9 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     found["context_tokens"] = reader.integer("context_tokens", 0, found["max_tokens"])
     found["calibration"] = _calibration(reader.inner("calibration"))
     found["calibration_error"] = reader.share("calibration_error")
-    found["shapes"] = _shapes(reader.inner("shapes"), found["max_tokens"])
+    found["shapes"] = read_shapes(reader.inner("shapes"), found["max_tokens"])
     found["metrics"] = tuple(
-        _metric(_Reader(item, f"manifest field 'metrics[{i}]'")) for i, item in enumerate(reader.list("metrics"))
+        _metric(FieldReader(item, f"manifest field 'metrics[{i}]'")) for i, item in enumerate(reader.items("metrics"))
     )
     found["passage_prefix"] = reader.optional_flag("passage_prefix")
     found["waves"] = None if reader.take("waves") is None else _waves(reader.inner("waves"))
@@ -381,7 +232,7 @@ def _manifest_fields(reader: _Reader) -> dict[str, Any]:
     return found
 
 
-def _waves(reader: _Reader) -> WaveFit:
+def _waves(reader: FieldReader) -> WaveFit:
     fit = WaveFit(
         threshold=reader.number("threshold", -1e6, 1e6),
         questions=reader.integer("questions", 1, 1 << 31),
@@ -395,7 +246,7 @@ def _waves(reader: _Reader) -> WaveFit:
     return fit
 
 
-def _pair(reader: _Reader) -> PairLayout:
+def _pair(reader: FieldReader) -> PairLayout:
     layout = PairLayout(
         head=reader.ids("head"),
         middle=reader.ids("middle"),
@@ -406,19 +257,13 @@ def _pair(reader: _Reader) -> PairLayout:
     return layout
 
 
-def _calibration(reader: _Reader) -> Calibration:
+def _calibration(reader: FieldReader) -> Calibration:
     calibration = Calibration(a=reader.number("a", 0, 1e6), b=reader.number("b", -1e6, 1e6))
     reader.finish()
     return calibration
 
 
-def _shapes(reader: _Reader, max_tokens: int) -> Shapes:
-    shapes = Shapes(lengths=reader.sizes("lengths", max_tokens), batches=reader.sizes("batches", 1024))
-    reader.finish()
-    return shapes
-
-
-def _score(reader: _Reader) -> Score:
+def _score(reader: FieldReader) -> Score:
     score = Score(
         exact_match=reader.number("exact_match", 0, 1),
         f1=reader.number("f1", 0, 1),
@@ -428,7 +273,7 @@ def _score(reader: _Reader) -> Score:
     return score
 
 
-def _metric(reader: _Reader) -> Metric:
+def _metric(reader: FieldReader) -> Metric:
     metric = Metric(
         dataset=reader.text("dataset"),
         questions=reader.integer("questions", 1, 1 << 31),

@@ -1,7 +1,8 @@
-"""Runs an exported reader in this process: OpenVINO on the CPU, ONNX Runtime on the CPU and on CUDA.
+"""Runs an exported model in this process: OpenVINO on the CPU, ONNX Runtime on the CPU and on CUDA.
 
-Every runner takes padded int64 arrays and returns start and end logits. Only one thread at a time may use a runner. The
-local pipeline and the measurements use these runners; shards have their own backends.
+Every runner takes padded int64 arrays. It returns the start and end logits of a reader, or the vectors of an encoder.
+Only one thread at a time may use a runner. The local pipeline and the measurements use these runners; shards have their
+own backends.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from qa_cluster.errors import InvalidInput, ModelError
 from .precisions import openvino_settings, precision_of
 from .windows import Arrays
 
+Outputs = list[NDArray[np.float32]]
 Logits = tuple[NDArray[np.float32], NDArray[np.float32]]
 Runner = Callable[[Arrays], Logits]
+VectorRunner = Callable[[Arrays], NDArray[np.float32]]
 RUNTIMES = ("openvino", "onnxruntime")
 MAX_THREADS = 1024
 
@@ -32,6 +35,22 @@ def open_runner(model: Path, runtime: str, *, threads: int, device: str = "cpu")
     Args:
         device: ``cpu``, ``cuda`` or ``cuda:N``; CUDA needs ``onnxruntime``, in its build for GPUs.
     """
+    run = _opened(model, runtime, threads, device)
+
+    def logits(arrays: Arrays) -> Logits:
+        start, end = run(arrays)[:2]
+        return start, end
+
+    return logits
+
+
+def open_vectors(model: Path, runtime: str, *, threads: int, device: str = "cpu") -> VectorRunner:
+    """Like `open_runner`, for the ONNX file of an encoder: the runner returns a vector for each row."""
+    run = _opened(model, runtime, threads, device)
+    return lambda arrays: run(arrays)[0]
+
+
+def _opened(model: Path, runtime: str, threads: int, device: str) -> Callable[[Arrays], Outputs]:
     if runtime not in RUNTIMES:
         raise InvalidInput(f"unknown runtime {runtime!r}, must be one of {', '.join(RUNTIMES)}")
     if not 1 <= threads <= MAX_THREADS:
@@ -59,7 +78,7 @@ def _gpu(device: str, runtime: str) -> int | None:
     return int(named[1] or 0)
 
 
-def _openvino(model: Path, threads: int) -> Runner:
+def _openvino(model: Path, threads: int) -> Callable[[Arrays], Outputs]:
     from .lean_openvino import openvino
 
     core = openvino.Core()
@@ -73,16 +92,16 @@ def _openvino(model: Path, threads: int) -> Runner:
     compiled = core.compile_model(network, "CPU", settings)
     request = compiled.create_infer_request()
 
-    def run(arrays: Arrays) -> Logits:
+    def run(arrays: Arrays) -> Outputs:
         # With one thread, `infer` loses every error and returns the outputs of the previous run.
         request.start_async(arrays)
         request.wait()
-        return np.array(request.get_output_tensor(0).data), np.array(request.get_output_tensor(1).data)
+        return [np.array(request.get_output_tensor(number).data) for number in range(len(compiled.outputs))]
 
     return run
 
 
-def _onnxruntime(model: Path, threads: int, gpu: int | None) -> Runner:
+def _onnxruntime(model: Path, threads: int, gpu: int | None) -> Callable[[Arrays], Outputs]:
     import onnxruntime
 
     from .cuda import open_on_gpu
@@ -98,8 +117,7 @@ def _onnxruntime(model: Path, threads: int, gpu: int | None) -> Runner:
         except ModelError as error:
             raise ModelError(f"device 'cuda:{gpu}' cannot be used: {error}") from error
 
-    def run(arrays: Arrays) -> Logits:
-        start, end = session.run(["start_logits", "end_logits"], arrays)
-        return start, end
+    def run(arrays: Arrays) -> Outputs:
+        return list(session.run(None, arrays))
 
     return run

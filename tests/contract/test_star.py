@@ -33,12 +33,13 @@ CORE_ROOMS = {
         "sources": ("security",),
         "documents": ("scripts", "sources"),
         "reading": ("documents",),
+        "vectors": ("documents", "reading"),
         "ranking": ("documents", "reading"),
         "evaluation": ("documents", "reading"),
         "huggingface": ("documents", "reading"),
         "routing": ("scripts", "security"),
         "access": ("routing", "scripts"),
-        "asking": ("access", "documents", "huggingface", "ranking", "reading", "routing", "scripts"),
+        "asking": ("access", "documents", "huggingface", "ranking", "reading", "routing", "scripts", "vectors"),
         "clients": ("access", "asking", "huggingface", "security"),
     }.items()
 }
@@ -47,12 +48,13 @@ _QUESTION_ROOMS = dict(
         GEARS,
         *("shard", "inference"),
         *("functions.calls", "functions.shard", "functions.readers"),
-        *("functions.answering", "functions.indexing", "functions"),
+        *("functions.answering", "functions.indexing", "functions.embedding", "functions"),
         "process",
     )
 )
 # documents are indexed without questions
 _QUESTION_ROOMS[f"{FUNCTIONS}.indexing"] -= {f"{FUNCTIONS}.answering"}
+_QUESTION_ROOMS[f"{FUNCTIONS}.embedding"] -= {f"{FUNCTIONS}.answering"}
 _SCRIPT_ROOMS = {
     name: below | _QUESTION_ROOMS.keys()
     for name, below in in_order(

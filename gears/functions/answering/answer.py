@@ -22,6 +22,7 @@ from qa_cluster.errors import DeadlineExceeded, InferenceFailed, InputTooLong, I
 from qa_cluster.gears.functions.calls import TriggerCall
 from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.readers.reader import Reader
+from qa_cluster.gears.functions.shard.arguments import check_question, within_limit
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import is_redirect
 from qa_cluster.gears.inference.served import RunTimes
@@ -39,7 +40,6 @@ from qa_cluster.shard_functions import (
     SENTENCE_ANSWERS_OPTION,
 )
 
-from .arguments import check_question, within_limit
 from .passage import PassageReader, passage_of
 from .portions import SHORT_SENTENCES, Portions
 from .timing import CallTimes

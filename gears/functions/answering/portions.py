@@ -56,8 +56,13 @@ class Portions:
         """A short question has arrived: portions are small for the next `SHARED_SECONDS`."""
         self._short_at = time.monotonic()
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether short questions have arrived in the last `SHARED_SECONDS`."""
+        return time.monotonic() - self._short_at < SHARED_SECONDS
+
     def _size(self) -> Portion:
-        return SHARED if time.monotonic() - self._short_at < SHARED_SECONDS else ALONE
+        return SHARED if self.is_shared else ALONE
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Portion]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from qa_cluster.documents.stored import parse_hits, read_hits
 from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.gears.functions.calls import TriggerCall
+from qa_cluster.gears.functions.shard.arguments import check_number
 from qa_cluster.gears.functions.shard.slots import is_redirect
 from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import MAX_NAME_CHARS, PARAGRAPHS_PREFIX, paragraphs_key, parse_tagged
 from qa_cluster.shard_functions import MAX_SHOWN_SENTENCES, SENTENCES_TRIGGER
-
-from .arguments import check_number
 
 
 async def on_sentences(shard: ShardCommands, call: TriggerCall) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,10 +69,15 @@ _Outcome = str | Exception
 
 
 class Indexer:
-    """The pending documents in order of arrival, the documents that are being indexed, and the batches."""
+    """The pending documents in order of arrival, the documents that are being indexed, and the batches.
+
+    Attributes:
+        on_indexed: is called with the documents of each batch whose text is new to the index.
+    """
 
     def __init__(self, shard: ShardContext, failures: Failures) -> None:
         self._commands = shard.commands
+        self.on_indexed: Callable[[Sequence[Name]], None] = lambda names: None
         self._failures = failures
         self._in_hand = DocumentsInHand(shard.commands)
         self._partitions = shard.partitions
@@ -83,6 +88,10 @@ class Indexer:
     def is_full(self) -> bool:
         """Whether the number of pending documents has reached its limit."""
         return len(self._pending) >= MAX_PENDING
+
+    def is_busy(self) -> bool:
+        """Whether documents are pending in this worker, or being indexed."""
+        return bool(self._pending or self._running)
 
     def start(self, document_id: str, tag: str) -> asyncio.Future[str]:
         """Start to index a document's current text. Do not cancel the future: other callers may wait for it too.
@@ -134,6 +143,8 @@ class Indexer:
                     future.set_exception(outcome)
                 else:
                     future.set_result(outcome)
+            if new := [name for name, outcome in zip(names, outcomes, strict=True) if outcome == "stored"]:
+                self.on_indexed(new)
 
     def _next(self) -> list[Name]:
         """The next pending documents, except documents that are being indexed."""

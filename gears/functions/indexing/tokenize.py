@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from qa_cluster.documents.sentence_offsets import cut_sentences
 from qa_cluster.documents.stored import BLOCK_SENTENCES, DocumentRecord, loose_sentences, parse_record, read_record
 from qa_cluster.documents.stored import store_tokens as store_call
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.readers.reader import Reader
 from qa_cluster.gears.functions.shard.context import ShardContext
-from qa_cluster.keys import SENTENCE_PREFIX, offsets_key, paragraphs_key, parse_tagged, tokens_key
+from qa_cluster.keys import SENTENCE_PREFIX, parse_tagged, tokens_key
 from qa_cluster.reading.tokenization import pack_tokens, unpack_tokens
 
+from .document_sentences import as_bytes, read_sentences
 from .postponed import PostponedWork
 
 # The most documents at once: questions share the processor with them.
@@ -75,14 +75,10 @@ class SentenceTokens:
         return self._store(document_id, tag, record, blocks, reader)
 
     def _store(self, document_id: str, tag: str, record: DocumentRecord, blocks: int, reader: Reader) -> str:
-        commands = [("GET", offsets_key(document_id, tag)), ("GET", paragraphs_key(document_id, tag))]
-        packed, text = (_bytes(reply) for reply in self._commands.execute_many(commands))
-        if not packed:
+        document = read_sentences(self._commands, (document_id, tag))
+        if document is None or document.record.version != record.version:
             return "stale"
-        width = packed[0]
-        found = [placed for placed in cut_sentences(0, width, packed[1:], text) if placed is not None]
-        if len(found) != record.sentences:
-            return "stale"
+        found = document.sentences
         for end in range(blocks, 0, -STEP_BLOCKS):
             made: dict[int, bytes] = {}
             for block in range(end - 1, max(end - STEP_BLOCKS, 0) - 1, -1):
@@ -97,10 +93,6 @@ class SentenceTokens:
 
 def _is_of(reader: Reader, block: Any) -> bool:
     try:
-        return block is not None and unpack_tokens(_bytes(block), reader.tokenizer.fingerprint) is not None
+        return block is not None and unpack_tokens(as_bytes(block), reader.tokenizer.fingerprint) is not None
     except InvalidInput:
         return False
-
-
-def _bytes(value: Any) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value or b"")

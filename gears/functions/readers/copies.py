@@ -1,4 +1,4 @@
-"""Keeps a copy of every reader on this shard while slots migrate, without help from outside.
+"""Keeps a copy of every reader and encoder on this shard while slots migrate, without help from outside.
 
 The shard's own copies are in keys with the tag of its lowest slot. When that slot migrates, these keys migrate with it.
 The shard then copies a reader that arrived with another slot. Otherwise it copies a reader from another shard, piece by
@@ -33,9 +33,9 @@ from qa_cluster.keys import manifest_key, model_key, slot, tokenizer_key
 from qa_cluster.reading.tokenization import ReaderTokenizer
 
 from .exchange import ReaderExchange, ReaderOffer
-from .loaded import ShardReaders
-from .reader import Reader
+from .loaded import ShardReaders, loaded_model
 from .reader_model import ReaderModel
+from .shard_model import ShardModel
 from .stored import StoredReaders
 from .warming import Warming
 
@@ -95,8 +95,8 @@ class ReaderCopies:
             if is_due or self._readers.if_loaded() is None:
                 await self._load_into_memory(view)
             return
-        lacking = [reader for reader in self._readers.all_readers() if reader.tag != view.tag]
-        for reader in self._readers.all_readers():
+        lacking = [reader for reader in self._readers.all_models() if reader.tag != view.tag]
+        for reader in self._readers.all_models():
             if reader.tag == view.tag:
                 self._missing_since.pop(reader.name, None)
         if not whole or lacking:
@@ -115,7 +115,7 @@ class ReaderCopies:
         default = next((origin.offer.name for origin in origins if origin.offer.is_default), "")
         for origin in _distinct(origins):
             known = next(
-                (r for r in self._readers.all_readers() if r.model and r.manifest_text == origin.offer.manifest), None
+                (r for r in self._readers.all_models() if r.model and r.manifest_text == origin.offer.manifest), None
             )
             reader = known if known is not None else await self._fetched(origin)
             is_default = reader.name == default
@@ -123,24 +123,24 @@ class ReaderCopies:
                 self._readers.add(reader, default=is_default)
         if view.tag is None and all_answered and nodes:
             offered = {origin.offer.name for origin in origins}
-            for reader in self._readers.all_readers():
+            for reader in self._readers.all_models():
                 if reader.name in offered:
                     self._missing_since.pop(reader.name, None)
                 else:
                     self._drop_if_missing(reader)
 
-    async def _fetched(self, origin: _Origin) -> Reader:
+    async def _fetched(self, origin: _Origin) -> ShardModel:
         """Load a reader from another shard into memory, not into keys."""
         manifest = origin.offer.manifest
         tokenizer = await self._exchange.fetch(origin.node, origin.offer, "tokenizer")
         model = await self._exchange.fetch(origin.node, origin.offer, "model")
-        reader = Reader(ReaderTokenizer(tokenizer), manifest, None, None)
+        reader = loaded_model(ReaderTokenizer(tokenizer), manifest, None, None)
         reader.manifest.verify(model, tokenizer)
         reader.model = await ReaderModel.compiled(self._models, model)
         self._commands.log(f"reader {reader.name}: loaded from shard {origin.node[:8]} into memory")
         return reader
 
-    async def _complete(self, view: View, tag: str, lacking: list[Reader], whole: bool) -> None:
+    async def _complete(self, view: View, tag: str, lacking: list[ShardModel], whole: bool) -> None:
         """Copy the readers, or parts of them, that the shard's keys lack, the default one first."""
         all_answered, elsewhere = await self._ask([node for node, _ in view.others])
         origins = [*self._under_other_tags(view), *elsewhere]
@@ -180,7 +180,7 @@ class ReaderCopies:
             nodes = [nodes[self._turn % len(nodes)]]
         self._asked_at, self._compared = now, True
         _, elsewhere = await self._ask(nodes)
-        known = {reader.name for reader in self._readers.all_readers()}
+        known = {reader.name for reader in self._readers.all_models()}
         found = [*self._under_other_tags(view), *elsewhere]
         unknown = {origin.offer.name: origin for origin in found if origin.offer.name not in known}
         for name, origin in unknown.items():
@@ -254,7 +254,7 @@ class ReaderCopies:
         )
         return has_written or any(reply is not None for reply in replies)
 
-    def _drop_if_missing(self, reader: Reader) -> None:
+    def _drop_if_missing(self, reader: ShardModel) -> None:
         """Drop a reader that no shard has offered for `GIVE_UP_SECONDS`; for a moment, a reader may seem missing."""
         now = time.monotonic()
         if now - self._missing_since.setdefault(reader.name, now) > GIVE_UP_SECONDS:

@@ -10,7 +10,7 @@ from qa_cluster.errors import ModelError, QAError
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.functions.shard.slots import View
 from qa_cluster.keys import model_key, slot, tokenizer_key
-from qa_cluster.reading.manifest import Manifest
+from qa_cluster.vectors.encoder_manifest import parse_manifest
 
 from .stored import StoredReaders, as_bytes
 
@@ -53,7 +53,7 @@ class ReaderExchange:
         for item in self._stored.under(tag) or []:
             try:
                 if item.ref is not None:
-                    offers.append(ReaderOffer(Manifest.from_json(item.manifest).name, item.name, item.manifest))
+                    offers.append(ReaderOffer(parse_manifest(item.manifest).name, item.name, item.manifest))
             except ModelError:  # `ShardReaders` reports it if these keys are the shard's own
                 continue
         return offers

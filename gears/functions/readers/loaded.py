@@ -1,9 +1,11 @@
-"""Holds the readers that are loaded on this shard: which one is the default, and which one a name means.
+"""Holds the readers and encoders that are loaded on this shard: the default reader, and which reader a name means.
 
 One reader is the default; requests name any other by its id or by ``id@revision``. Readers are read from the shard's
 keys (`stored`); after the event of a change to such a key, the next use reads the keys again. When keys leave with
 their slot, the loaded readers stay in use until the shard's own keys hold them again (`copies` creates these keys), or
 until no shard has them any more.
+
+An encoder is stored, copied and dropped like a reader. It is never the default, and no question is read by it.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from qa_cluster.errors import ModelError
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.keys import tokenizer_key
-from qa_cluster.reading.manifest import Manifest, sha256_hex
+from qa_cluster.manifest_fields import sha256_hex
 from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.vectors.encoder_manifest import AnyManifest, EncoderManifest, parse_manifest
 
+from .encoder import ShardEncoder
 from .reader import Reader
 from .reader_model import ReaderModel
+from .shard_model import ShardModel
 from .stored import StoredReader, StoredReaders
 
 READ_AGAIN_SECONDS = 1.0
@@ -29,10 +34,10 @@ UNKNOWN_SECONDS = 0.1
 
 
 class ShardReaders:
-    """The loaded readers.
+    """The loaded readers and encoders.
 
     Attributes:
-        changes: a counter of the changes of readers and of the default.
+        changes: a counter of the changes of models and of the default.
         answers_checked_for: the `revisions` for which this shard's cached answers were last checked; None: this worker
             has not checked them yet.
     """
@@ -44,7 +49,7 @@ class ShardReaders:
         self.changes = 0
         self.answers_checked_for: Mapping[str, str] | None = None
         self._default: Reader | None = None
-        self._by_name: dict[str, Reader] = {}
+        self._by_name: dict[str, ShardModel] = {}
         self._arrivals = 0
         self._read_at = -READ_AGAIN_SECONDS
         self._may_be_stale = False
@@ -78,15 +83,32 @@ class ShardReaders:
         if self._may_be_stale:
             self.read_keys()
         found = self._meant(model)
+        if found is None and isinstance(self._by_name.get(model), ShardEncoder):
+            raise _is_encoder(model)
         if found is None and time.monotonic() - self._read_at > UNKNOWN_SECONDS:
             self.read_keys()
             found = self._meant(model)
         if found is None:
-            names = ", ".join(sorted(self._by_name)) or "none"
+            if any(model in (encoder.name, encoder.manifest.model_id) for encoder in self._encoders()):
+                raise _is_encoder(model)
+            names = ", ".join(sorted(reader.name for reader in self._readers())) or "none"
             raise ModelError(f"model {model[:200]!r} is not loaded on this shard, loaded are: {names}")
         return found
 
-    def is_default(self, reader: Reader) -> bool:
+    def encoder(self) -> ShardEncoder | None:
+        """The encoder that makes vectors; None if none is loaded. All shards choose the same one: the newest."""
+        if self._may_be_stale:
+            self.read_keys()
+        usable = [encoder for encoder in self._encoders() if encoder.model is not None]
+        return max(usable, key=lambda encoder: (encoder.manifest.created, encoder.name), default=None)
+
+    def _encoders(self) -> list[ShardEncoder]:
+        return [model for model in self._by_name.values() if isinstance(model, ShardEncoder)]
+
+    def _readers(self) -> list[Reader]:
+        return [model for model in self._by_name.values() if isinstance(model, Reader)]
+
+    def is_default(self, reader: ShardModel) -> bool:
         """Whether it is the default reader, which answers questions that name no reader."""
         return reader is self._default
 
@@ -95,21 +117,25 @@ class ShardReaders:
         return "" if model == reader.name and self.is_default(reader) else model
 
     def _meant(self, model: str) -> Reader | None:
-        found = self._by_name.get(model)
+        exact = self._by_name.get(model)
+        found = exact if isinstance(exact, Reader) else None
         if found is None:
-            same_id = [reader for reader in self._by_name.values() if reader.manifest.model_id == model]
+            same_id = [reader for reader in self._readers() if reader.manifest.model_id == model]
             found = self._default if self._default in same_id else max(same_id, key=_age, default=None)
         return found
 
-    def all_readers(self) -> list[Reader]:
-        """All readers, the default one first."""
+    def all_models(self) -> list[ShardModel]:
+        """All readers and encoders, the default reader first."""
         others = sorted((reader for reader in self._by_name.values() if reader is not self._default), key=_age)
         return [self._default, *others] if self._default is not None else others
 
     def revisions(self) -> dict[str, str]:
         """The reading revision of the reader that each possible name means now; the default's name is empty."""
-        found = {name: reader.manifest.reading_revision for name, reader in self._by_name.items()}
-        for model_id in {reader.manifest.model_id for reader in self._by_name.values()}:
+        found = {
+            name: reader.manifest.reading_revision
+            for name, reader in ((reader.name, reader) for reader in self._readers())
+        }
+        for model_id in {reader.manifest.model_id for reader in self._readers()}:
             if (reader := self._meant(model_id)) is not None:
                 found[model_id] = reader.manifest.reading_revision
         if self._default is not None:
@@ -124,8 +150,8 @@ class ShardReaders:
         """Read the keys again at the next use: they may have changed."""
         self._may_be_stale = True
 
-    def add(self, reader: Reader, *, default: bool) -> None:
-        """Use this reader instead of one with the same name, until the shard's keys hold another."""
+    def add(self, reader: ShardModel, *, default: bool) -> None:
+        """Use this model instead of one with the same name, until the shard's keys hold another."""
         before = self._by_name.get(reader.name)
         if before is not None and before.model is not None and before.model is not reader.model:
             before.model.release()
@@ -133,12 +159,13 @@ class ShardReaders:
         if not reader.arrival:
             self._arrivals += 1
             reader.arrival = self._arrivals
-        if default or (self._default is not None and self._default.name == reader.name):
+        is_default = default or (self._default is not None and self._default.name == reader.name)
+        if is_default and isinstance(reader, Reader):
             self._default = reader
         self.changes += 1
 
-    def drop(self, reader: Reader) -> None:
-        """Stop using a reader and release its model."""
+    def drop(self, reader: ShardModel) -> None:
+        """Stop using a model and release it."""
         if self._by_name.get(reader.name) is reader:
             del self._by_name[reader.name]
         if self._default is reader:
@@ -161,9 +188,9 @@ class ShardReaders:
         if tag != self._tag:
             # The shard's slots have changed: a reader that is not under the new tag yet has not been removed.
             self._tag = tag
-            for known in self.all_readers():
+            for known in self.all_models():
                 known.tag = None
-        here: dict[str, Reader] = {}
+        here: dict[str, ShardModel] = {}
         default: Reader | None = None
         is_whole = False
         for item in found:
@@ -172,7 +199,8 @@ class ShardReaders:
             except ModelError as error:
                 self._problem = f"{item.key_of_model(tag)}: {error}"
                 continue
-            if reader is not None and here.setdefault(reader.name, reader) is reader and not item.name:
+            is_first = reader is not None and here.setdefault(reader.name, reader) is reader
+            if is_first and not item.name and isinstance(reader, Reader):
                 default, is_whole = reader, item.ref is not None
         if default is not None and default is not self._default:
             self._default = default
@@ -180,10 +208,13 @@ class ShardReaders:
         self._drop_removed(tag, list(here.values()))
         return is_whole
 
-    def _loaded_from(self, tag: str, item: StoredReader, here: Mapping[str, Reader]) -> Reader | None:
-        """The reader in these keys; None if the keys are inconsistent, or if `here` already has that name."""
-        known = next((reader for reader in self._by_name.values() if reader.manifest_text == item.manifest), None)
-        manifest = known.manifest if known is not None else Manifest.from_json(item.manifest)
+    def _loaded_from(self, tag: str, item: StoredReader, here: Mapping[str, ShardModel]) -> ShardModel | None:
+        """The model in these keys; None if the keys are inconsistent, or if `here` already has that name."""
+        known = next((model for model in self._by_name.values() if model.manifest_text == item.manifest), None)
+        manifest = known.manifest if known is not None else parse_manifest(item.manifest)
+        if not item.name and isinstance(manifest, EncoderManifest):
+            self._problem = f"the keys of the default reader hold the encoder {manifest.name!r}"
+            return None
         if item.name not in ("", manifest.name):
             self._problem = f"the keys of {item.name!r} hold the manifest of {manifest.name!r}"
             return None
@@ -201,13 +232,13 @@ class ShardReaders:
             known.model, known.tag = self._model(known, manifest, item.ref), tag
         return known
 
-    def _load_new(self, tag: str, item: StoredReader, manifest: Manifest) -> Reader | None:
-        """Load a new reader or a reader with a changed manifest; None if a part is missing or wrong."""
+    def _load_new(self, tag: str, item: StoredReader, manifest: AnyManifest) -> ShardModel | None:
+        """Load a new model or a model with a changed manifest; None if a part is missing or wrong."""
         before = self._by_name.get(manifest.name)
         if item.ref is None and (item.name or self._default is not None):
             return None  # only the first default is loaded without its model: documents are tokenized with it
         tokenizer = next(
-            (r.tokenizer for r in self.all_readers() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
+            (r.tokenizer for r in self.all_models() if r.manifest.tokenizer_sha256 == manifest.tokenizer_sha256), None
         )
         if tokenizer is None:
             text = self._stored.tokenizer(tag, item.name)
@@ -216,11 +247,11 @@ class ShardReaders:
                 return None
             tokenizer = ReaderTokenizer(text)
         model = self._model(before, manifest, item.ref) if item.ref is not None else None
-        reader = Reader(tokenizer, item.manifest, model, tag)
-        self.add(reader, default=not item.name)
-        return reader
+        made = loaded_model(tokenizer, item.manifest, model, tag)
+        self.add(made, default=not item.name)
+        return made
 
-    def _model(self, known: Reader | None, manifest: Manifest, ref: int) -> ReaderModel:
+    def _model(self, known: ShardModel | None, manifest: AnyManifest, ref: int) -> ReaderModel:
         """The model at `ref`; the compiled one stays in use if its bytes are the same."""
         if known is None or known.model is None:
             return ReaderModel(self._models, ref)
@@ -235,10 +266,10 @@ class ShardReaders:
         known.warm = False
         return stored
 
-    def _drop_removed(self, tag: str, here: Sequence[Reader]) -> None:
+    def _drop_removed(self, tag: str, here: Sequence[ShardModel]) -> None:
         """Drop the readers whose keys were removed. The default reader stays until `copies` drops it."""
         now = time.monotonic()
-        for reader in self.all_readers():
+        for reader in self.all_models():
             if any(reader is other for other in here) or reader.tag != tag:
                 reader.gone_since = None
             elif reader is self._default:
@@ -249,5 +280,19 @@ class ShardReaders:
                 self.drop(reader)
 
 
-def _age(reader: Reader) -> tuple[str, int]:
+def loaded_model(
+    tokenizer: ReaderTokenizer, manifest_text: bytes, model: ReaderModel | None, tag: str | None
+) -> ShardModel:
+    """The reader or the encoder that a manifest describes."""
+    kind = ShardEncoder if isinstance(parse_manifest(manifest_text), EncoderManifest) else Reader
+    return kind(tokenizer, manifest_text, model, tag)
+
+
+def _is_encoder(model: str) -> ModelError:
+    return ModelError(
+        f"model {model[:200]!r} is an encoder, which makes vectors and answers no question: name a reader"
+    )
+
+
+def _age(reader: ShardModel) -> tuple[str, int]:
     return reader.manifest.created, reader.arrival

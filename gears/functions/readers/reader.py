@@ -11,38 +11,31 @@ from qa_cluster.reading.tokenization import QuestionTokens, ReaderTokenizer, Tex
 from qa_cluster.reading.windows import PairEncoder
 
 from .reader_model import ReaderModel
+from .shard_model import ShardModel
 
 MAX_QUESTIONS = 4096
 MAX_SENTENCES = 8192
 """Sentences whose tokens a worker remembers for each reader; a sentence takes about 1 kB."""
 
 
-class Reader:
-    """A loaded reader.
+class Reader(ShardModel):
+    """A loaded reader."""
 
-    Attributes:
-        tag: the hash tag of its keys; None while this shard's keys do not hold it.
-        warm: whether every shape of the manifest has been run. If that failed, `problem` says why.
-        gone_since: when its keys were first missing, by the monotonic clock.
-        arrival: its number, from 1, in the order in which readers arrived at this worker; never used twice.
-    """
+    manifest: Manifest
 
     def __init__(
         self, tokenizer: ReaderTokenizer, manifest_text: bytes, model: ReaderModel | None, tag: str | None
     ) -> None:
-        self.tag = tag
-        self.tokenizer = tokenizer
-        self.manifest_text = manifest_text
+        super().__init__(tokenizer, manifest_text, model, tag)
         self.manifest = Manifest.from_json(manifest_text)
-        self.name = self.manifest.name
         self.pairs = PairEncoder(self.manifest)
-        self.model = model
-        self.warm = False
-        self.problem = ""
-        self.gone_since: float | None = None
-        self.arrival = 0
         self._questions: OrderedDict[str, QuestionTokens] = OrderedDict()
         self._sentences: OrderedDict[str, TextTokens] = OrderedDict()
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """As of every model, and one long window."""
+        return [*super().shapes, (1, self.manifest.window_tokens)]
 
     def question(self, text: str) -> QuestionTokens:
         """The tokens of a question; the last `MAX_QUESTIONS` questions are remembered."""

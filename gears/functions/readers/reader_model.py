@@ -1,4 +1,4 @@
-"""The model of a reader. It can run until the reader releases it, even if its key has been deleted.
+"""The model of a reader or an encoder. It can run until its user releases it, even if its key has been deleted.
 
 A model's key may leave the shard with its slot. The worker's compiled model is still valid, so the reader keeps using
 it while a copy of the key is created. A model can also be compiled here before the shard has a slot for its key.
@@ -13,6 +13,7 @@ from qa_cluster.errors import ModelError
 from qa_cluster.gears.inference.model_store import ModelStore
 from qa_cluster.gears.inference.served import RunTimes, ServedModel
 from qa_cluster.gears.inference.tensors import Array
+from qa_cluster.vectors.encoder_manifest import VECTOR_OUTPUT
 
 _WITHOUT_KEY = itertools.count(-1, -1)  # references of models without a key; the module's own are positive
 
@@ -48,15 +49,20 @@ class ReaderModel:
             self._served = await self._models.reader(self.ref)
         return self._served
 
-    async def warm(self, shapes: Sequence[tuple[int, int]]) -> None:
+    async def warm(self, shapes: Sequence[tuple[int, int]], *, vectors: bool = False) -> None:
         """Compile it and run it once in each shape, rows x tokens, between the other work of its device.
 
-        It raises ModelError for a model that is not a token model.
+        It raises ModelError for a model of the wrong kind: an encoder makes `vectors`, a reader does not.
         """
         model = await self.load()
-        if not model.is_token_model:
-            ports = (*model.compiled.inputs, *model.compiled.outputs)
-            found = ", ".join(f"{port.name} {port.dtype} {list(port.shape or ())}" for port in ports)
+        ports = (*model.compiled.inputs, *model.compiled.outputs)
+        found = ", ".join(f"{port.name} {port.dtype} {list(port.shape or ())}" for port in ports)
+        if vectors and not model.makes_vectors:
+            raise ModelError(
+                f"the model is no encoder: its only output must be {VECTOR_OUTPUT} [any, dims], but it has"
+                f" {found}".replace("None", "any")
+            )
+        if not vectors and (not model.is_token_model or model.makes_vectors):
             raise ModelError(
                 "the model cannot read batches of any size and length: export it with free dimensions. Its inputs must"
                 f" be integers, and all inputs and outputs must be [any, any], but it has {found}".replace(
@@ -74,6 +80,11 @@ class ReaderModel:
         """Stop using it; a model without a key is dropped."""
         if not self.has_key:
             self._models.drop(self.ref)
+
+    async def run_in_background(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run the model in its device's queue after all other work, and return the outputs."""
+        served = await self.load()
+        return await self._models.queue_of(served).run_in_background(served, inputs)
 
     async def run_measured(self, inputs: Sequence[Array]) -> tuple[list[Array], RunTimes]:
         """Run the model in its device's queue; return the outputs, and the times of their wait and run."""

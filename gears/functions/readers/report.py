@@ -7,9 +7,11 @@ import orjson
 from qa_cluster.errors import InvalidInput
 from qa_cluster.gears.functions.calls import TriggerCall
 from qa_cluster.shard_functions import MODELS_TRIGGER, WITH_MANIFESTS
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
+from .encoder import ShardEncoder
 from .loaded import ShardReaders
-from .reader import Reader
+from .shard_model import ShardModel
 
 
 class ReaderReports:
@@ -19,11 +21,13 @@ class ReaderReports:
         self._readers = readers
 
     async def on_models(self, call: TriggerCall) -> str:
-        """Trigger ``qa.models [manifests]``: a JSON list of the readers, the default one first.
+        """Trigger ``qa.models [manifests]``: a JSON list of the readers and encoders, the default reader first.
 
         Each entry has:
 
-        - ``name``, ``id``, ``revision``, ``reading_revision``, ``default``, ``precision``, ``context_tokens``;
+        - ``kind``: ``reader`` or ``encoder``;
+        - ``name``, ``id``, ``revision``, ``default``, ``precision``, ``context_tokens``;
+        - ``reading_revision``: names what its answers depend on; of an encoder, the digest of its vectors;
         - ``warm``: every shape of its manifest has been run;
         - ``bytes``: the size of its ONNX file;
         - ``stored``: it is in keys of this shard's tag;
@@ -36,16 +40,17 @@ class ReaderReports:
             raise InvalidInput(f"{MODELS_TRIGGER} takes nothing or {WITH_MANIFESTS!r}, got {asked!r}"[:200])
         self._readers.if_loaded()  # reads the keys again if they may have changed
         settled = self._readers.answers_are_settled()
-        entries = [self._entry(reader, settled, manifest=bool(asked)) for reader in self._readers.all_readers()]
+        entries = [self._entry(reader, settled, manifest=bool(asked)) for reader in self._readers.all_models()]
         return orjson.dumps(entries).decode()
 
-    def _entry(self, reader: Reader, settled: bool, *, manifest: bool) -> dict[str, object]:
+    def _entry(self, reader: ShardModel, settled: bool, *, manifest: bool) -> dict[str, object]:
         about = reader.manifest
         entry: dict[str, object] = {
             "name": about.name,
+            "kind": "encoder" if isinstance(reader, ShardEncoder) else "reader",
             "id": about.model_id,
             "revision": about.revision,
-            "reading_revision": about.reading_revision,
+            "reading_revision": about.digest.hex() if isinstance(about, EncoderManifest) else about.reading_revision,
             "default": self._readers.is_default(reader),
             "warm": reader.warm,
             "precision": about.precision,

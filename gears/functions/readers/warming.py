@@ -1,4 +1,4 @@
-"""Compiles readers and runs every shape of their manifests when they arrive, before the first question needs them."""
+"""Compiles models and runs every shape of their manifests when they arrive, before the first question needs them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from functools import partial
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.shard_functions import WARM_AGAIN_SECONDS
 
+from .encoder import ShardEncoder
 from .loaded import ShardReaders
-from .reader import Reader
+from .shard_model import ShardModel
 
 
 class Warming:
@@ -24,7 +25,7 @@ class Warming:
 
     def start_due(self) -> None:
         """Start to warm the readers that are cold. A failed one is retried later, when memory may have become free."""
-        for reader in self._readers.all_readers():
+        for reader in self._readers.all_models():
             if reader.warm or reader.model is None or reader.name in self._tasks:
                 continue
             if time.monotonic() - self._failed_at.get(reader.name, -WARM_AGAIN_SECONDS) >= WARM_AGAIN_SECONDS:
@@ -35,14 +36,12 @@ class Warming:
     def _done(self, name: str, _task: asyncio.Task[None]) -> None:
         self._tasks.pop(name, None)
 
-    async def _warm(self, reader: Reader) -> None:
+    async def _warm(self, reader: ShardModel) -> None:
         model = reader.model
         if model is None:
             return
-        shapes = reader.manifest.shapes
-        usual = [(rows, length) for length in shapes.lengths for rows in shapes.batches]
         try:
-            await model.warm([*usual, (1, reader.manifest.window_tokens)])
+            await model.warm(reader.shapes, vectors=isinstance(reader, ShardEncoder))
         except Exception as error:  # runtimes raise exceptions of any type, and no other code awaits this task
             self._failed_at[reader.name] = time.monotonic()
             if reader.problem != str(error):

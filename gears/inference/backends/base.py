@@ -2,7 +2,7 @@
 
 A *token model* has the inputs `input_ids`, `attention_mask` and optionally `token_type_ids`. They have the shape
 [batch, length] with both dimensions free, and the outputs have the same two dimensions. Its requests can be padded and
-batched together.
+batched together. An encoder is a token model, too: its only output is one vector for each row (`vector`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from qa_cluster.errors import InferenceFailed
+from qa_cluster.vectors.encoder_manifest import VECTOR_OUTPUT
 
 from ..tensors import Array
 
@@ -36,6 +37,12 @@ class Port:
     dtype: np.dtype[np.generic] | None
     shape: tuple[int | None, ...] | None
 
+    @property
+    def is_vector(self) -> bool:
+        """Whether this output has one vector for each row, whatever the length of the rows is."""
+        shape = self.shape or ()
+        return self.name == VECTOR_OUTPUT and len(shape) == 2 and shape[0] is None and shape[1] is not None
+
 
 class CompiledModel(Protocol):
     """A model in a runtime."""
@@ -52,8 +59,14 @@ def is_token_model(model: CompiledModel) -> bool:
     names = {port.name for port in model.inputs}
     if not {"input_ids", "attention_mask"} <= names <= set(TOKEN_INPUTS):
         return False
-    free = all(port.shape == (None, None) for port in (*model.inputs, *model.outputs))
+    free = all(port.shape == (None, None) for port in model.inputs)
+    free = free and (makes_vectors(model) or all(port.shape == (None, None) for port in model.outputs))
     return free and all(port.dtype is not None and port.dtype.kind == "i" for port in model.inputs)
+
+
+def makes_vectors(model: CompiledModel) -> bool:
+    """Return whether the outputs of this model are those of an encoder."""
+    return len(model.outputs) == 1 and model.outputs[0].is_vector
 
 
 @dataclass(frozen=True, slots=True)

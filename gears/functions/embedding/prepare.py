@@ -1,8 +1,9 @@
-"""Pre-tokenizes all sentences that are stored on this shard, and shows the progress.
+"""Prepares all documents of this shard at once: stores their tokens and their vectors, and shows the progress.
 
-A script starts it on all shards (`gears/scripts/own_functions.py`). Each shard works on its own sentences and
-keeps the hash `progress:{h}` up to date: ``shard``, ``state`` (running, done), ``done`` and ``total`` (documents),
-``sentences``, ``tokenized``, ``failed``, ``started`` and ``updated`` (seconds since 1970).
+A script starts it on all shards (`gears/scripts/own_functions.py`). Each shard works on its own documents, and each
+step takes only documents that lack it, so a repeated run resumes a killed one. The hash `progress:{h}` has ``shard``,
+``state`` (running, done), ``done`` and ``total`` (documents with tokens), ``sentences``, ``tokenized``, ``failed``,
+``embedded`` and ``to_embed`` (documents with vectors), ``started`` and ``updated`` (seconds since 1970).
 """
 
 from __future__ import annotations
@@ -15,29 +16,38 @@ from typing import Any
 import orjson
 
 from qa_cluster.errors import ModelError, QAError
+from qa_cluster.gears.functions.indexing.batches import Indexer
+from qa_cluster.gears.functions.indexing.scanning import scan
+from qa_cluster.gears.functions.indexing.tokenize import SentenceTokens
 from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import DOCUMENT_PREFIX, document_key, parse_tagged, progress_key
 
-from .batches import Indexer
-from .scanning import scan
-from .tokenize import SentenceTokens
+from .background import BackgroundEmbedding
 
 SHOW_SECONDS = 0.25
 CONCURRENCY = 2
 
 
-class Pretokenization:
-    """The running pre-tokenizations of this shard. It refers to their tasks, because asyncio may drop other tasks."""
+class Preparation:
+    """The running preparations of this shard. It refers to their tasks, because asyncio may drop other tasks."""
 
-    def __init__(self, shard: ShardContext, readers: ShardReaders, indexer: Indexer, tokens: SentenceTokens) -> None:
+    def __init__(
+        self,
+        shard: ShardContext,
+        readers: ShardReaders,
+        indexer: Indexer,
+        tokens: SentenceTokens,
+        embedding: BackgroundEmbedding,
+    ) -> None:
         self._commands = shard.commands
         self._locks = shard.locks
         self._readers = readers
         self._indexer = indexer
         self._tokens = tokens
+        self._embedding = embedding
         self._tasks: set[asyncio.Task[str]] = set()
 
     async def start(self, shard_id: str, *, force: bool, collection: str) -> str:
@@ -48,12 +58,12 @@ class Pretokenization:
         return str(shard_id)
 
     async def run(self, shard_id: str, *, force: bool, collection: str) -> str:
-        """Pre-tokenize; return the final progress as JSON.
+        """Prepare all documents; return the final progress as JSON.
 
         Without `force`, documents that the current reader's tokenizer has already tokenized are skipped. With a
-        `collection`, other collections are left out.
+        `collection`, other collections are left out. Vectors are made by the shard's encoder, if it has one.
         """
-        async with self._locks.held("pretokenize"):
+        async with self._locks.held("prepare"):
             if self._readers.if_loaded() is None:
                 raise ModelError(f"shard {shard_id} has no reader: load a model first")
             documents = [
@@ -63,19 +73,21 @@ class Pretokenization:
             ]
             progress = _Progress(self._commands, shard_id, len(documents))
             queue = iter(documents)
-            await asyncio.gather(*(self._work(queue, progress, force=force) for _ in range(CONCURRENCY)))
+            await asyncio.gather(*(self._tokenize(queue, progress, force=force) for _ in range(CONCURRENCY)))
+            progress.expect(await self._embedding.count(collection))
+            await self._embedding.embed_all(collection, progress.embedded)
             return progress.finish()
 
-    async def _work(self, queue: Iterator[tuple[str, str]], progress: _Progress, *, force: bool) -> None:
+    async def _tokenize(self, queue: Iterator[tuple[str, str]], progress: _Progress, *, force: bool) -> None:
         for document_id, tag in queue:
             try:
                 await self._indexer.index(document_id, tag)
                 status = await self._tokens.tokenize(document_id, tag, force=force)
                 sentences = int(self._commands.execute("HGET", document_key(document_id, tag), "sentences") or 0)
             except (QAError, GearsError) as error:
-                self._commands.log(f"pretokenize: document {document_id[:100]!r}: {error}", "warning")
+                self._commands.log(f"prepare: document {document_id[:100]!r}: {error}", "warning")
                 status, sentences = "failed", 0
-            progress.add(status, sentences)
+            progress.tokenized(status, sentences)
 
 
 class _Progress:
@@ -93,25 +105,41 @@ class _Progress:
             "sentences": 0,
             "tokenized": 0,
             "failed": 0,
+            "embedded": 0,
+            "to_embed": 0,
             "started": round(time.time(), 3),
         }
         self._show()
 
-    def add(self, status: str, sentences: int) -> None:
-        """Count one finished document."""
+    def tokenized(self, status: str, sentences: int) -> None:
+        """Count one document whose tokens are stored, or have failed."""
         self._values["done"] += 1
         self._values["failed"] += status == "failed"
         if status == "tokenized":
             self._values["tokenized"] += 1
             self._values["sentences"] += sentences
-        if time.monotonic() - self._shown > SHOW_SECONDS:
-            self._show()
+        self._show_often()
+
+    def expect(self, documents: int) -> None:
+        """Set the number of documents that lack vectors."""
+        self._values["to_embed"] = documents
+        self._show()
+
+    def embedded(self, documents: int, failed: int) -> None:
+        """Count documents that got vectors, and those that could not."""
+        self._values["embedded"] += documents
+        self._values["failed"] += failed
+        self._show_often()
 
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
         self._show()
         return orjson.dumps(self._values).decode()
+
+    def _show_often(self) -> None:
+        if time.monotonic() - self._shown > SHOW_SECONDS:
+            self._show()
 
     def _show(self) -> None:
         self._shown = time.monotonic()

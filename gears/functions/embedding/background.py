@@ -1,0 +1,171 @@
+"""Embeds all documents of this shard that lack vectors, in the background.
+
+The work starts when documents were indexed, when an encoder or a partition has arrived, and every `CHECK_SECONDS`. The
+index of each collection lists the documents without complete vectors of the encoder (``QA.INDEX.UNEMBEDDED``), so
+nothing has to be remembered: after a restart, a failover or a migration the owner of a partition continues. If another
+encoder is loaded, all documents lack vectors of its digest, and are embedded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from qa_cluster.errors import QAError
+from qa_cluster.gears.functions.readers.encoder import ShardEncoder
+from qa_cluster.gears.functions.readers.loaded import ShardReaders
+from qa_cluster.gears.functions.shard.context import ShardContext
+from qa_cluster.gears.functions.shard.slots import is_redirect
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.keys import DEFAULT_COLLECTION, DocumentName, collection_prefix, collections_key, index_key
+from qa_cluster.shard_functions import EMBEDDING_SETTING
+
+from .document_vectors import EMBEDDED, DocumentVectors
+from .passages import Name
+from .quarantine import Quarantine
+
+CHECK_SECONDS = 30.0
+# Documents that are indexed at the same time share runs of the encoder.
+SETTLE_SECONDS = 0.1
+DOCUMENTS_PER_STEP = 64
+COUNT_SECONDS = 2.0
+
+OnEmbedded = Callable[[int, int], None]
+
+
+class BackgroundEmbedding:
+    """The task, and the number of documents that wait for vectors.
+
+    Attributes:
+        waiting: the documents of this shard without vectors of its encoder, as last counted; any thread may read it.
+    """
+
+    def __init__(self, shard: ShardContext, readers: ShardReaders, vectors: DocumentVectors) -> None:
+        self._commands = shard.commands
+        self._partitions = shard.partitions
+        self._locks = shard.locks
+        self._readers = readers
+        self._vectors = vectors
+        self._quarantine = Quarantine(shard.commands)
+        self._is_on = shard.commands.setting(EMBEDDING_SETTING) != "0"
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._counted_at = -COUNT_SECONDS
+        self._last_error = ""
+        self.waiting = 0
+
+    def wake(self) -> None:
+        """Look for documents without vectors soon; the first call starts the task."""
+        if self._task is None and self._is_on:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        self._wake.set()
+
+    def indexed(self, names: Iterable[Name]) -> None:
+        """Handle documents that were just indexed."""
+        self._quarantine.forget(names)
+        if self._task is not None:
+            self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                await self.embed_all()
+                self._last_error = ""
+            except Exception as error:  # no other code awaits this task, and it must continue
+                if str(error) != self._last_error:
+                    self._last_error = str(error)
+                    self._commands.log(f"embedding: {error!r}", "warning")
+
+    async def embed_all(self, collection: str = "", on_step: OnEmbedded = lambda documents, failed: None) -> None:
+        """Embed all documents without vectors: of one collection, or of all.
+
+        Args:
+            on_step: is called after each step with the number of embedded documents, and of failed ones.
+        """
+        encoder = self._readers.encoder()
+        if encoder is None:
+            self.waiting = 0
+            return
+        for tag in await self._partitions.local_tags():
+            for each in self._collections(tag) if not collection else (collection,):
+                try:
+                    async with self._locks.held(f"embed:{tag}:{each}"):
+                        await self._embed_index(tag, each, encoder, on_step)
+                except GearsError as error:
+                    if not is_redirect(error):  # otherwise the new owner of the slot continues
+                        raise
+                if self._readers.encoder() is not encoder:
+                    self._wake.set()
+                    return
+        await self._count()
+
+    async def _embed_index(self, tag: str, collection: str, encoder: ShardEncoder, on_step: OnEmbedded) -> None:
+        key, cursor = index_key(tag, collection), "0"
+        while self._readers.encoder() is encoder:
+            listing = ("QA.INDEX.UNEMBEDDED", key, encoder.manifest.digest, cursor, DOCUMENTS_PER_STEP)
+            cursor, found = self._commands.execute(*listing)
+            names = [
+                (DocumentName(collection_prefix(collection) + document), tag)
+                for document in found
+                if isinstance(document, str)
+            ]
+            if allowed := [name for name in names if self._quarantine.allows(name)]:
+                if time.monotonic() - self._counted_at > COUNT_SECONDS:
+                    await self._count()
+                outcomes = await self._vectors.embed(allowed, encoder)
+                failed = {name: error for name, error in outcomes.items() if isinstance(error, QAError)}
+                for name, error in failed.items():
+                    self._quarantine.add(name, error)
+                embedded = [name for name, outcome in outcomes.items() if outcome == EMBEDDED]
+                self._quarantine.forget(embedded)
+                self.waiting = max(0, self.waiting - len(embedded))
+                on_step(len(embedded), len(failed))
+            if str(cursor) == "0":
+                return
+
+    async def count(self, collection: str = "") -> int:
+        """The documents without vectors of the shard's encoder: of one collection, or of all. 0 without an encoder."""
+        encoder = self._readers.encoder()
+        if encoder is None:
+            return 0
+        keys = [
+            index_key(tag, each)
+            for tag in await self._partitions.local_tags()
+            for each in (self._collections(tag) if not collection else (collection,))
+        ]
+        replies = self._commands.execute_many([("QA.INDEX.INFO", key) for key in keys], keep_errors=True)
+        return sum(lacking_vectors(reply, encoder.manifest.digest) for reply in replies)
+
+    async def _count(self) -> None:
+        self._counted_at = time.monotonic()
+        self.waiting = await self.count()
+
+    def _collections(self, tag: str) -> list[str]:
+        """The collections of a partition."""
+        try:
+            found = self._commands.execute("HKEYS", collections_key(tag))
+        except GearsError:  # the slot is migrating, or a client has replaced the list
+            found = []
+        return [DEFAULT_COLLECTION, *(name for name in found if isinstance(name, str))]
+
+
+def lacking_vectors(reply: object, digest: bytes) -> int:
+    """How many documents have no complete vectors of an encoder, from the reply to ``QA.INDEX.INFO``."""
+    if not isinstance(reply, list):  # the index is missing, or on another shard
+        return 0
+    facts = dict(zip(reply[::2], reply[1::2], strict=False))
+    embedded = 0
+    for encoder in facts.get("vectors", ()):
+        of_encoder = dict(zip(encoder[::2], encoder[1::2], strict=False))
+        found = of_encoder.get("digest")
+        if (found.encode() if isinstance(found, str) else bytes(found or b"")) == digest:
+            embedded = int(of_encoder["documents"])
+    return max(0, int(facts["documents"]) - embedded)

@@ -1,0 +1,45 @@
+"""Decides how fast documents are embedded: never at the cost of questions, and little at the cost of indexing.
+
+A run of the encoder cannot be interrupted, and it shares the processor with the other shards and the service. So while
+questions arrive, a run has one passage, and a pause follows it. While documents are indexed, embedding waits: a
+document is first found by its words. It never waits longer than `INDEXING_SECONDS`, so steady writes do not stop it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+# The padded tokens of one run, and of one run while questions arrive.
+RUN_TOKENS = 512
+SHARED_RUN_TOKENS = 128
+# The pause after a run while questions arrive, as a multiple of the time of the run.
+PAUSES = 8
+INDEXING_SECONDS = 2.0
+POLL_SECONDS = 0.02
+
+
+class Pace:
+    """The pace of this shard.
+
+    Args:
+        is_shared: whether questions have arrived recently.
+        is_indexing: whether documents are being indexed.
+    """
+
+    def __init__(self, is_shared: Callable[[], bool], is_indexing: Callable[[], bool]) -> None:
+        self._is_shared = is_shared
+        self._is_indexing = is_indexing
+
+    async def turn(self) -> int:
+        """Wait until a run may start; return how many padded tokens it may have."""
+        deadline = time.monotonic() + INDEXING_SECONDS
+        while self._is_indexing() and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_SECONDS)
+        return SHARED_RUN_TOKENS if self._is_shared() or self._is_indexing() else RUN_TOKENS
+
+    async def rest(self, run_seconds: float) -> None:
+        """Pause after a run that took this long."""
+        if self._is_shared():
+            await asyncio.sleep(PAUSES * run_seconds)

@@ -1,0 +1,55 @@
+"""Leaves documents alone whose embedding has failed. A pause ends the quarantine, and so does a new version.
+
+The pause doubles with each failure. Nothing is stored: a new worker tries the documents again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+
+from qa_cluster.gears.shard.commands import ShardCommands
+
+from .passages import Name
+
+FIRST_SECONDS = 60.0
+MAX_SECONDS = 6 * 3600.0
+# The oldest entries are dropped, so these documents are tried again earlier.
+MAX_DOCUMENTS = 10_000
+
+
+class Quarantine:
+    """The failed documents, each with the number of its failures and the time of its next try."""
+
+    def __init__(self, commands: ShardCommands) -> None:
+        self._commands = commands
+        self._entries: OrderedDict[Name, tuple[int, float]] = OrderedDict()
+
+    def allows(self, name: Name) -> bool:
+        """Whether a document may be tried now."""
+        entry = self._entries.get(_plain(name))
+        return entry is None or time.monotonic() >= entry[1]
+
+    def add(self, name: Name, error: Exception) -> None:
+        """Note a failure, and log it."""
+        failures = self._entries.pop(_plain(name), (0, 0.0))[0] + 1
+        pause = min(FIRST_SECONDS * 2.0 ** min(failures - 1, 20), MAX_SECONDS)
+        self._entries[_plain(name)] = (failures, time.monotonic() + pause)
+        while len(self._entries) > MAX_DOCUMENTS:
+            self._entries.popitem(last=False)
+        self._commands.log(
+            f"document {name[0][:100]!r} gets no vectors: {error}. The next try is in {pause:.0f} s, or when it is"
+            " written again",
+            "warning",
+        )
+
+    def forget(self, names: Iterable[Name]) -> None:
+        """End the quarantine of documents: they have vectors, or a new version."""
+        if self._entries:
+            for name in names:
+                self._entries.pop(_plain(name), None)
+
+
+def _plain(name: Name) -> tuple[str, str]:
+    return str(name[0]), name[1]

@@ -1,0 +1,35 @@
+"""Reads the sentences of an indexed document, for the work that follows indexing: tokens and vectors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from qa_cluster.documents.sentence_offsets import LocatedSentence, cut_sentences
+from qa_cluster.documents.stored import DocumentRecord, parse_record, read_record
+from qa_cluster.gears.shard.commands import ShardCommands
+from qa_cluster.keys import offsets_key, paragraphs_key
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSentences:
+    """All sentences of a version of a document."""
+
+    record: DocumentRecord
+    sentences: list[LocatedSentence]
+
+
+def read_sentences(shard: ShardCommands, name: tuple[str, str]) -> DocumentSentences | None:
+    """The sentences of a document; None if it is missing, changes at this moment, or is not indexed."""
+    commands = [read_record(*name), ("GET", offsets_key(*name)), ("GET", paragraphs_key(*name))]
+    reply, packed, text = shard.execute_many(commands)
+    record, offsets = parse_record(reply), as_bytes(packed)
+    if record is None or not record.tokenized or not record.analyzer or not offsets:
+        return None
+    sentences = [found for found in cut_sentences(0, offsets[0], offsets[1:], as_bytes(text)) if found is not None]
+    return DocumentSentences(record, sentences) if len(sentences) == record.sentences else None
+
+
+def as_bytes(value: Any) -> bytes:
+    """A value of a key as bytes: the worker gets valid UTF-8 as text."""
+    return value.encode() if isinstance(value, str) else bytes(value or b"")

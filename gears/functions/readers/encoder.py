@@ -1,0 +1,94 @@
+"""An encoder as the functions use it: it makes the vectors of questions and of passages."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from qa_cluster.errors import InferenceFailed, ModelError
+from qa_cluster.gears.inference.tensors import Array
+from qa_cluster.gears.shard.failures import GearsError
+from qa_cluster.reading.prefix import prefix_ids
+from qa_cluster.reading.tokenization import IntArray, ReaderTokenizer
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
+from qa_cluster.vectors.packing import FloatArray, pack_vectors
+
+from .reader_model import ReaderModel
+from .shard_model import ShardModel
+
+MAX_QUESTIONS = 4096
+"""Questions whose vectors a worker remembers; a vector takes about 400 bytes."""
+
+
+class ShardEncoder(ShardModel):
+    """A loaded encoder."""
+
+    manifest: EncoderManifest
+
+    def __init__(
+        self, tokenizer: ReaderTokenizer, manifest_text: bytes, model: ReaderModel | None, tag: str | None
+    ) -> None:
+        super().__init__(tokenizer, manifest_text, model, tag)
+        self.manifest = EncoderManifest.from_json(manifest_text)
+        self._questions: OrderedDict[str, bytes] = OrderedDict()
+
+    async def question_vector(self, question: str) -> bytes:
+        """The packed vector of a question; the vectors of the last `MAX_QUESTIONS` questions are remembered."""
+        found = self._questions.get(question)
+        if found is None:
+            tokens = self.tokenizer.encode_question(question, self.manifest.max_question_tokens)
+            inputs = self._inputs([self.row(tokens.ids)])
+            (vectors, *_), _ = await self._model().run_measured(inputs)
+            (found,) = pack_vectors(self._checked(vectors, 1))
+            self._questions[question] = found
+            if len(self._questions) > MAX_QUESTIONS:
+                self._questions.popitem(last=False)
+        else:
+            self._questions.move_to_end(question)
+        return found
+
+    async def passage_vectors(self, rows: Sequence[IntArray]) -> list[bytes]:
+        """The packed vectors of passages, from one run after all questions; each row is a result of `row`."""
+        try:
+            vectors = await self._model().run_in_background(self._inputs(rows))
+        except GearsError as error:
+            raise InferenceFailed(f"encoder {self.name} could not be run: {error}") from error
+        return pack_vectors(self._checked(vectors[0], len(rows)))
+
+    def prefix(self, title: str, section: str) -> list[int]:
+        """The tokens before a passage: title and section path."""
+        if not self.manifest.passage_prefix:
+            return []
+        return prefix_ids(title, section, lambda text: self.tokenizer.encode_text(text).ids.tolist())
+
+    def row(self, tokens: IntArray | Sequence[int]) -> IntArray:
+        """The input of a text with these tokens, of which it keeps as many as the budget of a passage allows."""
+        limit = self.manifest.context_tokens - self.manifest.special_tokens
+        return np.array([*self.manifest.head, *tokens[:limit], *self.manifest.tail], np.int32)
+
+    def _inputs(self, rows: Sequence[IntArray]) -> list[Array]:
+        longest = max(map(len, rows))
+        arrays = {
+            "input_ids": np.full((len(rows), longest), self.manifest.pad_id, np.int64),
+            "attention_mask": np.zeros((len(rows), longest), np.int64),
+            "token_type_ids": np.zeros((len(rows), longest), np.int64),
+        }
+        for number, row in enumerate(rows):
+            arrays["input_ids"][number, : len(row)] = row
+            arrays["attention_mask"][number, : len(row)] = 1
+        return [arrays[name] for name in self.manifest.inputs]
+
+    def _checked(self, vectors: Array, rows: int) -> FloatArray:
+        if vectors.shape != (rows, self.manifest.dims):
+            raise InferenceFailed(
+                f"encoder {self.name} returned vectors of the shape {list(vectors.shape)}, must be"
+                f" {[rows, self.manifest.dims]}"
+            )
+        return vectors.astype(np.float32, copy=False)
+
+    def _model(self) -> ReaderModel:
+        if self.model is None:
+            raise ModelError(f"no model on this shard: only tokenizer and manifest of encoder {self.name} are here")
+        return self.model

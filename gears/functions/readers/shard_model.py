@@ -1,0 +1,43 @@
+"""A model that is loaded on this shard: a reader or an encoder, with its manifest and tokenizer."""
+
+from __future__ import annotations
+
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.vectors.encoder_manifest import AnyManifest
+
+from .reader_model import ReaderModel
+
+
+class ShardModel:
+    """A loaded model.
+
+    Attributes:
+        tag: the hash tag of its keys; None while this shard's keys do not hold it.
+        warm: whether every shape of the manifest has been run. If that failed, `problem` says why.
+        gone_since: when its keys were first missing, by the monotonic clock.
+        arrival: its number, from 1, in the order in which models arrived at this worker; never used twice.
+    """
+
+    manifest: AnyManifest
+
+    def __init__(
+        self, tokenizer: ReaderTokenizer, manifest_text: bytes, model: ReaderModel | None, tag: str | None
+    ) -> None:
+        self.tag = tag
+        self.tokenizer = tokenizer
+        self.manifest_text = manifest_text
+        self.model = model
+        self.warm = False
+        self.problem = ""
+        self.gone_since: float | None = None
+        self.arrival = 0
+
+    @property
+    def name(self) -> str:
+        """Id and revision."""
+        return self.manifest.name
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """The shapes, rows x tokens, that are run before questions need them."""
+        return [(rows, length) for length in self.manifest.shapes.lengths for rows in self.manifest.shapes.batches]

@@ -1,0 +1,277 @@
+"""Exports an encoder checkpoint as the encoder of shards: mean pooling and normalisation are part of the ONNX file.
+
+The file takes token ids and an attention mask, `[batch, length]`, and returns one vector of length 1 for each row. int8
+uses the same quantization as readers; the calibration texts are passages and questions without labels. The report
+compares the vectors of the file with those of the network in float32, on texts that the calibration did not use.
+"""
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from qa_cluster.errors import ModelError
+from qa_cluster.manifest_fields import Shapes, sha256_hex
+from qa_cluster.reading.manifest import LENGTH_STEP, MANIFEST_FILE, TOKENIZER_FILE
+from qa_cluster.reading.runtimes import RUNTIMES, open_vectors
+from qa_cluster.reading.tokenization import ReaderTokenizer
+from qa_cluster.reading.windows import Arrays
+from qa_cluster.vectors.encoder_manifest import ENCODER_FILE, VECTOR_OUTPUT, Agreement, EncoderManifest
+
+from ..checkpoints.checkpoint import require_export_extra
+from ..checkpoints.stored_tokenizer import use_stored
+from ..quantization.precisions import convert
+from .tracing import with_plain_weights
+
+CONTEXT_TOKENS = 128
+MAX_QUESTION_TOKENS = 64
+# The ranking adds `rank_weight * cosine` to the BM25 score of a sentence.
+RANK_WEIGHT = 40.0
+MISSING_COSINE = 0.35
+_INPUTS = ("input_ids", "attention_mask")
+_OPSET = 17
+_RECORDED = ("torch", "transformers", "onnx", "onnxruntime", "openvino")
+# The least cosine between a vector of the exported float32 file and that of the network in PyTorch.
+_SAME = 0.9999
+_LENGTHS = (128, 112, 96, 80, 64, 48, 32, 16)
+_BATCHES = (1, 8, 4, 2)
+
+FloatArray = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderOptions:
+    """How an encoder is exported.
+
+    Attributes:
+        calibration: the texts on which the ranges of int8 are measured.
+        held_out: the texts on which the file is compared with the network.
+    """
+
+    model_id: str
+    licence: str
+    provenance: str
+    calibration: Sequence[str]
+    held_out: Sequence[str]
+    precision: str = "int8"
+    threads: int = 2
+    say: Callable[[str], None] = lambda text: None
+
+
+def export_encoder(checkpoint: Path, out: Path, options: EncoderOptions) -> EncoderManifest:
+    """Write `encoder.onnx`, `tokenizer.json` and `manifest.json` of a local checkpoint into `out`.
+
+    ModelError if the checkpoint cannot be exported, or if its ONNX file gives other vectors.
+    """
+    require_export_extra()
+    network, tokenizer = _load(checkpoint)
+    head, tail = _special_tokens(tokenizer)
+    tokenizer_json = _tokenizer_json(tokenizer)
+    encode = _Inputs(ReaderTokenizer(tokenizer_json), head, tail)
+    out.mkdir(parents=True, exist_ok=True)
+    traced, made = out / "traced.onnx.partial", out / f"{ENCODER_FILE}.partial"
+    try:
+        options.say("writing ONNX")
+        _write_onnx(network, traced)
+        expected = _torch_vectors(network, encode, options)
+        _require_same(traced, encode, options, expected)
+        options.say(f"converting to {options.precision} with {len(options.calibration)} texts")
+        _convert(traced, made, options.precision, [encode.arrays([text]) for text in options.calibration])
+        found = {runtime: _file_vectors(made, runtime, encode, options) for runtime in RUNTIMES}
+        agreement = {runtime: _agreement(vectors, expected) for runtime, vectors in found.items()}
+        for runtime, each in agreement.items():
+            options.say(f"{runtime}: cosine to float32 on {each.texts} texts: mean {each.mean}, least {each.least}")
+        manifest = _manifest(network, tokenizer, options, made.read_bytes(), agreement[RUNTIMES[0]])
+        (out / TOKENIZER_FILE).write_bytes(tokenizer_json)
+        os.replace(made, out / ENCODER_FILE)
+        (out / MANIFEST_FILE).write_text(manifest.to_json(), encoding="utf-8")
+    finally:
+        traced.unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
+    return manifest
+
+
+class _Inputs:
+    """Makes the inputs of texts, of at most `CONTEXT_TOKENS` tokens."""
+
+    def __init__(self, tokenizer: ReaderTokenizer, head: tuple[int, ...], tail: tuple[int, ...]) -> None:
+        self._tokenizer = tokenizer
+        self._head = head
+        self._tail = tail
+
+    def arrays(self, texts: Sequence[str]) -> Arrays:
+        """The padded inputs of some texts."""
+        space = CONTEXT_TOKENS - len(self._head) - len(self._tail)
+        rows = [
+            [*self._head, *tokens.ids[:space].tolist(), *self._tail] for tokens in self._tokenizer.encode_texts(texts)
+        ]
+        longest = max(map(len, rows))
+        ids = np.zeros((len(rows), longest), np.int64)
+        mask = np.zeros((len(rows), longest), np.int64)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = row
+            mask[number, : len(row)] = 1
+        return {"input_ids": ids, "attention_mask": mask}
+
+
+def _load(checkpoint: Path) -> tuple[Any, Any]:
+    """The network and the tokenizer of a checkpoint, without a head."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, local_files_only=True, trust_remote_code=False)
+        use_stored(tokenizer, checkpoint / TOKENIZER_FILE)
+        network, info = AutoModel.from_pretrained(
+            checkpoint,
+            local_files_only=True,
+            trust_remote_code=False,
+            weights_only=True,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            add_pooling_layer=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # corrupt files raise anything from OSError to safetensors' own types
+        cause = " ".join(str(error).split())[:300]
+        raise ModelError(f"cannot load the encoder in {str(checkpoint)!r}: {type(error).__name__}: {cause}") from error
+    if missing := sorted(info["missing_keys"]):  # transformers would fill them with random numbers
+        raise ModelError(f"weights of {str(checkpoint)!r} lack {len(missing)} tensors, for example {missing[0]!r}")
+    tokenizer.backend_tokenizer.no_truncation()
+    tokenizer.backend_tokenizer.no_padding()
+    return network.eval(), tokenizer
+
+
+def _tokenizer_json(tokenizer: Any) -> bytes:
+    text: str = tokenizer.backend_tokenizer.to_str()
+    return text.encode()
+
+
+def _special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The special tokens before and after a text."""
+    found = tokenizer("a", return_special_tokens_mask=True)
+    first = found["special_tokens_mask"].index(0)
+    ids, text = found["input_ids"], found["special_tokens_mask"].count(0)
+    head, tail = tuple(ids[:first]), tuple(ids[first + text :])
+    if not head or not tail:
+        raise ModelError(f"the tokenizer puts no special tokens around a text: {ids}")
+    return head, tail
+
+
+def _write_onnx(network: Any, target: Path) -> None:
+    """Trace the network with pooling and normalisation."""
+    import onnx
+    import torch
+
+    class Vectors(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            hidden = self.network(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
+            counted = attention_mask.unsqueeze(-1).to(torch.float32)
+            mean = (hidden.last_hidden_state * counted).sum(1) / counted.sum(1)
+            return mean / mean.square().sum(1, keepdim=True).sqrt().clamp(min=1e-12)
+
+    example = tuple(torch.ones(2, LENGTH_STEP, dtype=torch.int64) for _ in _INPUTS)
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # the tracer warns about every shape and about its deprecation
+        try:
+            torch.onnx.export(
+                Vectors().eval(),
+                example,
+                str(target),
+                input_names=list(_INPUTS),
+                output_names=[VECTOR_OUTPUT],
+                dynamic_axes={**{name: {0: "batch", 1: "length"} for name in _INPUTS}, VECTOR_OUTPUT: {0: "batch"}},
+                opset_version=_OPSET,
+                dynamo=False,
+            )
+            onnx.save(with_plain_weights(onnx.load(target)), target)
+        except Exception as error:  # the tracer raises errors of any type
+            cause = " ".join(str(error).split())[:300]
+            raise ModelError(f"the encoder cannot be written as ONNX: {type(error).__name__}: {cause}") from error
+
+
+def _convert(traced: Path, target: Path, precision: str, examples: Sequence[Arrays]) -> None:
+    import onnx
+
+    onnx.save(convert(onnx.load(traced), precision, examples), target)
+
+
+def _torch_vectors(network: Any, encode: _Inputs, options: EncoderOptions) -> FloatArray:
+    import torch
+
+    torch.set_num_threads(options.threads)
+    found = []
+    with torch.inference_mode():
+        for text in options.held_out:
+            arrays = {name: torch.from_numpy(array) for name, array in encode.arrays([text]).items()}
+            mean = network(**arrays).last_hidden_state.mean(1)[0]
+            found.append((mean / mean.norm()).numpy())
+    return np.stack(found)
+
+
+def _file_vectors(file: Path, runtime: str, encode: _Inputs, options: EncoderOptions) -> FloatArray:
+    run = open_vectors(file, runtime, threads=options.threads)
+    return np.concatenate([run(encode.arrays([text])) for text in options.held_out])
+
+
+def _require_same(traced: Path, encode: _Inputs, options: EncoderOptions, expected: FloatArray) -> None:
+    """Raise ModelError if the file gives other vectors than the network: tracing has followed only one example."""
+    for runtime in RUNTIMES:
+        found = _agreement(_file_vectors(traced, runtime, encode, options), expected)
+        if found.least < _SAME:
+            raise ModelError(f"the ONNX file gives other vectors in {runtime}: the least cosine is {found.least}")
+
+
+def _agreement(vectors: FloatArray, expected: FloatArray) -> Agreement:
+    cosines = (vectors * expected).sum(1) / np.linalg.norm(vectors, axis=1)
+    return Agreement(len(cosines), round(float(cosines.mean()), 5), round(min(1.0, float(cosines.min())), 5))
+
+
+def _manifest(
+    network: Any,
+    tokenizer: Any,
+    options: EncoderOptions,
+    model: bytes,
+    agreement: Agreement,
+) -> EncoderManifest:
+    head, tail = _special_tokens(tokenizer)
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    made = EncoderManifest(
+        model_id=options.model_id,
+        model_sha256=sha256_hex(model),
+        model_bytes=len(model),
+        tokenizer_sha256=sha256_hex(_tokenizer_json(tokenizer)),
+        precision=options.precision,
+        family=network.config.model_type,
+        inputs=_INPUTS,
+        outputs=(VECTOR_OUTPUT,),
+        dims=int(network.config.hidden_size),
+        max_tokens=int(network.config.max_position_embeddings),
+        max_question_tokens=MAX_QUESTION_TOKENS,
+        context_tokens=CONTEXT_TOKENS,
+        passage_prefix=True,
+        pad_id=int(tokenizer.pad_token_id),
+        head=head,
+        tail=tail,
+        lowercase=normalizer is not None and normalizer.normalize_str("QA").islower(),
+        rank_weight=RANK_WEIGHT,
+        missing_cosine=MISSING_COSINE,
+        shapes=Shapes(_LENGTHS, _BATCHES),
+        licence=options.licence,
+        provenance=options.provenance,
+        created=datetime.now(UTC).date().isoformat(),
+        exported_with={name: version(name) for name in _RECORDED},
+        agreement=agreement,
+    )
+    return EncoderManifest.from_json(made.to_json())

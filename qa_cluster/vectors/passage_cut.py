@@ -1,0 +1,86 @@
+"""Cuts a document into the passages that get vectors: whole sentences of one section, up to a budget of tokens.
+
+A section that needs several passages is cut into as few as the budget allows, and these get about equal lengths: a
+short rest at the end of a section would be a poor passage. A sentence that exceeds the budget is a passage of its own,
+and its end does not count. Every sentence is in exactly one passage. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from qa_cluster.documents.source_map import SourceMap
+from qa_cluster.reading.prefix import SEPARATOR
+
+
+@dataclass(frozen=True, slots=True)
+class CutPassage:
+    """The sentences of a passage, and the path of headings above them as `prefix_ids` takes it."""
+
+    first: int
+    sentences: int
+    section: str
+
+
+def cut_document(
+    lengths: Sequence[int], starts: Sequence[int], source_map: SourceMap, budget_of: Callable[[str], int]
+) -> list[CutPassage]:
+    """Return the passages of a document, in order.
+
+    Args:
+        lengths: the tokens of each sentence.
+        starts: the first code point of each sentence.
+        budget_of: the tokens that the sentences of a passage may have under a path of headings.
+    """
+    found: list[CutPassage] = []
+    for first, end, section in _sections(starts, source_map):
+        for begin, count in cut_section(lengths[first:end], budget_of(section)):
+            found.append(CutPassage(first + begin, count, section))
+    return found
+
+
+def cut_section(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
+    """Return the first sentence and the number of sentences of each passage.
+
+    >>> cut_section([40, 40, 40, 40], 128)
+    [(0, 2), (2, 2)]
+    >>> cut_section([10, 500, 10], 128)
+    [(0, 1), (1, 1), (2, 1)]
+    """
+    passages = _filled(lengths, budget)
+    low, high = 0, budget
+    while low < high:  # the smallest budget that needs no more passages
+        middle = (low + high) // 2
+        if len(_filled(lengths, middle)) > len(passages):
+            low = middle + 1
+        else:
+            high = middle
+    return _filled(lengths, high)
+
+
+def _filled(lengths: Sequence[int], budget: int) -> list[tuple[int, int]]:
+    """The passages if each takes as many sentences as fit."""
+    found: list[tuple[int, int]] = []
+    first = tokens = 0
+    for number, length in enumerate(lengths):
+        if number > first and tokens + length > budget:
+            found.append((first, number - first))
+            first, tokens = number, 0
+        tokens += length
+    if first < len(lengths):
+        found.append((first, len(lengths) - first))
+    return found
+
+
+def _sections(starts: Sequence[int], source_map: SourceMap) -> Iterator[tuple[int, int, str]]:
+    """The first sentence of each section, the sentence after its last one, and its path of headings."""
+    first, section = 0, ""
+    for number, start in enumerate(starts):
+        path = SEPARATOR.join(source_map.section_at(start))
+        if number and path != section:
+            yield first, number, section
+            first = number
+        section = path
+    if starts:
+        yield first, len(starts), section
