@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
     ("qa_cluster/native/qa.so", "library", "qa-cluster native module"),
     ("qa_cluster/models/default/reader.onnx", "machine-learning-model", "qa-cluster bundled reader"),
+    ("qa_cluster/models/encoder/encoder.onnx", "machine-learning-model", "qa-cluster bundled encoder"),
 )
 
 

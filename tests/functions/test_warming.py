@@ -13,16 +13,15 @@ async def test_a_model_that_fails_to_warm_is_retried_after_a_delay() -> None:
     class Failing:
         tries = 0
 
-        async def warm(self, shapes: list[tuple[int, int]]) -> None:
+        async def warm(self, shapes: list[tuple[int, int]], *, vectors: bool) -> None:
             self.tries += 1
             raise RuntimeError("Check failed in plugin.cpp:123")
 
     model = Failing()
-    manifest = SimpleNamespace(shapes=SimpleNamespace(lengths=(16,), batches=(1,)), window_tokens=48)
-    reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", manifest=manifest)
+    reader = SimpleNamespace(name="failing", warm=False, model=model, problem="", shapes=[(1, 16), (1, 48)])
     logged: list[str] = []
     shard: Any = SimpleNamespace(commands=SimpleNamespace(log=lambda text, level: logged.append(text)))
-    readers: Any = SimpleNamespace(all_readers=lambda: [reader])
+    readers: Any = SimpleNamespace(all_models=lambda: [reader])
     warming = Warming(shard, readers)
 
     for _ in range(10):

@@ -145,6 +145,34 @@ def span_model(*, last: bool, weights: bytes = b"", shape: Sequence[Dim] = ("bat
     return _model(nodes, inputs, outputs, initializers)
 
 
+def encoder_model(dims: int, output: str = "vector") -> bytes:
+    """An encoder whose vectors are bags of words: each token adds sines of its id, so equal words are near."""
+    to_float = _bytes(5, _bytes(1, "to") + _number(3, FLOAT) + _number(20, 2))
+    drop = _bytes(5, _bytes(1, "keepdims") + _number(3, 0) + _number(20, 2))
+    steps = struct.pack(f"<{dims}f", *(0.37 + 0.61 * number for number in range(dims)))
+    constants = {
+        "steps": (FLOAT, steps, [dims]),
+        "inner": (INT64, (2).to_bytes(8, "little"), [1]),
+        "length": (INT64, (1).to_bytes(8, "little"), [1]),
+    }
+    initializers = [
+        b"".join(_number(1, dim) for dim in dims_of) + _number(2, dtype) + _bytes(8, name) + _bytes(9, data)
+        for name, (dtype, data, dims_of) in constants.items()
+    ]
+    nodes = [
+        _node("Cast", ["input_ids"], ["ids"], to_float),
+        _node("Unsqueeze", ["ids", "inner"], ["column"]),
+        _node("Mul", ["column", "steps"], ["angles"]),
+        _node("Sin", ["angles"], ["values"]),
+        _node("Cast", ["attention_mask"], ["mask"], to_float),
+        _node("Unsqueeze", ["mask", "inner"], ["counted"]),
+        _node("Mul", ["values", "counted"], ["masked"]),
+        _node("ReduceSum", ["masked", "length"], [output], drop),
+    ]
+    inputs = [_value(name, INT64, ("batch", "length")) for name in ("input_ids", "attention_mask")]
+    return _model(nodes, inputs, [_value(output, FLOAT, ("batch", dims))], initializers)
+
+
 def outside_model(location: str, size: int) -> bytes:
     """y = the first bytes of another file, as UINT8."""
     outside = _number(1, size) + _number(2, UINT8) + _bytes(8, "w") + _number(14, 1)

@@ -1,0 +1,208 @@
+"""Vectors on real shards: an encoder is loaded like a reader, makes the vectors of questions, and embeds documents."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import redis
+
+from qa_cluster import keys
+from qa_cluster.documents.stored import Embedding, embed_document
+from qa_cluster.errors import InvalidInput
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
+from qa_cluster.vectors.packing import PassageVector, cosine, pack_passages, pack_vectors, packed_bytes
+from tests.functions.running_shards import SECONDS, tag
+from tests.functions.tiny_shards import TinyShards, tiny_shards
+from tests.harness.polling import eventually
+from tests.harness.servers import Server
+from tests.harness.tiny_readers import tiny_encoder
+
+QUESTION = "Who discovered radium?"
+
+
+@pytest.fixture(scope="module")
+def shards(shared_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TinyShards]:
+    with tiny_shards(shared_binary, tmp_path_factory.mktemp("models")) as found:
+        tiny_encoder(found.folder / "words", "words")
+        tiny_encoder(found.folder / "more", "more", dims=24, created="2026-02-02")
+        found.load("words")
+        yield found
+
+
+@pytest.fixture(scope="module")
+def encoder(shards: TinyShards) -> EncoderManifest:
+    return EncoderManifest.load(shards.folder / "words" / "manifest.json")
+
+
+def raw(node: Server, *words: object) -> Any:
+    """The reply to a command, with bytes as they are."""
+    with node.client(socket_timeout=120, decode_responses=False) as client:
+        return client.execute_command(*words)
+
+
+def embed(shards: TinyShards, question: str, node: int = 0) -> list[Any]:
+    return list(raw(shards.nodes[node], "RG.TRIGGER", "qa.embed", question))
+
+
+def facts(shards: TinyShards, document: str) -> dict[str, Any]:
+    """``QA.INDEX.INFO`` of the partition of a document; `vectors` by digest."""
+    key = keys.index_key(tag(document))
+    reply = raw(shards.node_of(key), "QA.INDEX.INFO", key)
+    found = {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+    vectors = [
+        {name.decode(): value for name, value in zip(one[::2], one[1::2], strict=True)} for one in found["vectors"]
+    ]
+    found["vectors"] = {one["digest"]: one for one in vectors}
+    return found
+
+
+def wait_embedded(shards: TinyShards, digest: bytes, *documents: str) -> None:
+    """Wait until all documents of the partitions of these documents have vectors."""
+
+    def is_embedded(document: str) -> bool:
+        found = facts(shards, document)
+        return digest in found["vectors"] and found["vectors"][digest]["documents"] == found["documents"]
+
+    eventually(lambda: all(is_embedded(document) for document in documents), SECONDS)
+
+
+def test_every_shard_makes_the_same_vector_of_a_question(shards: TinyShards, encoder: EncoderManifest) -> None:
+    replies = [embed(shards, QUESTION, node) for node in range(len(shards.nodes))]
+    assert all(reply == replies[0] for reply in replies)
+    digest, dims, packed, weight, missing = replies[0]
+    assert digest == encoder.digest
+    assert dims == 16
+    assert len(packed) == packed_bytes(16)
+    assert (float(weight), float(missing)) == (40.0, 0.35)
+    assert embed(shards, QUESTION) == replies[0]  # from the memory of the worker
+    other = embed(shards, "What is a kilt?")[2]
+    assert cosine(packed, other) < cosine(packed, embed(shards, "Who discovered it?")[2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((), "takes a question"), (("a", "b"), "takes"), ((" ",), "non-empty"), (("x" * 5000,), "limit is 4096")],
+)
+def test_what_is_no_question_is_refused(shards: TinyShards, arguments: tuple[str, ...], message: str) -> None:
+    with pytest.raises(redis.exceptions.ResponseError, match=message):
+        shards.on(shards.nodes[0], "RG.TRIGGER", "qa.embed", *arguments)
+
+
+def test_the_encoder_is_listed_and_answers_nothing(shards: TinyShards, encoder: EncoderManifest) -> None:
+    entry = shards.models(shards.nodes[0])[encoder.name]
+    assert (entry["kind"], entry["default"], entry["warm"]) == ("encoder", False, True)
+    assert entry["reading_revision"] == encoder.digest.hex()
+    assert {each["kind"] for each in shards.models(shards.nodes[0]).values() if each["default"]} == {"reader"}
+    shards.written("asked")
+    for name in ("words", encoder.name):
+        with pytest.raises(redis.exceptions.ResponseError, match="is an encoder"):
+            shards.on(
+                shards.node_of(keys.paragraphs_key("asked", tag("asked"))),
+                "RG.TRIGGER",
+                "qa.read",
+                name,
+                QUESTION,
+                f"asked:{{{tag('asked')}}}:0",
+            )
+    with pytest.raises(InvalidInput, match="is an encoder"):
+        shards.use("words")
+
+
+def test_documents_are_embedded_after_they_are_indexed(shards: TinyShards, encoder: EncoderManifest) -> None:
+    for number in range(20):
+        shards.put(f"soon{number}", f"Sentence {number} is about radium. It has a second sentence.", "A title")
+    names = [f"soon{number}" for number in range(20)]
+    shards.wait_tokenized(*names)
+    wait_embedded(shards, encoder.digest, *names)
+    some = facts(shards, "soon1")["vectors"][encoder.digest]
+    assert some["dimensions"] == 16
+    assert some["passages"] >= some["documents"]
+
+
+def test_a_new_version_gets_new_vectors(shards: TinyShards, encoder: EncoderManifest) -> None:
+    shards.put("changing", "The first text is short.")
+    shards.wait_tokenized("changing")
+    wait_embedded(shards, encoder.digest, "changing")
+    before = facts(shards, "changing")["vectors"][encoder.digest]["passages"]
+    shards.put(
+        "changing", " ".join(f"Sentence number {number} of a much longer text follows here." for number in range(40))
+    )
+    shards.wait_tokenized("changing")
+    wait_embedded(shards, encoder.digest, "changing")
+    assert facts(shards, "changing")["vectors"][encoder.digest]["passages"] > before
+    shards.delete("changing")
+
+
+def test_a_long_document_is_embedded_in_portions(shards: TinyShards, encoder: EncoderManifest) -> None:
+    words = "one two three four five six seven eight nine ten eleven twelve"
+    shards.put("long", " ".join(f"In chapter {number} there is {words}." for number in range(900)))
+    shards.wait_tokenized("long")
+    before = time.monotonic()
+    wait_embedded(shards, encoder.digest, "long")
+    assert facts(shards, "long")["vectors"][encoder.digest]["passages"] > 128
+    assert time.monotonic() - before < SECONDS
+    shards.delete("long")
+
+
+def test_vectors_of_another_version_are_not_stored(shards: TinyShards, encoder: EncoderManifest) -> None:
+    shards.put("stale", "A text about stale vectors.")
+    shards.wait_tokenized("stale")
+    record = shards.record("stale")
+    assert record is not None
+    wait_embedded(shards, encoder.digest, "stale")
+    node = shards.node_of(keys.paragraphs_key("stale", tag("stale")))
+
+    def store(version: str, done: int) -> str:
+        (packed,) = pack_vectors(np.ones((1, encoder.dims), np.float32))
+        made = Embedding(encoder.digest, encoder.dims, done, done + 1, pack_passages([PassageVector(0, 1, packed)]))
+        (status,) = shards.on(node, *embed_document("stale", tag("stale"), version, record.splitter, made).command())
+        return str(status)
+
+    assert store("0" * 16, 0) == "stale"
+    assert store(record.version, 3) == "stale"
+    assert store(record.version, 0) == "stored"
+
+
+def test_a_new_encoder_replaces_the_vectors(shards: TinyShards, encoder: EncoderManifest) -> None:
+    shards.put("kept", "A document that stays while the encoder changes.")
+    shards.wait_tokenized("kept")
+    wait_embedded(shards, encoder.digest, "kept")
+    more = EncoderManifest.load(shards.folder / "more" / "manifest.json")
+    assert shards.load("more") == [encoder.name]
+    assert embed(shards, QUESTION)[0] == more.digest
+    wait_embedded(shards, more.digest, "kept")
+    old = facts(shards, "kept")["vectors"].get(encoder.digest)
+    assert old is None or old["documents"] == 0
+    assert shards.load("words") == [more.name]
+    wait_embedded(shards, encoder.digest, "kept")
+
+
+def test_preparing_embeds_everything(shards: TinyShards, encoder: EncoderManifest) -> None:
+    for number in range(8):
+        shards.put(f"prepared{number}", f"Text {number} is prepared.")
+    script = "from qa_cluster.gears.scripts.own_functions import prepare; prepare()"
+    results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script)
+    assert not errors
+    progress = [json.loads(result) for result in results]
+    assert all(each["state"] == "done" and each["failed"] == 0 for each in progress)
+    assert all(each["done"] == each["total"] for each in progress)
+    for number in range(8):
+        found = facts(shards, f"prepared{number}")
+        assert found["vectors"][encoder.digest]["documents"] == found["documents"]
+
+
+def test_without_an_encoder_everything_else_works(shards: TinyShards, encoder: EncoderManifest) -> None:
+    shards.unload("words")
+    with pytest.raises(redis.exceptions.ResponseError, match="no encoder on this shard: load one"):
+        embed(shards, QUESTION)
+    shards.put("words-only", "Marie Curie discovered radium in Paris.")
+    shards.wait_tokenized("words-only")
+    assert "words-only" in shards.ranked_documents(QUESTION)
+    shards.load("words")
+    wait_embedded(shards, encoder.digest, "words-only")
