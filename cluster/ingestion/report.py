@@ -28,7 +28,7 @@ _LEFT_OUT = {
     IGNORED: ("file or folder", "files and folders", "left out that .gitignore names (--no-ignore reads them)"),
     EXCLUDED: ("file or folder", "files and folders", "left out by --exclude"),
     NOT_INCLUDED: ("file", "files", "left out that --include does not name"),
-    OTHER_KIND: ("file", "files", "left out whose names are not those of documents"),
+    OTHER_KIND: ("file", "files", "left out by name"),
     LINK: (
         "link",
         "links",
