@@ -164,9 +164,9 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
     """Store documents: manual pages, HTML, RST, Markdown, text, changelogs, PDF, Office files, e-books, e-mail, JSON.
 
     The command stores the readable text of each file without its markup. For each part of the text, it also stores the
-    section and the line or page. Files may be compressed with gzip. In a folder, the command skips hidden files and
-    files with an unknown extension. JSON means .jsonl, SQuAD
-    and CORD-19 files; their texts are stored unchanged.
+    section and the line or page. Files may be compressed with gzip. In a folder, the command leaves out hidden
+    files, files with an unknown extension, generated folders, and what .gitignore names; at the end, it says what. JSON
+    means .jsonl, SQuAD and CORD-19 files; their texts are stored unchanged.
 
     A line of .jsonl is {"id": "..", "title": "..", "text": "..", "metadata": {..}}; title and metadata are optional. A
     document replaces the stored document with the same id. The command counts the documents that replaced a document
@@ -184,7 +184,9 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster ingest articles/ --prefix articles/ --sync
 
-        qa-cluster ingest novels/ --collection books
+        qa-cluster ingest docs/ --prefix docs/ --sync --base-url https://docs.example.org/
+
+        qa-cluster ingest novels/ --collection books --exclude 'drafts/' --metadata language=en
 
         qa-cluster ingest --on-error skip dump.jsonl
 

@@ -12,7 +12,7 @@ from .files import without_gz
 # html: `a/b.html` for `a/b.rst`; dirhtml: `a/b/`; file: `a/b.rst`, as the file is called.
 STYLES = ("html", "dirhtml", "file")
 # The formats of sources from which site generators make pages.
-_SOURCES = ("rst", "markdown")
+_SOURCES = ("rst", "markdown", "ipynb")
 _HTML = (".html", ".htm", ".xhtml")
 _INDEX = "index"
 
