@@ -2,10 +2,12 @@
  * missing key counts as an empty index. */
 #include "corpus/cmd_index_read.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "corpus/filter_argument.h"
 #include "corpus/index_type.h"
+#include "corpus/vector_argument.h"
 #include "server/args.h"
 #include "server/commands.h"
 #include "server/pairs.h"
@@ -99,6 +101,19 @@ static void reply_state(RedisModuleCtx *ctx, const Index *index, uint64_t identi
     for (size_t i = 0; i < ranking->count; i++) RedisModule_ReplyWithLongLong(ctx, (long long)ranking->hits[i].place);
 }
 
+/* The passages of the hits. */
+static void reply_passages(RedisModuleCtx *ctx, const IndexRanking *ranking) {
+    RedisModule_ReplyWithArray(ctx, (long)ranking->count);
+    for (size_t i = 0; i < ranking->count; i++) {
+        const IndexHit *hit = &ranking->hits[i];
+        RedisModule_ReplyWithArray(ctx, 3);
+        if (isnan(hit->cosine)) RedisModule_ReplyWithNull(ctx);
+        else RedisModule_ReplyWithDouble(ctx, hit->cosine);
+        RedisModule_ReplyWithLongLong(ctx, hit->passage);
+        RedisModule_ReplyWithLongLong(ctx, hit->passage_sentences);
+    }
+}
+
 /* The arguments were checked, so the library accepts the query. */
 static void rank(RedisModuleCtx *ctx, Index *index, uint64_t identity, const IndexQuery *query) {
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
@@ -106,46 +121,65 @@ static void rank(RedisModuleCtx *ctx, Index *index, uint64_t identity, const Ind
     ranking.hits = RedisModule_Alloc((query->k + 1) * sizeof *ranking.hits);
     ranking.weights = RedisModule_Alloc((query->k * query->count + 1) * sizeof *ranking.weights);
     index_rank(index, query, &ranking);
-    RedisModule_ReplyWithArray(ctx, 6);
+    RedisModule_ReplyWithArray(ctx, query->vector ? 7 : 6);
     reply_statistics(ctx, &ranking, (long long)query->count);
     reply_hits(ctx, &ranking, (long long)query->count);
     reply_state(ctx, index, identity, &ranking);
+    if (query->vector) reply_passages(ctx, &ranking);
     RedisModule_Free(ranking.weights);
     RedisModule_Free(ranking.hits);
 }
 
-static const char *parse_rank(Cursor *cursor, IndexQuery *query, Terms *terms, IndexFilter **filter) {
+typedef struct Ranked {
+    IndexQuery query;
+    IndexVector vector;
+    IndexFilter *filter; /* the caller frees it, also after an error */
+    Terms terms;
+    char error[MAX_VECTOR_ERROR];
+} Ranked;
+
+static const char *parse_rank(Cursor *cursor, Ranked *ranked) {
     long long k, sentences;
-    *filter = NULL;
+    bool by_both;
+    ranked->filter = NULL;
     if (!cursor_count(cursor, INDEX_MAX_HITS, &k)) return "ERR k must be between 0 and 1000";
     if (!cursor_count(cursor, MAX_SENTENCES, &sentences))
         return "ERR number of sentences must be between 0 and 281474976710655";
-    const char *error = parse_filter(cursor, filter);
-    if (!error) error = parse_terms(cursor, true, terms);
-    if (!error)
-        *query = (IndexQuery){.terms = terms->items,
-                              .count = (size_t)terms->count,
-                              .k = (size_t)k,
-                              .global = sentences > 0,
-                              .sentences = (uint64_t)sentences,
-                              .filter = *filter};
+    const char *error = parse_filter(cursor, &ranked->filter);
+    if (!error) error = vector_argument(cursor, &ranked->vector, &by_both, ranked->error);
+    if (error) return error;
+    bool distinct = cursor_accept(cursor, "DISTINCT");
+    if (distinct && !by_both) return "ERR DISTINCT needs VECTOR before it";
+    error = parse_terms(cursor, true, &ranked->terms);
+    ranked->query = (IndexQuery){.terms = ranked->terms.items,
+                                 .count = (size_t)ranked->terms.count,
+                                 .k = (size_t)k,
+                                 .global = sentences > 0,
+                                 .sentences = (uint64_t)sentences,
+                                 .filter = ranked->filter,
+                                 .vector = by_both ? &ranked->vector : NULL,
+                                 .distinct = distinct};
     return error;
 }
 
-/* QA.INDEX.RANK key k sentences [FILTER filter] TERMS n (term frequency){n} */
+static const char *check_dimensions(const Index *index, Ranked *ranked) {
+    return ranked->query.vector ? vector_check(index, &ranked->vector, ranked->error) : NULL;
+}
+
+/* QA.INDEX.RANK key k sentences [FILTER filter] [VECTOR digest weight missing vector] [DISTINCT]
+ * TERMS n (term frequency){n} */
 static int QA_INDEX_RANK_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 6) return RedisModule_WrongArity(ctx);
     Cursor cursor = {argv, argc, 2};
     Index *index;
     uint64_t identity;
-    IndexQuery query;
-    IndexFilter *filter;
-    Terms terms;
-    const char *error = parse_rank(&cursor, &query, &terms, &filter);
+    Ranked ranked;
+    const char *error = parse_rank(&cursor, &ranked);
     if (!error) error = open_stored(ctx, argv[1], &index, &identity);
+    if (!error) error = check_dimensions(index, &ranked);
     if (error) RedisModule_ReplyWithError(ctx, error);
-    else rank(ctx, index, identity, &query);
-    filter_free(filter);
+    else rank(ctx, index, identity, &ranked.query);
+    filter_free(ranked.filter);
     return REDISMODULE_OK;
 }
 

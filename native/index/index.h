@@ -76,6 +76,7 @@ enum {
     INDEX_MAX_DIMENSIONS = 4096,     /* of a vector; at least one */
     INDEX_MAX_ENCODERS = 16,         /* with vectors in one index */
     INDEX_MAX_EMBEDDING = 1 << 20,   /* bytes of packed passages in one call */
+    INDEX_MAX_SCAN = 256 << 20,      /* bytes of vectors that a ranking of a server reads */
     INDEX_PROBLEM = 200,             /* bytes of a text that says what is wrong with an argument */
 };
 
@@ -208,6 +209,18 @@ typedef struct IndexTerm {
     uint64_t frequency; /* the document frequency for its weight, if the query is global */
 } IndexTerm;
 
+/* The meaning of a question. With it, the score of a sentence is BM25's with edges, plus `weight` times the cosine of
+ * the question's vector and that of its passage: the product of both scales and the dot product of the values. */
+typedef struct IndexVector {
+    const uint8_t *digest; /* INDEX_DIGEST bytes that name the encoder */
+    const int8_t *values;
+    uint32_t dims;
+    float scale;         /* not negative */
+    double weight;       /* finite, not negative */
+    double missing;      /* the cosine of a sentence without a vector of this encoder; finite */
+    uint64_t scan_bytes; /* if more bytes of vectors must be read, only the best sentences by words are compared */
+} IndexVector;
+
 typedef struct IndexQuery {
     const IndexTerm *terms; /* distinct */
     size_t count;
@@ -217,14 +230,19 @@ typedef struct IndexQuery {
     const IndexFilter *filter; /* NULL: no filter */
     uint64_t since;            /* only sentences with this id or a higher one */
     bool open;                 /* only sentences of open documents, instead of those of live documents */
+    const IndexVector *vector; /* NULL: rank by words only */
+    bool distinct;             /* with a vector: only the best sentence of each passage */
 } IndexQuery;
 
 typedef struct IndexHit {
     const void *document; /* its id; valid until the index is changed */
     uint32_t document_length;
     uint32_t sentence;
-    double score;
-    uint64_t place; /* the document's own id: another version has another id */
+    double score;                        /* by words; 0: the sentence contains no term of the question */
+    double total;                        /* the score of the ranking */
+    uint64_t place;                      /* the document's own id: another version has another id */
+    double cosine;                       /* with a vector; NAN: the sentence has no vector of this encoder */
+    uint32_t passage, passage_sentences; /* the first sentence of its passage, and their number */
 } IndexHit;
 
 /* The caller provides the arrays: k hits, k rows of a weight for each term of the query, and a frequency for each
@@ -237,6 +255,8 @@ typedef struct IndexRanking {
     uint64_t sentences, terms;
 } IndexRanking;
 
+/* With a vector, all sentences compete that contain a term of the question, and the first sentences of all passages
+ * with vectors of its encoder. Sentences that have neither are no hits. */
 IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *ranking);
 /* The next new id: all current ids are lower. */
 uint64_t index_next_id(const Index *index);

@@ -11,6 +11,11 @@
  * can still win. It completes these rows from the other terms, the best first, each only while the rest can lift the
  * row above the k-th best score.
  *
+ * With a vector, the score has one more summand: the contribution of the cosine of the passage. It is known for every
+ * passage before the search (meaning.c). The search starts with the first sentences of the best passages as hits. Then
+ * it goes through the windows in the same way, with the maximum contribution of the passages in the window as a bound.
+ * A hit by meaning alone is replaced by a better sentence of its passage, or by itself with the score of its words.
+ *
  * Sums for bounds are added in another order than the score, so SAFETY raises them by more than the possible rounding
  * error. The score itself is always a sum in the order of the query's terms, from tables, and is the same on every
  * machine. */
@@ -22,6 +27,7 @@
 #include "index/codes.h"
 #include "index/dictionary.h"
 #include "index/filter.h"
+#include "index/meaning.h"
 #include "index/memory.h"
 #include "index/postings.h"
 #include "index/runs.h"
@@ -52,9 +58,11 @@ typedef struct Cursor {
 } Cursor;
 
 typedef struct Hit {
-    double score;
+    double score; /* of the ranking */
+    double words; /* the part of it that comes from words */
     uint64_t id;
     uint32_t row; /* the row of its codes */
+    size_t span;  /* the first span of its passage; NO_SPAN: it has no passage, or there is no vector */
 } Hit;
 
 typedef struct Range {
@@ -72,8 +80,14 @@ typedef struct Ranker {
     double sums[INDEX_MAX_QUESTION_TERMS + 1], roots[INDEX_MAX_QUESTION_TERMS + 1];
     unsigned count, essential; /* the number of cursors; the first essential cursor in this window */
     size_t stride;             /* the number of codes of a row */
-    double threshold;          /* the k-th best score; negative before there are k hits */
-    Hit *heap;                 /* the worst hit first */
+    /* A new hit has a higher score than this: with k hits, that of the worst hit; less if equal scores may win. */
+    double threshold;
+    Meaning *meaning;    /* NULL: no vector */
+    double most_meaning; /* the maximum contribution of meaning in this window */
+    double limit;        /* a sentence of this window with this score by words, or a lower one, is no new hit */
+    bool distinct;
+    uint8_t *held; /* by span: a bit says that the heap has a hit of the passage that may be replaced */
+    Hit *heap;     /* the worst hit first */
     size_t hits, k;
     uint8_t *rows;     /* of the window */
     uint8_t *hit_rows; /* of the hits */
@@ -171,25 +185,88 @@ static void sift_down(Hit *heap, size_t count, size_t at) {
     }
 }
 
-static void keep(Ranker *ranker, double score, uint64_t id, const uint8_t *row) {
+/* A score by words that cannot reach the threshold with this contribution of meaning, rounded down. */
+static inline double words_limit(const Ranker *ranker, double meaning) {
+    const double threshold = ranker->threshold;
+    return threshold - meaning - 1e-12 * (fabs(threshold) + fabs(meaning));
+}
+
+static inline void set_limit(Ranker *ranker) {
+    ranker->limit = ranker->meaning ? words_limit(ranker, ranker->most_meaning) : ranker->threshold;
+}
+
+static void raise_threshold(Ranker *ranker) {
+    if (ranker->hits < ranker->k) return;
+    /* Without a vector, later sentences have higher ids, which lose against an equal score. */
+    double worst = ranker->heap[0].score;
+    ranker->threshold = ranker->meaning ? nextafter(worst, -INFINITY) : worst;
+    set_limit(ranker);
+}
+
+static bool is_held(const Ranker *ranker, size_t span) { return ranker->held[span / 8] >> span % 8 & 1; }
+
+/* Notes that the heap has a hit, or no longer. Notes only hits that another sentence of the passage may replace. */
+static void hold(Ranker *ranker, const Hit *hit, bool holds) {
+    if (!ranker->meaning || hit->span == NO_SPAN || (!ranker->distinct && hit->words > 0)) return;
+    uint8_t bit = (uint8_t)(1 << hit->span % 8), *byte = &ranker->held[hit->span / 8];
+    *byte = holds ? *byte | bit : *byte & (uint8_t)~bit;
+}
+
+static void put_row(Ranker *ranker, const Hit *hit, const uint8_t *row) {
+    memcpy(ranker->hit_rows + hit->row * ranker->stride, row, ranker->stride);
+}
+
+static void keep(Ranker *ranker, Hit hit, const uint8_t *row) {
     Hit *heap = ranker->heap;
     if (ranker->hits < ranker->k) {
         size_t at = ranker->hits++;
-        Hit hit = {score, id, (uint32_t)at};
-        memcpy(ranker->hit_rows + at * ranker->stride, row, ranker->stride);
+        hit.row = (uint32_t)at;
+        put_row(ranker, &hit, row);
         for (; at && is_worse(&hit, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
         heap[at] = hit;
     } else {
-        heap[0].score = score;
-        heap[0].id = id;
-        memcpy(ranker->hit_rows + heap[0].row * ranker->stride, row, ranker->stride);
+        hit.row = heap[0].row;
+        hold(ranker, &heap[0], false);
+        heap[0] = hit;
+        put_row(ranker, &hit, row);
         sift_down(heap, ranker->hits, 0);
     }
-    if (ranker->hits == ranker->k) ranker->threshold = heap[0].score;
+    hold(ranker, &hit, true);
+    raise_threshold(ranker);
 }
 
-/* True: the filter admits the sentence, and it is live, or of an open document if these are searched. The filter checks
- * each document once. */
+/* Keeps a hit of a ranking with a vector. It may replace a hit: the same sentence by meaning alone, or another sentence
+ * of the passage if these must be distinct. */
+static void keep_by_both(Ranker *ranker, Hit hit, const uint8_t *row) {
+    Hit *heap = ranker->heap;
+    if (hit.span != NO_SPAN && is_held(ranker, hit.span)) {
+        size_t at = 0;
+        while (at < ranker->hits && (ranker->distinct ? heap[at].span != hit.span : heap[at].id != hit.id)) at++;
+        if (at < ranker->hits) {
+            if (is_worse(&hit, &heap[at])) return;
+            hit.row = heap[at].row;
+            hold(ranker, &heap[at], false);
+            hold(ranker, &hit, true);
+            heap[at] = hit;
+            put_row(ranker, &hit, row);
+            sift_down(heap, ranker->hits, at);
+            raise_threshold(ranker);
+            return;
+        }
+    }
+    if (ranker->hits < ranker->k || is_worse(&heap[0], &hit)) keep(ranker, hit, row);
+}
+
+/* True: the filter admits the document. The filter checks each document once. */
+static bool is_admitted_document(Ranker *ranker, uint32_t number) {
+    if (!ranker->filter) return true;
+    uint8_t *known = &ranker->known[number / 4], shift = number % 4 * 2;
+    if (!(*known >> shift & 3))
+        *known |= (filter_matches(ranker->filter, document_at(ranker->index, number)) ? 1 : 2) << shift;
+    return (*known >> shift & 3) == 1;
+}
+
+/* True: the filter admits the sentence, and it is live, or of an open document if these are searched. */
 static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (ranker->open) {
@@ -199,23 +276,28 @@ static bool is_admitted(Ranker *ranker, uint64_t id) {
     } else if (!id_is_live(index, id, &ranker->place)) {
         return false;
     }
-    if (!ranker->filter) return true;
-    uint32_t number = ranker->place.document;
-    uint8_t *known = &ranker->known[number / 4], shift = number % 4 * 2;
-    if (!(*known >> shift & 3)) *known |= (filter_matches(ranker->filter, document_at(index, number)) ? 1 : 2) << shift;
-    return (*known >> shift & 3) == 1;
+    return is_admitted_document(ranker, ranker->place.document);
 }
 
 /* Completes a row from the terms that are not essential, and keeps it if it is among the k best. */
 static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, double roots) {
+    size_t span = NO_SPAN;
+    double meaning = 0, limit = ranker->threshold;
+    if (ranker->meaning) {
+        span = meaning_find(ranker->meaning, id);
+        double cosine = ranker->meaning->spans[span].cosine;
+        meaning = meaning_weigh(ranker->meaning->vector, cosine);
+        limit = words_limit(ranker, meaning);
+        if (isnan(cosine)) span = NO_SPAN;
+    }
     for (unsigned i = ranker->essential; i-- > 0;) {
         Cursor *cursor = ranker->cursors[i];
-        if (bound(sum + ranker->sums[i + 1], roots + ranker->roots[i + 1]) <= ranker->threshold) return;
+        if (bound(sum + ranker->sums[i + 1], roots + ranker->roots[i + 1]) <= limit) return;
         if (!skip_blocks(cursor, id)) continue;
         if (cursor->decoded != cursor->block) {
             uint8_t max = view_max(&cursor->view, cursor->block);
             double most = sum + code_weight[max] * cursor->idf, most_root = roots + code_root[max] * cursor->root_idf;
-            if (bound(most + ranker->sums[i], most_root + ranker->roots[i]) <= ranker->threshold) return;
+            if (bound(most + ranker->sums[i], most_root + ranker->roots[i]) <= limit) return;
             decode(cursor);
         }
         skip_postings(cursor, id);
@@ -229,8 +311,12 @@ static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, doub
         sum += code_weight[row[column]] * ranker->idf[column];
         roots += code_root[row[column]] * ranker->root_idf[column];
     }
-    double score = score_of(sum, roots);
-    if (score > ranker->threshold && is_admitted(ranker, id)) keep(ranker, score, id, row);
+    double words = score_of(sum, roots);
+    Hit hit = {.score = ranker->meaning ? words + meaning : words, .words = words, .id = id, .span = span};
+    if (hit.score <= ranker->threshold || !is_admitted(ranker, id)) return;
+    if (span != NO_SPAN) hit.span = meaning_start(ranker->meaning, span);
+    if (ranker->meaning) keep_by_both(ranker, hit, row);
+    else keep(ranker, hit, row);
 }
 
 /* ---- Windows ---- */
@@ -271,7 +357,7 @@ static inline __attribute__((always_inline)) void add_postings(Ranker *ranker, C
 static unsigned sift_rows(Ranker *ranker) {
     const float edges = (float)EDGES, rest = (float)ranker->sums[ranker->essential];
     const float rest_roots = (float)ranker->roots[ranker->essential];
-    const float limit = (float)(ranker->threshold / COARSE_SAFETY);
+    const float limit = (float)(ranker->limit / COARSE_SAFETY);
     unsigned left = 0;
     for (unsigned word = 0; word < WINDOW / 64; word++) {
         uint64_t wins = 0;
@@ -295,7 +381,7 @@ static void consider_row(Ranker *ranker, uint64_t id, Row *row) {
         sum += code_weight[code] * cursor->idf;
         roots += code_root[code] * cursor->root_idf;
     }
-    if (bound(sum + ranker->sums[ranker->essential], roots + ranker->roots[ranker->essential]) > ranker->threshold)
+    if (bound(sum + ranker->sums[ranker->essential], roots + ranker->roots[ranker->essential]) > ranker->limit)
         consider(ranker, id, row->codes, sum, roots);
 }
 
@@ -328,12 +414,14 @@ static void scan_rows(Ranker *ranker, uint64_t first, uint64_t end) {
 
 static void scan_window(Ranker *ranker, uint64_t first, uint64_t end) {
     ranker->essential = ranker->count;
+    if (ranker->meaning) ranker->most_meaning = meaning_most(ranker->meaning, first, end);
+    set_limit(ranker);
     for (unsigned i = 0; i < ranker->count; i++) {
         Cursor *cursor = ranker->cursors[i];
         uint8_t max = cursor->window_max = window_max(cursor, first, end);
         ranker->sums[i + 1] = ranker->sums[i] + code_weight[max] * cursor->idf;
         ranker->roots[i + 1] = ranker->roots[i] + code_root[max] * cursor->root_idf;
-        if (ranker->essential == ranker->count && bound(ranker->sums[i + 1], ranker->roots[i + 1]) > ranker->threshold)
+        if (ranker->essential == ranker->count && bound(ranker->sums[i + 1], ranker->roots[i + 1]) > ranker->limit)
             ranker->essential = i;
     }
     if (ranker->essential < ranker->count) scan_rows(ranker, first, end);
@@ -344,12 +432,13 @@ static void scan_range(Ranker *ranker, Range range) {
     uint64_t first = range.first;
     while (first < range.end) {
         /* By the maxima of whole lists: a window can only start at a posting of an essential term. */
+        const double limit = ranker->meaning ? words_limit(ranker, ranker->meaning->most) : ranker->threshold;
         double sum = 0, roots = 0;
         unsigned essential = 0;
         for (; essential < ranker->count; essential++) {
             sum += ranker->cursors[essential]->most;
             roots += ranker->cursors[essential]->most_root;
-            if (bound(sum, roots) > ranker->threshold) break;
+            if (bound(sum, roots) > limit) break;
         }
         uint64_t next = NO_ID;
         for (unsigned i = essential; i < ranker->count; i++) {
@@ -371,36 +460,56 @@ static int by_first(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
-/* Searches only the documents that the filter names, if they are few; else returns false. The range of a document in
- * parts may include other documents, which the filter refuses. */
-static bool scan_documents(Ranker *ranker) {
+/* The ranges of ids to search, ascending. The range of a document in parts may include other documents, which the
+ * filter refuses. */
+typedef struct Ranges {
+    Range *items;
+    size_t count, capacity;
+    uint64_t vector_bytes; /* of the passages in these */
+} Ranges;
+
+/* Searches only the documents that the filter names, if they are few; else everything. */
+static Ranges choose_ranges(Ranker *ranker) {
     Index *index = ranker->index;
-    uint32_t *documents;
-    size_t bytes;
-    int64_t count = filter_documents(index, ranker->filter, &documents, &bytes);
-    if (count < 0) return false;
-    bool few = (uint64_t)count <= index->document_count / 8 + 1;
-    if (few && count) {
-        Range *ranges = memory_alloc(index, (size_t)count * sizeof *ranges);
+    uint32_t *documents = NULL;
+    size_t bytes = 0;
+    /* Filters find only live documents by their ids. */
+    int64_t count = ranker->filter && !ranker->open ? filter_documents(index, ranker->filter, &documents, &bytes) : -1;
+    bool few = count >= 0 && (uint64_t)count <= index->document_count / 8 + 1;
+    Ranges ranges = {.capacity = few ? (size_t)count : 1};
+    ranges.items = memory_alloc(index, ranges.capacity * sizeof *ranges.items);
+    if (ranker->meaning) {
+        static const uint32_t NONE;
+        ranges.vector_bytes = meaning_bytes(ranker->meaning, !few ? NULL : count ? documents : &NONE, (size_t)count);
+    }
+    if (!few) {
+        ranges.items[ranges.count++] = (Range){ranker->since, index->next_id};
+    } else {
         for (int64_t i = 0; i < count; i++) {
             const Document *document = document_at(index, documents[i]);
-            ranges[i] = (Range){document->head, document->head + document->span + 1};
+            ranges.items[i] = (Range){document->head, document->head + document->span + 1};
         }
-        qsort(ranges, (size_t)count, sizeof *ranges, by_first);
+        if (count) qsort(ranges.items, (size_t)count, sizeof *ranges.items, by_first);
         uint64_t done = ranker->since;
         for (int64_t i = 0; i < count; i++) {
-            Range range = {ranges[i].first > done ? ranges[i].first : done, ranges[i].end};
+            Range range = ranges.items[i];
+            if (range.first < done) range.first = done;
             if (range.end <= done) continue;
             done = range.end;
-            scan_range(ranker, range);
+            ranges.items[ranges.count++] = range;
         }
-        memory_free(index, ranges, (size_t)count * sizeof *ranges);
     }
     memory_free(index, documents, bytes);
-    return few;
+    return ranges;
 }
 
-/* ---- The whole ---- */
+static void free_ranges(Index *index, Ranges *ranges) {
+    memory_free(index, ranges->items, ranges->capacity * sizeof *ranges->items);
+}
+
+/* ---- Beginning and end ---- */
+
+static int by_rank(const void *a, const void *b) { return is_worse(a, b) ? 1 : is_worse(b, a) ? -1 : 0; }
 
 static int by_most(const void *a, const void *b) {
     double first = (*(Cursor *const *)a)->most, second = (*(Cursor *const *)b)->most;
@@ -435,6 +544,21 @@ static void open_cursors(Ranker *ranker, Cursor *cursors, const uint32_t *terms)
     qsort(ranker->cursors, ranker->count, sizeof *ranker->cursors, by_most);
 }
 
+static IndexHit describe(const Ranker *ranker, const Hit *hit) {
+    Place place = runs_find(ranker->index, hit->id);
+    const Document *document = document_at(ranker->index, place.document);
+    IndexHit out = {.document = document->bytes,
+                    .document_length = document->id_bytes,
+                    .sentence = place.sentence + (uint32_t)(hit->id - place.first) - 1,
+                    .score = hit->words,
+                    .total = hit->score,
+                    .place = document->head,
+                    .cosine = NAN};
+    if (ranker->meaning)
+        out.cosine = meaning_of_sentence(ranker->meaning, document, out.sentence, &out.passage, &out.passage_sentences);
+    return out;
+}
+
 static void report(Ranker *ranker, IndexRanking *ranking) {
     Hit *heap = ranker->heap;
     ranking->count = ranker->hits;
@@ -442,29 +566,89 @@ static void report(Ranker *ranker, IndexRanking *ranking) {
         Hit hit = heap[0];
         heap[0] = heap[left];
         sift_down(heap, left, 0);
-        Place place = runs_find(ranker->index, hit.id);
-        const Document *document = document_at(ranker->index, place.document);
-        uint32_t sentence = place.sentence + (uint32_t)(hit.id - place.first) - 1;
-        ranking->hits[left] = (IndexHit){document->bytes, document->id_bytes, sentence, hit.score, document->head};
+        ranking->hits[left] = describe(ranker, &hit);
         for (unsigned column = 0; column < ranker->count; column++)
             ranking->weights[left * ranker->count + column] =
                 code_weight[ranker->hit_rows[hit.row * ranker->stride + column]];
     }
 }
 
-static void search(Ranker *ranker, const uint32_t *terms) {
+/* ---- With a vector ---- */
+
+static bool admits_document(void *context, uint32_t number) { return is_admitted_document(context, number); }
+
+/* The first hits: those by meaning alone. */
+static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
+    static const uint8_t NO_CODES[INDEX_MAX_QUESTION_TERMS];
+    Meaning *meaning = ranker->meaning;
+    for (size_t i = 0; i < ranges->count; i++)
+        meaning_scan(meaning, ranges->items[i].first, ranges->items[i].end, admits_document, ranker);
+    ranker->held = memory_zeroed(ranker->index, meaning->count / 8 + 1);
+    for (size_t span = 0; span < meaning->count; span++) {
+        if (!meaning->spans[span].starts) continue;
+        double score = meaning_weigh(meaning->vector, meaning->spans[span].cosine);
+        if (score > ranker->threshold || ranker->hits < ranker->k)
+            keep_by_both(ranker, (Hit){.score = score, .id = meaning->spans[span].id, .span = span}, NO_CODES);
+    }
+}
+
+/* The index has too many vectors to read. The best sentences by words are compared by both. */
+static void search_words_first(Ranker *ranker, const Ranges *ranges) {
     Index *index = ranker->index;
-    size_t stride = ranker->stride, k = ranker->k;
+    Meaning *meaning = ranker->meaning;
+    const size_t k = ranker->k;
+    Hit *chosen = memory_alloc(index, INDEX_MAX_HITS * sizeof *chosen);
+    ranker->meaning = NULL;
+    ranker->k = INDEX_MAX_HITS;
+    ranker->threshold = -1;
+    for (size_t i = 0; i < ranges->count; i++) scan_range(ranker, ranges->items[i]);
+    const size_t count = ranker->hits;
+    memcpy(chosen, ranker->heap, count * sizeof *chosen);
+    ranker->meaning = meaning;
+    ranker->hits = 0;
+    for (size_t i = 0; i < count; i++) {
+        uint32_t first, sentences;
+        Place place = runs_find(index, chosen[i].id);
+        uint32_t sentence = place.sentence + (uint32_t)(chosen[i].id - place.first) - 1;
+        double cosine = meaning_of_sentence(meaning, document_at(index, place.document), sentence, &first, &sentences);
+        chosen[i].score = chosen[i].words + meaning_weigh(meaning->vector, cosine);
+        chosen[i].span = (size_t)place.document << 32 | first; /* different for every passage */
+    }
+    qsort(chosen, count, sizeof *chosen, by_rank);
+    for (size_t i = 0; i < count && ranker->hits < k; i++) {
+        size_t at = 0;
+        while (ranker->distinct && at < ranker->hits && ranker->heap[at].span != chosen[i].span) at++;
+        if (!ranker->distinct || at == ranker->hits) ranker->heap[ranker->hits++] = chosen[i];
+    }
+    /* Descending hits become a heap, whose first hit is the worst. */
+    for (size_t i = 0; i < ranker->hits / 2; i++) {
+        Hit hit = ranker->heap[i];
+        ranker->heap[i] = ranker->heap[ranker->hits - 1 - i];
+        ranker->heap[ranker->hits - 1 - i] = hit;
+    }
+    memory_free(index, chosen, INDEX_MAX_HITS * sizeof *chosen);
+}
+
+/* ---- The whole ---- */
+
+static void search(Ranker *ranker, const IndexQuery *query, const uint32_t *terms) {
+    Index *index = ranker->index;
+    const size_t stride = ranker->stride;
     size_t cursor_bytes = ranker->count * sizeof(Cursor),
            known_bytes = ranker->filter ? index->documents.items / 4 + 1 : 0;
     Cursor *cursors = memory_alloc(index, cursor_bytes);
-    ranker->heap = memory_alloc(index, k * sizeof *ranker->heap);
-    ranker->hit_rows = memory_alloc(index, k * stride);
     ranker->rows = memory_zeroed(index, WINDOW * (sizeof(Row) + stride));
     if (known_bytes) ranker->known = memory_zeroed(index, known_bytes);
     open_cursors(ranker, cursors, terms);
-    bool few = ranker->filter && !ranker->open; /* filters find only live documents by their ids */
-    if (!few || !scan_documents(ranker)) scan_range(ranker, (Range){ranker->since, index->next_id});
+    Ranges ranges = choose_ranges(ranker);
+    if (query->vector && ranges.vector_bytes > query->vector->scan_bytes) {
+        search_words_first(ranker, &ranges);
+    } else {
+        if (ranker->meaning) start_with_passages(ranker, &ranges);
+        for (size_t i = 0; i < ranges.count; i++) scan_range(ranker, ranges.items[i]);
+    }
+    if (ranker->held) memory_free(index, ranker->held, ranker->meaning->count / 8 + 1);
+    free_ranges(index, &ranges);
     memory_free(index, ranker->known, known_bytes);
     memory_free(index, ranker->rows, WINDOW * (sizeof(Row) + stride));
     memory_free(index, cursors, cursor_bytes);
@@ -484,7 +668,11 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
     ranking->sentences = index->sentences;
     ranking->terms = index->terms;
     ranking->count = 0;
-    if (!query->k || !query->count) return INDEX_OK;
+    if (!query->k || (!query->count && !query->vector)) return INDEX_OK;
+    Meaning meaning;
+    if (query->vector) meaning_open(&meaning, index, query->vector);
+    /* The search by words first keeps more hits than it returns. */
+    const size_t room = query->vector ? INDEX_MAX_HITS : query->k;
     Ranker ranker = {
         .index = index,
         .filter = query->filter,
@@ -494,13 +682,18 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
         .stride = query->count <= 8    ? 8
                   : query->count <= 16 ? 16
                                        : 32,
-        .threshold = -1,
+        .threshold = query->vector ? -INFINITY : -1,
+        .meaning = query->vector ? &meaning : NULL,
+        .distinct = query->distinct,
         .k = query->k,
     };
+    ranker.heap = memory_alloc(index, room * sizeof *ranker.heap);
+    ranker.hit_rows = memory_alloc(index, room * ranker.stride);
     weigh(&ranker, query, ranking);
-    search(&ranker, terms);
+    search(&ranker, query, terms);
     report(&ranker, ranking);
-    memory_free(index, ranker.hit_rows, ranker.k * ranker.stride);
-    memory_free(index, ranker.heap, ranker.k * sizeof *ranker.heap);
+    if (query->vector) meaning_close(&meaning);
+    memory_free(index, ranker.hit_rows, room * ranker.stride);
+    memory_free(index, ranker.heap, room * sizeof *ranker.heap);
     return INDEX_OK;
 }

@@ -83,18 +83,29 @@ Place runs_find(const Index *index, uint64_t id) {
     return (Place){id, id + 1, NO_ITEM, 0};
 }
 
-Place runs_from(const Index *index, uint64_t id) {
+RunsAt runs_at(const Index *index, uint64_t id) {
     const Runs *runs = &index->runs;
-    if (runs->count) {
-        uint32_t at = chunk_of(runs, id), run = runs_until(&runs->chunks[at], id);
-        if (run) {
-            Place place = place_of(&runs->chunks[at], run - 1);
-            if (id < place.end) return place;
-        }
-        for (; at < runs->count; at++, run = 0)
-            if (run < runs->chunks[at].count) return place_of(&runs->chunks[at], run);
+    if (!runs->count) return (RunsAt){0, 0};
+    uint32_t chunk = chunk_of(runs, id), run = runs_until(&runs->chunks[chunk], id);
+    if (run && id < place_of(&runs->chunks[chunk], run - 1).end) run--;
+    return (RunsAt){chunk, run};
+}
+
+bool runs_next(const Index *index, RunsAt *at, Place *place) {
+    const Runs *runs = &index->runs;
+    for (; at->chunk < runs->count; at->chunk++, at->run = 0) {
+        const RunChunk *chunk = &runs->chunks[at->chunk];
+        if (at->run == chunk->count) continue;
+        *place = place_of(chunk, at->run++);
+        return true;
     }
-    return (Place){NO_ID, NO_ID, NO_ITEM, 0};
+    return false;
+}
+
+Place runs_from(const Index *index, uint64_t id) {
+    RunsAt at = runs_at(index, id);
+    Place place;
+    return runs_next(index, &at, &place) ? place : (Place){NO_ID, NO_ID, NO_ITEM, 0};
 }
 
 static void drop_chunk(Index *index, Runs *runs, uint32_t at) {

@@ -14,6 +14,15 @@ typedef struct Place {
 Place runs_find(const Index *index, uint64_t id);
 /* The first run at or after an id; `document` is NO_ITEM at the end. */
 Place runs_from(const Index *index, uint64_t id);
+/* A position in the runs, for a loop over many of these. It is valid until the runs change. */
+typedef struct RunsAt {
+    uint32_t chunk, run;
+} RunsAt;
+
+/* The position of the first run with this id or higher ids. */
+RunsAt runs_at(const Index *index, uint64_t id);
+/* Reads the run at the position and moves to the next run. False: there is no run. */
+bool runs_next(const Index *index, RunsAt *at, Place *place);
 /* Adds a run of ids at the end. If the ids continue the last run, that run is extended instead. */
 void runs_append(Index *index, uint64_t first, uint32_t count, uint32_t document, uint32_t sentence);
 /* Removes the run that contains the id. */

@@ -1,4 +1,5 @@
 /* The index behind plain functions for tests/index: nested arguments are one string of bytes. */
+#include "index/dot.h"
 #include "index/index.h"
 
 #include <stdio.h>
@@ -56,13 +57,8 @@ EXPORT IndexFilter *shim_filter(Index *index, const char *bytes, size_t length) 
 }
 EXPORT void shim_filter_free(Index *index, IndexFilter *filter) { index_filter_free(index, filter); }
 
-/* Terms: u64 frequency, u32 length, bytes. Copies ids to `ids`, 64 bytes each. Returns the number of hits; negative: an
- * error. */
-EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
-                     const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
-                     uint64_t *frequencies, uint64_t totals[2]) {
-    IndexTerm parsed[INDEX_MAX_QUESTION_TERMS];
-    IndexHit *hits = calloc(k + 1, sizeof *hits);
+/* Terms: u64 frequency, u32 length, bytes. */
+static void parse_terms(IndexTerm *parsed, const uint8_t *terms, size_t count) {
     for (size_t i = 0; i < count; i++) {
         uint32_t length;
         memcpy(&parsed[i].frequency, terms, 8);
@@ -71,6 +67,16 @@ EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k,
         parsed[i].length = length;
         terms += 12 + length;
     }
+}
+
+/* Copies ids to `ids`, 64 bytes each. Returns the number of hits; negative: an
+ * error. */
+EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
+                     const IndexFilter *filter, char *ids, uint32_t *numbers, double *scores, double *weights,
+                     uint64_t *frequencies, uint64_t totals[2]) {
+    IndexTerm parsed[INDEX_MAX_QUESTION_TERMS];
+    IndexHit *hits = calloc(k + 1, sizeof *hits);
+    parse_terms(parsed, terms, count);
     IndexQuery query = {
         .terms = parsed, .count = count, .k = k, .global = global != 0, .sentences = sentences, .filter = filter};
     IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
@@ -85,6 +91,57 @@ EXPORT int shim_rank(Index *index, const uint8_t *terms, size_t count, size_t k,
     totals[0] = ranking.sentences;
     totals[1] = ranking.terms;
     return status == INDEX_OK ? (int)ranking.count : -(int)status;
+}
+
+EXPORT int shim_embed(Index *index, const char *id, size_t length, const uint8_t *digest, uint32_t dims, uint32_t done,
+                      uint32_t total, const uint8_t *passages, size_t bytes, char *problem) {
+    IndexEmbedding embedding = {digest, dims, done, total, passages, bytes};
+    return (int)index_embed(index, id, length, &embedding, problem);
+}
+
+/* The vector: f32 scale, then a byte for each dimension. Numbers are: weight, missing, the maximum of bytes to scan.
+ * Writes for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage. */
+EXPORT int shim_rank_by_both(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
+                             const IndexFilter *filter, const uint8_t *digest, const uint8_t *packed, uint32_t dims,
+                             const double numbers[3], int distinct, char *ids, double *scores, uint32_t *places,
+                             double *weights) {
+    IndexTerm parsed[INDEX_MAX_QUESTION_TERMS];
+    uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
+    IndexHit *hits = calloc(k + 1, sizeof *hits);
+    parse_terms(parsed, terms, count);
+    IndexVector vector = {.digest = digest,
+                          .values = (const int8_t *)packed + 4,
+                          .dims = dims,
+                          .weight = numbers[0],
+                          .missing = numbers[1],
+                          .scan_bytes = (uint64_t)numbers[2]};
+    memcpy(&vector.scale, packed, 4);
+    IndexQuery query = {.terms = parsed,
+                        .count = count,
+                        .k = k,
+                        .global = global != 0,
+                        .sentences = sentences,
+                        .filter = filter,
+                        .vector = &vector,
+                        .distinct = distinct != 0};
+    IndexRanking ranking = {.hits = hits, .weights = weights, .frequencies = frequencies};
+    IndexStatus status = index_rank(index, &query, &ranking);
+    for (size_t i = 0; status == INDEX_OK && i < ranking.count; i++) {
+        const IndexHit *hit = &hits[i];
+        memset(ids + i * 64, 0, 64);
+        memcpy(ids + i * 64, hit->document, hit->document_length < 64 ? hit->document_length : 63);
+        double values[3] = {hit->score, hit->total, hit->cosine};
+        uint32_t numbers_of[3] = {hit->sentence, hit->passage, hit->passage_sentences};
+        memcpy(scores + 3 * i, values, sizeof values);
+        memcpy(places + 3 * i, numbers_of, sizeof numbers_of);
+    }
+    free(hits);
+    return status == INDEX_OK ? (int)ranking.count : -(int)status;
+}
+
+EXPORT void shim_dot(int portable, const int8_t *query, const int8_t *vectors, size_t count, size_t bytes,
+                     int32_t *out) {
+    (portable ? dot_portable : dot_function())(query, vectors, count, bytes, out);
 }
 
 /* Ids have 64 bytes as above. */

@@ -38,8 +38,21 @@ LIBRARY = "index"
 PUBLIC = "index/index.h"
 # The files of the library, the lowest first. A file calls only lower files and includes only their headers.
 LAYERS = [
-    *("structure", "memory", "codes", "fields", "table", "blocks", "runs", "postings", "dictionary", "vectors"),
-    *("documents", "filter", "open", "sentences", "list", "embed", "rank", "maintain", "index", "save", "load"),
+    *("structure", "memory", "codes", "dot", "fields", "table", "blocks", "runs", "postings", "dictionary", "vectors"),
+    *(
+        "documents",
+        "filter",
+        "open",
+        "sentences",
+        "list",
+        "embed",
+        "meaning",
+        "rank",
+        "maintain",
+        "index",
+        "save",
+        "load",
+    ),
     *("questions", "watch"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import struct
 import subprocess
@@ -10,7 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from .oracle import Condition, Fields, Sentence, pack_condition, pack_fields, pack_sentences
+from .oracle import BothHit, Condition, Fields, Meaning, Sentence, pack_condition, pack_fields, pack_sentences
+from .vectors import Passage, pack_passages
 
 NATIVE = Path(__file__).resolve().parents[2] / "native"
 ID_BYTES = 64
@@ -50,9 +52,24 @@ def library() -> ctypes.CDLL:
             ctypes.c_int,
             [pointer, ctypes.c_char_p, size, size, ctypes.c_int, ctypes.c_uint64, pointer, *[pointer] * 6],
         ),
+        (
+            "embed",
+            ctypes.c_int,
+            [pointer, ctypes.c_char_p, size, ctypes.c_char_p, *[ctypes.c_uint32] * 3, ctypes.c_char_p, size, pointer],
+        ),
+        (
+            "rank_by_both",
+            ctypes.c_int,
+            [
+                *[pointer, ctypes.c_char_p, size, size, ctypes.c_int, ctypes.c_uint64, pointer],
+                *[ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, pointer, ctypes.c_int, *[pointer] * 4],
+            ],
+        ),
+        ("dot", None, [ctypes.c_int, pointer, pointer, size, size, pointer]),
         ("list", size, [pointer, pointer, pointer, size, size, pointer]),
         ("counts", None, [pointer, pointer]),
         ("digest", ctypes.c_uint64, [pointer]),
+        ("next_id", ctypes.c_uint64, [pointer]),
         ("again", pointer, [pointer, ctypes.c_uint64]),
     ):
         function = getattr(lib, f"shim_{name}")
@@ -163,6 +180,67 @@ class NativeIndex:
         ]
         return hits, list(df[:n]), (totals[0], totals[1])
 
+    def embed(
+        self, identifier: str, digest: bytes, passages: Sequence[Passage], dims: int, *, done: int = 0, rest: int = 0
+    ) -> int:
+        """Attach passages; `rest` is the number of passages that are still missing. Return the status."""
+        name, packed, problem = identifier.encode(), pack_passages(passages), ctypes.create_string_buffer(200)
+        total = done + len(passages) + rest
+        return int(
+            self.lib.shim_embed(self.pointer, name, len(name), digest, dims, done, total, packed, len(packed), problem)
+        )
+
+    def rank_by_both(
+        self,
+        terms: Sequence[str],
+        k: int,
+        meaning: Meaning,
+        corpus: tuple[int, Sequence[int]] | None = None,
+        condition: Condition | None = None,
+    ) -> list[BothHit]:
+        """The hits of a ranking with a vector."""
+        n = len(terms)
+        sentences, given = corpus or (0, [0] * n)
+        packed = b"".join(
+            struct.pack("<QI", df, len(term.encode())) + term.encode() for df, term in zip(given, terms, strict=True)
+        )
+        ids = ctypes.create_string_buffer(k * ID_BYTES + 1)
+        scores, places = (ctypes.c_double * (3 * k + 1))(), (ctypes.c_uint32 * (3 * k + 1))()
+        weights = (ctypes.c_double * (k * n + 1))()
+        compiled = self.filter(condition) if condition else None
+        count = self.lib.shim_rank_by_both(
+            self.pointer,
+            packed,
+            n,
+            k,
+            corpus is not None,
+            sentences,
+            compiled,
+            meaning.digest,
+            meaning.vector.packed(),
+            len(meaning.vector.values),
+            (ctypes.c_double * 3)(meaning.weight, meaning.missing, meaning.scan_bytes),
+            meaning.distinct,
+            ids,
+            scores,
+            places,
+            weights,
+        )
+        self.lib.shim_filter_free(self.pointer, compiled)
+        assert count >= 0
+        return [
+            BothHit(
+                name,
+                places[3 * i],
+                scores[3 * i],
+                scores[3 * i + 1],
+                None if math.isnan(scores[3 * i + 2]) else scores[3 * i + 2],
+                (places[3 * i + 1], places[3 * i + 2]),
+                tuple(weights[i * n : (i + 1) * n]),
+            )
+            for i, name in enumerate(_ids(ids, count))
+        ]
+
     def filter(self, condition: Condition) -> int:
         """A compiled filter."""
         packed = pack_condition(condition)
@@ -188,6 +266,10 @@ class NativeIndex:
     def digest(self) -> int:
         """A digest of the logical content."""
         return int(self.lib.shim_digest(self.pointer))
+
+    def next_id(self) -> int:
+        """The next id that the index gives."""
+        return int(self.lib.shim_next_id(self.pointer))
 
     def again(self) -> NativeIndex:
         """A copy that was saved and loaded, with another hash key."""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from .vectors import DIGEST, Passage, Vector, cosine
+
 K1, B, REFERENCE_LENGTH, EDGE_WEIGHT = 1.2, 0.75, 15.0, 0.3
 # The code table by its formula; the native table is a constant.
 CODE_WEIGHTS = [0.0] + [round(2**20 * 0.02 * 110 ** ((code - 1) / 254)) / 2**20 for code in range(1, 256)]
@@ -46,6 +48,33 @@ class Document:
     fields: Fields
     sentences: list[tuple[int, Sentence, dict[str, float]]] = field(default_factory=list)
     in_parts: bool = False
+    encoder: bytes = b""
+    passages: list[Passage] | None = None  # None: no complete vectors
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The vector of a question, as a ranking takes it."""
+
+    vector: Vector
+    weight: float
+    missing: float
+    digest: bytes = DIGEST
+    distinct: bool = False
+    scan_bytes: int = 2**40
+
+
+@dataclass(frozen=True)
+class BothHit:
+    """A hit of a ranking with a vector."""
+
+    document: str
+    sentence: int
+    score: float
+    total: float
+    cosine: float | None
+    passage: tuple[int, int]
+    weights: tuple[float, ...]
 
 
 @cache
@@ -100,26 +129,70 @@ class Oracle:
         admits: Callable[[Document], bool] = lambda _: True,
     ) -> list[tuple[str, int, float, tuple[float, ...]]]:
         """The best sentences: document, number, score and weights."""
+        idf = self._idf(terms, corpus)
+        found = [
+            (-score_of(row, idf), internal, document.id, number, row)
+            for document in self.live.values()
+            if admits(document)
+            for number, (internal, _, weights) in enumerate(document.sentences)
+            if any(row := tuple(weights.get(term, 0.0) for term in terms))
+        ]
+        return [(name, number, -score, row) for score, _, name, number, row in sorted(found)[:k]]
+
+    def rank_by_both(
+        self,
+        terms: Sequence[str],
+        k: int,
+        meaning: Meaning,
+        corpus: tuple[int, Sequence[int]] | None = None,
+        admits: Callable[[Document], bool] = lambda _: True,
+    ) -> list[BothHit]:
+        """The best sentences by words and meaning."""
+        idf = self._idf(terms, corpus)
+        found: list[tuple[float, int, BothHit]] = []
+        for document in self.live.values():
+            if not admits(document):
+                continue
+            embedded = document.passages is not None and document.encoder == meaning.digest
+            of = {
+                number: passage
+                for passage in (document.passages or [] if embedded else [])
+                for number in range(passage.first, passage.first + passage.count)
+            }
+            for number, (internal, _, weights) in enumerate(document.sentences):
+                row = tuple(weights.get(term, 0.0) for term in terms)
+                passage = of.get(number)
+                if not any(row) and not (passage and passage.first == number):
+                    continue
+                score = score_of(row, idf)
+                angle = cosine(meaning.vector, passage.vector) if passage else None
+                total = score + meaning.weight * (meaning.missing if angle is None else angle)
+                where = (passage.first, passage.count) if passage else (number, 1)
+                found.append((-total, internal, BothHit(document.id, number, score, total, angle, where, row)))
+        found.sort(key=lambda each: each[:2])
+        if not meaning.distinct:
+            return [hit for _, _, hit in found[:k]]
+        best: dict[tuple[str, int], BothHit] = {}
+        for _, _, hit in found:
+            best.setdefault((hit.document, hit.passage[0]), hit)
+        return list(best.values())[:k]
+
+    def _idf(self, terms: Sequence[str], corpus: tuple[int, Sequence[int]] | None) -> list[float]:
         sentences, frequencies = corpus or (self.totals()[1], self.frequencies(terms))
         idf = []
         for frequency in frequencies:
             df = float(min(frequency, sentences))
             idf.append(math.log1p((sentences - df + 0.5) / (df + 0.5)))
-        roots_idf = [math.sqrt(value) for value in idf]
-        found = []
-        for document in self.live.values():
-            if not admits(document):
-                continue
-            for number, (internal, _, weights) in enumerate(document.sentences):
-                row = tuple(weights.get(term, 0.0) for term in terms)
-                if any(row):
-                    total = roots = 0.0
-                    for weight, one, root in zip(row, idf, roots_idf, strict=True):
-                        total += weight * one
-                        roots += math.sqrt(weight) * root
-                    score = total + EDGE_WEIGHT * 0.5 * (roots * roots - total)
-                    found.append((-score, internal, document.id, number, row))
-        return [(name, number, -score, row) for score, _, name, number, row in sorted(found)[:k]]
+        return idf
+
+
+def score_of(row: Sequence[float], idf: Sequence[float]) -> float:
+    """The score of a sentence with these weights of the question's terms."""
+    total = roots = 0.0
+    for weight, one in zip(row, idf, strict=True):
+        total += weight * one
+        roots += math.sqrt(weight) * math.sqrt(one)
+    return total + EDGE_WEIGHT * 0.5 * (roots * roots - total)
 
 
 def _equal(a: object, b: object) -> bool:

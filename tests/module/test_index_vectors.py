@@ -12,9 +12,9 @@ import redis
 
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
-from tests.index.oracle import Sentence
+from tests.index.oracle import BothHit, Condition, Meaning, Sentence, admits, pack_condition
 from tests.index.vectors import DIGEST, Passage, Vector, pack_passages, some_passages, some_vector
-from tests.module.indexes import Twins, info, some_sentences
+from tests.module.indexes import TERMS, Twins, info, some_sentences
 from tests.module.persistence import rewrite_and_load_aof
 from tests.module.test_index_commands import refusal
 from tests.module.test_index_data import load_commands, pair
@@ -77,7 +77,27 @@ def filled(client: redis.Redis, key: str = "index:{t}") -> tuple[Twins, dict[str
     assert embed(client, key, "document20", some_passages(chance, 20, 8), b"encoder2", dims=8) == 1
     vectors.pop("document20")
     del vectors["document0"]
+    for name, passages in vectors.items():
+        twins.oracle.live[name].encoder, twins.oracle.live[name].passages = DIGEST, passages
     return twins, vectors
+
+
+def by_both(twins: Twins, terms: Sequence[str], k: int, meaning: Meaning, condition: Condition | None) -> list[BothHit]:
+    """The hits of a ranking with a vector."""
+    words: list[Any] = ["FILTER", pack_condition(condition)] if condition else []
+    words += ["VECTOR", meaning.digest, meaning.weight, meaning.missing, meaning.vector.packed()]
+    words += ["DISTINCT"] * meaning.distinct
+    pairs = [word for term in terms for word in (term, 0)]
+    reply = twins.client.execute_command("QA.INDEX.RANK", twins.key, k, 0, *words, "TERMS", len(terms), *pairs)
+    _, _, _, hits, _, places, passages = reply
+    assert [twins.oracle.live[name.decode()].head for name, *_ in hits] == places
+    made = []
+    for (name, sentence, score, weights), (cosine, first, count) in zip(hits, passages, strict=True):
+        angle = None if cosine is None else float(cosine)
+        total = float(score) + meaning.weight * (meaning.missing if angle is None else angle)
+        row = tuple(map(float, weights))
+        made.append(BothHit(name.decode(), sentence, float(score), total, angle, (first, count), row))
+    return made
 
 
 def test_the_index_counts_vectors_and_lists_documents_without_these(shared_ai: redis.Redis) -> None:
@@ -255,3 +275,55 @@ def test_replicas_are_equal(pair: tuple[redis.Redis, redis.Redis]) -> None:
     eventually(lambda: replica.get("last"))
     assert twins.digest(client) == twins.digest(replica)
     assert encoders(client, twins.key) == encoders(replica, twins.key)
+
+
+def test_a_ranking_by_words_and_meaning(shared_ai: redis.Redis) -> None:
+    """The total of each hit is the sum that the caller computes."""
+    twins, _ = filled(shared_ai)
+    chance, found = random.Random(7), 0
+    conditions: list[Condition | None] = [None, ("in", "", ["document9", "document10"])]
+    for _ in range(60):
+        meaning = Meaning(
+            some_vector(chance, DIMS), chance.choice([0.0, 3.0, 40.0]), 0.1, DIGEST, chance.random() < 0.5
+        )
+        terms, condition = chance.sample(TERMS, chance.choice([0, 1, 4])), chance.choice(conditions)
+        chosen = lambda one, condition=condition: condition is None or admits(condition, one)  # noqa: E731
+        expected = twins.oracle.rank_by_both(terms, 20, meaning, None, chosen)
+        assert by_both(twins, terms, 20, meaning, condition) == expected
+        found += sum(hit.score == 0 for hit in expected)
+    assert found > 100
+    assert by_both(twins, [], 5, Meaning(some_vector(chance, DIMS), 1.0, 0.0, b"encoder9"), None) == []
+    missing = Twins(shared_ai, "missing")
+    assert by_both(missing, ["a"], 5, Meaning(some_vector(chance, DIMS), 1.0, 0.0), None) == []
+
+
+ONE = Vector(1.0, (1, 2, 3, 4)).packed()
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["VECTOR"], "VECTOR must be followed by a digest, a weight, a cosine and a vector"),
+        (["VECTOR", "short", 1, 0, ONE], "the digest of an encoder must have 8 bytes"),
+        (["VECTOR", DIGEST, "nan", 0, ONE], "weight must be a number from 0 to 1000000"),
+        (["VECTOR", DIGEST, "inf", 0, ONE], "weight must be a number from 0 to 1000000"),
+        (["VECTOR", DIGEST, -1, 0, ONE], "weight must be a number from 0 to 1000000"),
+        (["VECTOR", DIGEST, 1, "nan", ONE], "the cosine of missing vectors must be a number from -1 to 1"),
+        (["VECTOR", DIGEST, 1, 1.5, ONE], "the cosine of missing vectors must be a number from -1 to 1"),
+        (["VECTOR", DIGEST, 1, 0, ONE[:4]], "the vector has 4 bytes, it must have 5 to 4100"),
+        (["VECTOR", DIGEST, 1, 0, bytes(4101)], "the vector has 4101 bytes, it must have 5 to 4100"),
+        (["VECTOR", DIGEST, 1, 0, bytes(512 << 20)], "the vector has 536870912 bytes, it must have 5 to 4100"),
+        (["VECTOR", DIGEST, 1, 0, b"\0\0\xc0\x7f" + ONE], "the vector has the scale nan, it must be a finite number"),
+        (["VECTOR", DIGEST, 1, 0, b"\0\0\x80\x7f" + ONE], "the vector has the scale inf, it must be a finite number"),
+        (["VECTOR", DIGEST, 1, 0, b"\0\0\x80\xbf" + ONE], "the vector has the scale -1, it must be a finite number"),
+        (["VECTOR", DIGEST, 1, 0, ONE], "the vector has 4 dimensions, those of this encoder in the index have 96"),
+        (["DISTINCT"], "DISTINCT needs VECTOR before it"),
+        (["DISTINCT", "VECTOR", DIGEST, 1, 0, ONE], "DISTINCT needs VECTOR before it"),
+        (["VECTOR", DIGEST, 1, 0, ONE, "FILTER", "x"], "syntax error: TERMS is missing, or in another place"),
+    ],
+)
+def test_errors_of_a_vector(shared_ai: redis.Redis, words: list[Any], error: str) -> None:
+    if not shared_ai.exists("k"):
+        Twins(shared_ai, "k").put(("d", {}, [Sentence({"a": 1}, 1)]))
+        assert embed(shared_ai, "k", "d", [Passage(0, 1, some_vector(random.Random(1), DIMS))]) == 1
+    assert refusal(shared_ai, "QA.INDEX.RANK", "k", 1, 0, *words, "TERMS", 0).startswith(error)

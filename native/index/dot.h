@@ -1,0 +1,16 @@
+/* Dot products of vectors with values of 8 bits. */
+#ifndef QA_INDEX_DOT_H
+#define QA_INDEX_DOT_H
+
+#include "index/structure.h"
+
+/* Writes the dot product of `query` with each of `count` vectors to `out`. All vectors have `bytes` bytes, a multiple
+ * of VECTOR_STEP and at most INDEX_MAX_DIMENSIONS. The products are exact. */
+typedef void (*DotFunction)(const int8_t *query, const int8_t *vectors, size_t count, size_t bytes, int32_t *out);
+
+/* The fastest function that this processor has. */
+DotFunction dot_function(void);
+/* The function that every processor has, and how the others are called; for tests. */
+void dot_portable(const int8_t *query, const int8_t *vectors, size_t count, size_t bytes, int32_t *out);
+
+#endif

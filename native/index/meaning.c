@@ -1,0 +1,202 @@
+/* The meaning of sentences for a ranking: every passage is compared with the question.
+ *
+ * A scan goes through the runs, so through the ids in their order, and writes one span for each passage. A passage
+ * whose sentences are in several runs has several spans. The ranking reads the spans in the order of their ids, too. A
+ * cosine is a product of two scales and an exact dot product, in this order, and is the same on every machine. */
+#include "index/meaning.h"
+
+#include "index/memory.h"
+#include "index/runs.h"
+#include "index/vectors.h"
+
+enum { BATCH = 128, PROGRESS = 64, FIRST_SPANS = 256, FIRST_CONTINUED = 16 };
+
+/* Where the scan is in a document with several runs. */
+typedef struct Progress {
+    uint32_t document;
+    const Vectors *part;
+    size_t start; /* the first span of its last passage; NO_SPAN: it has no passages */
+} Progress;
+
+typedef struct Scan {
+    Meaning *meaning;
+    Progress progress[PROGRESS];
+    size_t start;   /* of the last passage of this document, as in Progress */
+    uint64_t shift; /* the id of sentence 0, if its run had it */
+    uint32_t next;  /* the first sentence without a span */
+    uint32_t end;   /* the first sentence behind the run */
+} Scan;
+
+void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector) {
+    *meaning = (Meaning){.index = index,
+                         .vector = vector,
+                         .encoder = encoder_find(index, vector->digest),
+                         .bytes = vector_bytes(vector->dims),
+                         .dot = dot_function(),
+                         .most = meaning_weigh(vector, NAN)};
+    /* A vector with other dimensions is not comparable. */
+    if (meaning->encoder != NO_ENCODER && index->encoders[meaning->encoder].dims != vector->dims)
+        meaning->encoder = NO_ENCODER;
+    meaning->query = memory_zeroed(index, meaning->bytes);
+    memcpy(meaning->query, vector->values, vector->dims);
+}
+
+void meaning_close(Meaning *meaning) {
+    memory_free(meaning->index, meaning->query, meaning->bytes);
+    memory_free(meaning->index, meaning->continued, meaning->continued_capacity * sizeof(Continued));
+    memory_free(meaning->index, meaning->spans, meaning->capacity * sizeof *meaning->spans);
+}
+
+static void add_span(Meaning *meaning, uint64_t id, bool starts, double cosine) {
+    if (isnan(cosine) && meaning->count && isnan(meaning->spans[meaning->count - 1].cosine)) return;
+    if (meaning->count == meaning->capacity) {
+        size_t wanted = meaning->capacity ? 2 * meaning->capacity : FIRST_SPANS;
+        meaning->spans = memory_resize(meaning->index, meaning->spans, meaning->capacity * sizeof *meaning->spans,
+                                       wanted * sizeof *meaning->spans);
+        meaning->capacity = wanted;
+    }
+    meaning->spans[meaning->count++] = (Span){.id = id, .starts = starts, .cosine = cosine};
+    double here = meaning_weigh(meaning->vector, cosine);
+    if (here > meaning->most) meaning->most = here;
+}
+
+static void add_continued(Meaning *meaning, size_t start) {
+    if (meaning->continued_count == meaning->continued_capacity) {
+        size_t bytes = meaning->continued_capacity * sizeof(Continued);
+        size_t wanted = meaning->continued_capacity ? 2 * bytes : FIRST_CONTINUED * sizeof(Continued);
+        meaning->continued = memory_resize(meaning->index, meaning->continued, bytes, wanted);
+        meaning->continued_capacity = wanted / sizeof(Continued);
+    }
+    meaning->continued[meaning->continued_count++] = (Continued){meaning->count, start};
+}
+
+size_t meaning_start(const Meaning *meaning, size_t span) {
+    size_t low = 0, high = meaning->continued_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (meaning->continued[middle].span < span) low = middle + 1;
+        else high = middle;
+    }
+    return low < meaning->continued_count && meaning->continued[low].span == span ? meaning->continued[low].start
+                                                                                  : span;
+}
+
+static double cosine_of(const Meaning *meaning, float scale, int32_t product) {
+    return (double)meaning->vector->scale * (double)scale * product;
+}
+
+/* The first passage of a part that ends behind the sentence. */
+static uint32_t passage_from(const Passage *passages, uint32_t count, uint32_t sentence) {
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if ((uint64_t)passages[middle].first + passages[middle].count <= sentence) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Adds the spans of a part's passages. False: the part reaches beyond the run. */
+static bool scan_part(Scan *scan, const Vectors *part) {
+    Meaning *meaning = scan->meaning;
+    const Passage *passages = part_passages(part, meaning->bytes);
+    int32_t products[BATCH];
+    for (uint32_t at = passage_from(passages, part->count, scan->next); at < part->count;) {
+        /* Every passage has a sentence, so the run has at most this number of passages. */
+        uint32_t count = scan->end - scan->next, left = part->count - at;
+        if (count > left) count = left;
+        if (count > BATCH) count = BATCH;
+        meaning->dot(meaning->query, part->values + at * meaning->bytes, count, meaning->bytes, products);
+        for (uint32_t i = 0; i < count; i++, at++) {
+            const Passage *passage = &passages[at];
+            if (passage->first >= scan->end) return false;
+            bool starts = passage->first >= scan->next;
+            if (passage->first > scan->next) add_span(meaning, scan->shift + scan->next, false, NAN);
+            uint32_t first = starts ? passage->first : scan->next, end = passage->first + passage->count;
+            if (starts) scan->start = meaning->count;
+            else if (scan->start != NO_SPAN) add_continued(meaning, scan->start);
+            add_span(meaning, scan->shift + first, starts, cosine_of(meaning, passage->scale, products[i]));
+            scan->next = end < scan->end ? end : scan->end;
+            if (end >= scan->end) return false;
+        }
+    }
+    return true;
+}
+
+static void scan_run(Scan *scan, const Document *document, uint32_t number) {
+    Progress *progress = &scan->progress[number % PROGRESS];
+    bool known = progress->document == number;
+    const Vectors *part = known ? progress->part : document->vectors;
+    scan->start = known ? progress->start : NO_SPAN;
+    while (part && scan->next < scan->end) {
+        bool through = scan_part(scan, part);
+        *progress = (Progress){number, part, scan->start};
+        if (!through) break;
+        part = part->next;
+    }
+    if (scan->next < scan->end) add_span(scan->meaning, scan->shift + scan->next, false, NAN);
+}
+
+void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context) {
+    const Index *index = meaning->index;
+    Scan scan = {.meaning = meaning};
+    for (unsigned i = 0; i < PROGRESS; i++) scan.progress[i].document = NO_ITEM;
+    add_span(meaning, first, false, NAN);
+    if (meaning->encoder == NO_ENCODER) return;
+    RunsAt at = runs_at(index, first);
+    for (Place place; runs_next(index, &at, &place) && place.first < end;) {
+        const Document *document = document_at(index, place.document);
+        uint64_t from = place.first > first ? place.first : first, to = place.end < end ? place.end : end;
+        if (place.sentence == 0 && from == place.first) from++; /* the document's own id */
+        if (from >= to) continue;
+        if (!vectors_complete(document, meaning->encoder) || !admits(context, place.document)) {
+            add_span(meaning, from, false, NAN);
+            continue;
+        }
+        scan.shift = place.first + 1 - place.sentence;
+        scan.next = (uint32_t)(from - scan.shift);
+        scan.end = (uint32_t)(to - scan.shift);
+        scan_run(&scan, document, place.document);
+    }
+    add_span(meaning, end, false, NAN);
+}
+
+double meaning_most(Meaning *meaning, uint64_t first, uint64_t end) {
+    double most = -INFINITY;
+    for (size_t at = meaning_find(meaning, first); at < meaning->count && meaning->spans[at].id < end; at++) {
+        double here = meaning_weigh(meaning->vector, meaning->spans[at].cosine);
+        if (here > most) most = here;
+    }
+    return most;
+}
+
+double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
+                           uint32_t *count) {
+    *first = sentence;
+    *count = 1;
+    if (meaning->encoder == NO_ENCODER || !vectors_complete(document, meaning->encoder)) return NAN;
+    for (const Vectors *part = document->vectors; part; part = part->next) {
+        const Passage *passages = part_passages(part, meaning->bytes);
+        uint32_t at = passage_from(passages, part->count, sentence);
+        if (at == part->count) continue;
+        if (passages[at].first > sentence) return NAN;
+        int32_t product;
+        meaning->dot(meaning->query, part->values + at * meaning->bytes, 1, meaning->bytes, &product);
+        *first = passages[at].first;
+        *count = passages[at].count;
+        return cosine_of(meaning, passages[at].scale, product);
+    }
+    return NAN;
+}
+
+uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count) {
+    const Index *index = meaning->index;
+    uint64_t passages = 0;
+    if (meaning->encoder == NO_ENCODER) return 0;
+    if (!documents) return index->encoders[meaning->encoder].passages * meaning->bytes;
+    for (size_t i = 0; i < count; i++) {
+        const Document *document = document_at(index, documents[i]);
+        if (vectors_complete(document, meaning->encoder)) passages += document->vectors->stored;
+    }
+    return passages * meaning->bytes;
+}

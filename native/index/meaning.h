@@ -1,0 +1,73 @@
+/* The cosines of a question's vector and of all passages. */
+#ifndef QA_INDEX_MEANING_H
+#define QA_INDEX_MEANING_H
+
+#include "index/structure.h"
+
+#include <math.h>
+
+#include "index/dot.h"
+
+/* The ids from `id` to that of the next span: sentences of one passage, or ids that have no passage. */
+typedef struct Span {
+    uint64_t id : 48;
+    uint64_t starts : 1; /* the first sentence of the passage is in this span */
+    double cosine;       /* NAN: no passage */
+} Span;
+
+#define NO_SPAN SIZE_MAX
+
+/* A span that continues the passage of an earlier span. */
+typedef struct Continued {
+    size_t span, start;
+} Continued;
+
+typedef struct Meaning {
+    Index *index;
+    const IndexVector *vector;
+    uint32_t encoder; /* NO_ENCODER: no document has vectors of this encoder */
+    size_t bytes;     /* of a vector */
+    int8_t *query;    /* the question's vector, padded as the stored vectors */
+    DotFunction dot;
+    Span *spans; /* ascending by id */
+    size_t count, capacity;
+    Continued *continued; /* ascending by span */
+    size_t continued_count, continued_capacity;
+    size_t at;   /* the span of the last id that was looked up */
+    double most; /* the maximum contribution to a score */
+} Meaning;
+
+void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector);
+void meaning_close(Meaning *meaning);
+
+/* Computes the cosines of the passages in a range of ids. Ranges must ascend. The passages of documents that `admits`
+ * refuses count as missing. */
+typedef bool (*MeaningAdmits)(void *context, uint32_t document);
+void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context);
+
+/* The contribution of a cosine to the score. */
+static inline double meaning_weigh(const IndexVector *vector, double cosine) {
+    return vector->weight * (isnan(cosine) ? vector->missing : cosine);
+}
+
+/* The span that contains the id. From call to call the ids must ascend. */
+static inline size_t meaning_find(Meaning *meaning, uint64_t id) {
+    size_t at = meaning->at;
+    while (at + 1 < meaning->count && meaning->spans[at + 1].id <= id) at++;
+    return meaning->at = at;
+}
+
+/* The first span of the passage that this span belongs to. */
+size_t meaning_start(const Meaning *meaning, size_t span);
+/* The maximum contribution in a range of ids, which must ascend with the other ids that are looked up. */
+double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
+
+/* Finds the passage of a sentence. A sentence without a passage is its own passage. Returns its cosine; NAN: the
+ * document has no complete vectors of this encoder, or the sentence is in no passage. */
+double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
+                           uint32_t *count);
+
+/* The bytes of vectors to read for a scan of these documents; NULL: of all documents. */
+uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count);
+
+#endif
