@@ -38,8 +38,8 @@ async def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedClu
     assert (len(engine.asker.flights), cluster.cancelled) == (1, 0)
     askers[1].cancel()
     await eventually_async(lambda: cluster.cancelled == 3)
-    assert not engine.asker.flights
-    assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
+    await eventually_async(lambda: not engine.asker.flights)
+    await eventually_async(lambda: all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all))
 
 
 async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:

@@ -353,7 +353,7 @@ GB('PythonReader').map(wait).map(block).run(lambda: iter(range(3)))
     eventually(lambda: count(shard, "begun") == shard.field("worker_functions_running") == 1, SECONDS)
     execute(shard, "RG.ABORTEXECUTION", name)
     eventually(lambda: shard.field("worker_functions_running") == 0, SECONDS)
-    assert states(shard)[name] == "aborted"
+    eventually(lambda: states(shard)[name] == "aborted")
     assert execute(shard, "RG.GETRESULTS", name) == [[], ["execution was aborted"]]
     # the records after the blocked record have not started their step
     assert count(shard, "begun") == 1

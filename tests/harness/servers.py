@@ -60,6 +60,17 @@ class Pending:
         self.hang_up()
 
 
+class Client(redis.Redis):
+    """A client that its server closes when it ends, unless the test has closed it: an unclosed socket is an error."""
+
+    opened: set[Client]
+
+    def close(self) -> None:
+        """Closes the connections."""
+        super().close()
+        self.opened.discard(self)
+
+
 class Later:
     """A command in another thread, and its reply; texts stay bytes."""
 
@@ -128,6 +139,7 @@ class Server:
         self.port = free_port()
         self.log = self.directory / "server.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self._clients: set[Client] = set()
         values: dict[str, object] = {
             "bind": "127.0.0.1",
             "port": self.port,
@@ -201,12 +213,15 @@ class Server:
         return "\n".join(part[-4000:] for part in parts)
 
     def client(self, **options: Any) -> Any:
-        """A new redis.Redis (whose execute_command has no types)."""
+        """A new redis.Redis (whose execute_command has no types), which is closed when the server ends."""
         options.setdefault("socket_timeout", 30)
         options.setdefault("decode_responses", True)
         # redis-py spends most of the time for a client on finding out its own version
         options.setdefault("driver_info", None)
-        return redis.Redis(unix_socket_path=str(self.socket), **options)
+        client = Client(unix_socket_path=str(self.socket), **options)
+        client.opened = self._clients
+        self._clients.add(client)
+        return client
 
     @cached_property
     def observer(self) -> Any:
@@ -292,6 +307,8 @@ class Server:
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+        for client in list(self._clients):
+            client.close()
         if kind is not None:
             sys.stderr.write(f"--- log of the server on port {self.port}\n{self.output()}\n")
         shutil.rmtree(self.directory, ignore_errors=True)
