@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from qa_cluster.client import AsyncClient, Client, CollectionBusy, CollectionEntry, InvalidInput, NotFound
+from qa_cluster.client import AsyncClient, CollectionBusy, CollectionEntry, InvalidInput, NotFound
 from qa_cluster.types import Removal
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
@@ -136,25 +136,3 @@ async def test_the_clients_have_the_same_calls(cluster: ScriptedCluster) -> None
                 await client.collection("books")
             with pytest.raises(InvalidInput, match="collection must be 1 to 64"):
                 await client.collection("../models")
-
-
-def test_the_synchronous_client_calls_the_same_routes() -> None:
-    def respond(request: httpx.Request) -> httpx.Response:
-        match request.method, request.url.path:
-            case "GET", "/collections":
-                return httpx.Response(200, json={"object": "list", "data": [entry]})
-            case "GET", "/collections/books":
-                return httpx.Response(200, json=entry)
-            case "POST", "/collections":
-                return httpx.Response(201, json={"name": "books", "created": True})
-            case "DELETE", "/collections/books":
-                return httpx.Response(200, json={"deleted": int(request.url.params["timeout_ms"]), "complete": False})
-        return httpx.Response(404, json={"detail": str(request.url), "code": "NOTFOUND"})
-
-    entry = {"object": "qa.collection", "name": "books", "state": "ready", "documents": 1, "sentences": 2}
-    with Client("http://localhost", transport=httpx.MockTransport(respond)) as client:
-        assert client.collections() == (client.collection("books"),) == (CollectionEntry("books", "ready", 1, 2),)
-        assert client.create_collection("books")
-        assert client.delete_collection("books", timeout=5) == Removal(5000, False)
-        with pytest.raises(NotFound, match=r"/documents/a\?collection=books"):
-            client.delete_document("a", collection="books")

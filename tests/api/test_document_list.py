@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from qa_cluster.client import AsyncClient, Client, DocumentCounts, DocumentPage, InvalidInput
+from qa_cluster.client import AsyncClient, DocumentCounts, DocumentPage, InvalidInput
 from qa_cluster.types import Removal
 from tests.api.service_under_test import assert_problem, service, serving
 from tests.client.scripted_cluster import ScriptedCluster
@@ -111,19 +111,3 @@ async def test_filters_list_count_and_remove(cluster: ScriptedCluster) -> None:
         described = (await http.get("/openapi.json")).json()["components"]["schemas"]["Removal"]
         assert set(removed.json()) == set(described["properties"])
         assert 'qa_document_writes_total{operation="delete"} 4' in (await http.get("/metrics")).text
-
-
-def test_the_synchronous_client_goes_from_page_to_page() -> None:
-    entry = {"title": "", "version": "v", "length": 1, "sentences": 1, "tokenized": True}
-    pages = {"": (["a", "b"], "x"), "x": ([], "y"), "y": (["c"], None)}
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/documents/count":
-            return httpx.Response(200, json={"documents": 3, "sentences": 4, "waiting": None})
-        assert request.url.params["prefix"] == "p"
-        names, cursor = pages[request.url.params.get("cursor", "")]
-        return httpx.Response(200, json={"data": [{"id": name, **entry} for name in names], "next_cursor": cursor})
-
-    with Client("http://localhost", transport=httpx.MockTransport(answer)) as client:
-        assert [found.id for found in client.list_documents(prefix="p")] == ["a", "b", "c"]
-        assert client.count_documents() == DocumentCounts(3, 4, None)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from qa_cluster.api.admission.resources import OPEN_PATHS
-from qa_cluster.client import AccessDenied, AsyncClient, Client, InvalidInput
+from qa_cluster.client import AccessDenied, AsyncClient, InvalidInput
 from qa_cluster.errors import ClusterError
 from tests.api.keyed_requests import BOOKS, OPEN, OTHER, QUESTION, ROUTES, WHOLE, bearer, made, send, with_documents
 from tests.api.service_under_test import assert_problem, service, serving
@@ -217,19 +217,6 @@ async def test_the_clients_send_their_key(cluster: ScriptedCluster) -> None:
         with pytest.raises(InvalidInput, match="api_key must be a key") as error:
             AsyncClient("http://localhost", api_key="qac_ secret")
         assert "secret" not in str(error.value).partition("and a")[0]
-
-
-def test_the_synchronous_client_sends_its_key() -> None:
-    sent = []
-
-    def respond(request: httpx.Request) -> httpx.Response:
-        sent.append(request.headers.get("authorization"))
-        return httpx.Response(200, json={"object": "list", "data": []})
-
-    for key in ("qac_a_b", ""):
-        with Client("http://localhost", api_key=key, transport=httpx.MockTransport(respond)) as client:
-            assert client.models() == []
-    assert sent == ["Bearer qac_a_b", None]
 
 
 async def test_the_description_knows_keys(cluster: ScriptedCluster) -> None:

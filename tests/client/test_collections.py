@@ -14,7 +14,7 @@ from qa_cluster.asking.collections import DELETING, READY, CollectionBusy
 from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskOptions
-from qa_cluster.client import AsyncClusterClient, ClusterClient, CollectionEntry, DocumentCounts
+from qa_cluster.client import AsyncClusterClient, CollectionEntry, DocumentCounts
 from qa_cluster.errors import InvalidInput, NotFound
 from qa_cluster.types import AskResult, Removal
 from tests.client.engines import ask, kept, noticed, opened, search
@@ -350,7 +350,7 @@ async def test_another_number_of_partitions_is_followed(cluster: ScriptedCluster
     assert engine.collections.partitions == 4
 
 
-async def test_cluster_clients_have_the_same_calls(cluster: ScriptedCluster) -> None:
+async def test_the_cluster_client_has_the_same_calls(cluster: ScriptedCluster) -> None:
     async with AsyncClusterClient(cluster.url) as client:
         assert await client.create_collection("books")
         await client.put_document("ada", "Ada wrote programs.", collection="books")
@@ -360,16 +360,8 @@ async def test_cluster_clients_have_the_same_calls(cluster: ScriptedCluster) -> 
         assert (await client.get_document("ada", collection="books")).id == "ada"
         assert await client.count_documents(collection="books") == DocumentCounts(1, 1)
         assert [entry.id async for entry in client.list_documents(collection="books")] == ["ada"]
-
-    def use() -> None:
-        with ClusterClient(cluster.url) as client:
-            assert not client.create_collection("books")
-            assert client.search("programs", collection="books").hits[0].document_id == "ada"
-            assert client.collection("books").documents == 1
-            client.delete_document("ada", collection="books")
-            client.put_document("bob", "Bob wrote it.", collection="books")
-            assert client.delete_documents(prefix="b", collection="books") == Removal(1, True)
-            assert client.delete_collection("books") == Removal(0, True)
-            assert [entry.name for entry in client.collections()] == ["default"]
-
-    await asyncio.to_thread(use)
+        assert (await client.search("programs", collection="books")).hits[0].document_id == "ada"
+        await client.delete_document("ada", collection="books")
+        await client.put_document("bob", "Bob wrote it.", collection="books")
+        assert await client.delete_documents(prefix="b", collection="books") == Removal(1, True)
+        assert await client.delete_collection("books") == Removal(0, True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import re
 from collections import Counter
@@ -15,7 +14,7 @@ from qa_cluster import keys
 from qa_cluster.asking.document_list import MAX_PAGE, DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
-from qa_cluster.client import AsyncClusterClient, ClusterClient, DocumentCounts, DocumentEntry, InvalidInput
+from qa_cluster.client import AsyncClusterClient, DocumentCounts, DocumentEntry, InvalidInput
 from qa_cluster.types import Removal
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_functions import PARTITIONS
@@ -217,7 +216,7 @@ async def test_wrong_limits_are_refused(engine: Engine, limit: int) -> None:
         await engine.listing.page(limit=limit)
 
 
-async def test_both_cluster_clients_list_and_count(cluster: ScriptedCluster, engine: Engine) -> None:
+async def test_the_cluster_client_lists_and_counts(cluster: ScriptedCluster, engine: Engine) -> None:
     names = sorted(f"doc {number}" for number in range(30))
     await fill(engine, names)
     await ready(engine, 30)
@@ -226,16 +225,6 @@ async def test_both_cluster_clients_list_and_count(cluster: ScriptedCluster, eng
         assert [entry.id async for entry in client.list_documents(prefix="doc 17")] == ["doc 17"]
         assert len((await client.document_page(limit=4)).documents) == 4
         assert await client.count_documents(waiting=True) == DocumentCounts(30, 60, 0)
-
-    def work() -> None:
-        with ClusterClient(cluster.url) as client:
-            assert sorted(entry.id for entry in client.list_documents()) == names
-            assert [entry.id for entry in client.list_documents(prefix="doc 17")] == ["doc 17"]
-            page = client.document_page(limit=4)
-            assert len(client.document_page(page.next_cursor or "", limit=26).documents) == 26
-            assert client.count_documents() == DocumentCounts(30, 60, None)
-
-    await asyncio.to_thread(work)
 
 
 @pytest.mark.hostile

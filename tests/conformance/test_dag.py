@@ -130,47 +130,11 @@ def test_error_persists_nothing(deployment: Deployment, model: str) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("LOAD 1 {a} PERSIST 1 {a} |>", "missing arguments for 'AI.DAGEXECUTE' command|DAG is empty"),
-        (
-            "TIMEOUT 10 |> AI.TENSORGET {a}",
-            "AI.DAGEXECUTE and AI.DAGEXECUTE_RO commands must contain at least one out of ROUTING, LOAD, PERSIST",
-        ),
-        (
-            "LOAD |> AI.TENSORGET {a}",
-            "missing arguments after LOAD keyword|invalid or negative value found in number of keys to LOAD",
-        ),
-        ("LOAD x {a} |> AI.TENSORGET {a}", "invalid or negative value found in number of keys to LOAD"),
-        (
-            "LOAD 9 {a} |> AI.TENSORGET {a}",
-            "number of keys to LOAD into DAG does not match the number of given arguments",
-        ),
-        (
-            "PERSIST 9 {a} |> AI.TENSORGET {a}",
-            "number of keys to PERSIST after DAG execution does not match the number of given arguments",
-        ),
-        ("PERSIST 2 {a} {a} |> AI.TENSORSET {a} FLOAT 1", "PERSIST keys must be unique"),
+        # tests/module/test_dag_errors.py has the others
         ("PERSIST 1 {c} |> AI.TENSORSET x FLOAT 1", "PERSIST key cannot be found in DAG"),
-        ("LOAD 1 {a} |> AI.MODELEXECUTE {m} INPUTS 2 {a} y OUTPUTS 1 z", "INPUT key cannot be found in DAG"),
-        ("LOAD 1 {a} |> AI.MODELDEL {m}", "Unsupported command within DAG"),
-        ("LOAD 1 {a} |> GET {a}", "Unsupported command within DAG"),
-        (
-            "LOAD 1 {a} |> AI.MODELRUN {m} INPUTS {a} {a} OUTPUTS z",
-            "Deprecated AI.MODELRUN cannot be used in AI.DAGEXECUTE command",
-        ),
-        (
-            "LOAD 1 {a} |> AI.SCRIPTRUN {m} f INPUTS {a} OUTPUTS z",
-            "Deprecated AI.SCRIPTRUN cannot be used in AI.DAGEXECUTE command",
-        ),
-        ("LOAD 1 {a} WHAT |> AI.TENSORGET {a}", "Invalid DAG command. Unexpected argument:  WHAT"),
         ("LOAD 1 {c} |> AI.TENSORGET {c}", "tensor key is empty or in a different shard"),
-        (
-            "LOAD 1 {a} |> AI.MODELEXECUTE {m} INPUTS 2 {a} {a} OUTPUTS 1 z TIMEOUT 5",
-            "TIMEOUT not allowed within a DAG command",
-        ),
         # this graph crashed RedisAI
         ("LOAD 1 {a} |> AI.MODELEXECUTE {m}", "wrong number of arguments for 'AI.MODELEXECUTE' command"),
-        ("LOAD 1 {a} |> AI.TENSORSET", "wrong number of arguments for 'AI.TENSORSET' command"),
-        ("LOAD 1 {a} |> |> AI.TENSORGET {a}", ""),
     ],
 )
 def test_refused(deployment: Deployment, model: str, words: str, text: str) -> None:

@@ -187,18 +187,7 @@ def test_refused_scripts(deployment: Deployment) -> None:
         assert text in str(caught.value)
     with pytest.raises(redis.ResponseError):
         ai.scriptstore(key, "CPU", "def f(:\n", "f")
-    for words, text in (
-        (("TPU", "ENTRY_POINTS", 1, "bar", "SOURCE", SCRIPT), "Invalid DEVICE"),
-        (
-            ("CPU", "ENTRY_POINTS", "x", "bar", "SOURCE", SCRIPT),
-            "Non numeric entry points number provided to AI.SCRIPTSTORE command",
-        ),
-        (("CPU", "TAG", "x", "ENTRY", 1, "bar", SCRIPT), "Insufficient arguments, missing script entry points"),
-        (("CPU", "TAG", "x", "ENTRY_POINTS", 1, "bar", "SOURCE"), "Insufficient arguments, missing script SOURCE"),
-    ):
-        with pytest.raises(redis.ResponseError) as caught:
-            deployment.raw("AI.SCRIPTSTORE", key, *words)
-        assert str(caught.value) == text, words
+    # tests/module/test_script.py has the errors of arguments
     assert ai.scriptget(key)["source"] == SCRIPT
 
 
@@ -220,22 +209,6 @@ def test_refused_calls(deployment: Deployment) -> None:
             "Function returned unexpected number of outputs - pair",
         ),
         (lambda: ai.scriptexecute(key, "no_tensor", inputs=[a], outputs=[out]), "Function returned non-tensor values"),
-        (
-            lambda: deployment.raw("AI.SCRIPTEXECUTE", key, "bar", "ARGS", 1, "x", "INPUTS", 1, a),
-            "KEYS or INPUTS scope must be provided first for AI.SCRIPTEXECUTE command",
-        ),
-        (
-            lambda: deployment.raw("AI.SCRIPTEXECUTE", key, "bar", "INPUTS", 1, a, "INPUTS", 1, b),
-            "Already Encountered INPUTS scope in AI.SCRIPTEXECUTE command",
-        ),
-        (
-            lambda: deployment.raw("AI.SCRIPTEXECUTE", key, "bar", "INPUTS", 1, a, "OUTPUTS", 1, out, "TIMEOUT"),
-            "No value provided for TIMEOUT in AI.SCRIPTEXECUTE",
-        ),
-        (
-            lambda: deployment.raw("AI.SCRIPTEXECUTE", key, "bar", "INPUTS", "x", a),
-            "Invalid argument for inputs count in AI.SCRIPTEXECUTE",
-        ),
     ):
         with pytest.raises(redis.ResponseError) as caught:
             call()

@@ -71,22 +71,9 @@ def test_values(deployment: Deployment) -> None:
 def test_refused_tensors(deployment: Deployment) -> None:
     ai, key = deployment.ai(), deployment.key("refused")
     ai.tensorset(key, [1.0], dtype="float")
-    for words, text in (
-        (("UINT32", 1, "VALUES", 1), "invalid data type"),
-        (("FLOAT", -1), "invalid or negative value found in tensor shape"),
-        (("FLOAT", 0), "invalid or negative value found in tensor shape"),
-        (("FLOAT", 2, "VALUES", 1), "wrong number of values was given in 'AI.TENSORSET' command"),
-        (("FLOAT", 1, "VALUES", "x"), "invalid value"),
-        (("INT8", 1, "VALUES", 300), "invalid value"),
-        (("FLOAT", 1, "BLOB", b"abc"), "data length does not match tensor shape and type"),
-        (("FLOAT", 1, "BLOB"), "a single binary string should come after the BLOB argument in 'AI.TENSORSET' command"),
-        (("BOOL", 1, "VALUES", 2), "invalid value"),
-        (("INT8", 1, "VALUES", -129), "invalid value"),
-        (("BOOL", 1, "BLOB", b"\x02"), "BOOL tensor elements must be 0 or 1"),
-    ):
-        with pytest.raises(redis.ResponseError) as caught:
-            deployment.raw("AI.TENSORSET", key, *words)
-        assert str(caught.value) == text
+    # tests/module/test_tensor.py has the errors that redisai cannot cause
+    with pytest.raises(redis.ResponseError, match="wrong number of values was given in"):
+        deployment.raw("AI.TENSORSET", key, "FLOAT", 2, "VALUES", 1)
     with pytest.raises(redis.ResponseError, match="invalid data type"):
         ai.tensorset(key, np.array([1], dtype="uint64"))
     assert ai.tensorget(key, as_numpy=False)["values"] == [1.0]

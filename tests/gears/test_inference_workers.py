@@ -140,20 +140,6 @@ def test_a_run_whose_worker_is_killed_is_retried_in_another_worker() -> None:
         assert model.run([np.array(1), np.array(True), np.ones(1, "<f4")])[0].tolist() == [1]
 
 
-def test_a_run_that_kills_two_workers_fails_without_other_damage() -> None:
-    with workers(wait_seconds=SECONDS) as pool:
-        model, other = load(pool, loop_model()), load(pool, double_model())
-        held = begun(pool, model, FOR_EVER)
-        (first,) = taken(pool)
-        os.kill(first, signal.SIGKILL)
-        second = eventually(lambda: next((pid for pid in taken(pool) if pid != first), 0))
-        os.kill(second, signal.SIGKILL)
-        with pytest.raises(WorkerLost, match="2 inference workers died during this run"):
-            held.result(60)
-        assert other.run([np.array([[2]])])[0].tolist() == [[4]]
-        eventually(lambda: (pool.counts.ready, pool.counts.restarts) == (2, 2))
-
-
 def test_deaths_before_a_run_started_do_not_count() -> None:
     with workers(wait_seconds=SECONDS) as pool, ThreadPoolExecutor(1) as threads:
         model = load(pool, double_model())
@@ -179,44 +165,6 @@ def test_runs_wait_for_a_process_for_a_limited_time(monkeypatch: pytest.MonkeyPa
         os.kill(children()[0], signal.SIGKILL)
         with pytest.raises(WorkerLost, match="no inference worker of 1 is running"):
             model.run([np.array([[3]])])
-
-
-def test_every_run_is_answered_when_workers_are_killed_repeatedly() -> None:
-    with workers() as pool, ThreadPoolExecutor(8) as threads:
-        model = load(pool, double_model())
-        over = threading.Event()
-
-        def run(number: int) -> int:
-            done = 0
-            while not over.is_set():
-                with suppress(WorkerLost):  # an error after two deaths is also an answer
-                    assert model.run([np.array([[number]])])[0].tolist() == [[2 * number]]
-                done += 1
-            return done
-
-        running = [threads.submit(run, number) for number in range(8)]
-        for round_ in range(5):
-            for pid in children():
-                os.kill(pid, signal.SIGKILL)
-            eventually(lambda least=2 * (round_ + 1): pool.counts.restarts >= least)  # type: ignore[misc]
-            eventually(lambda: pool.counts.ready == 2)
-        before = pool.counts.batches
-        eventually(lambda: pool.counts.batches > before + 100)
-        over.set()
-        assert all(future.result(60) for future in running)
-
-
-def test_a_worker_that_hangs_is_replaced_and_its_run_done_by_another() -> None:
-    with workers(silence_seconds=10.0, wait_seconds=SECONDS) as pool:
-        model = load(pool, double_model())
-        stopped = children()[0]
-        os.kill(stopped, signal.SIGSTOP)
-        large = np.ones((1, 200_000), "<i8")  # does not fit into the socket, so that the send waits, too
-        with ThreadPoolExecutor(4) as threads:
-            answers = [threads.submit(model.run, [large]) for _ in range(4)]
-            assert all(int(answer.result(SECONDS)[0].sum()) == 400_000 for answer in answers)
-        eventually(lambda: stopped not in children())
-        eventually(lambda: pool.counts.ready == 2)
 
 
 def test_a_new_worker_has_all_models_and_shapes_of_its_predecessor() -> None:
