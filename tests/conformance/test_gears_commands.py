@@ -188,8 +188,6 @@ def test_options_of_the_dump(deployment: Deployment) -> None:
     ("words", "text"),
     [
         (["ID"], "ID is missing"),
-        (["DESCRIPTION"], "DESCRIPTION is missing"),
-        (["REPLACE_WITH"], "REPLACE_WITH is missing"),
         (["WHATEVER"], "Unknown arguments were given: WHATEVER"),
         (["ID", "a b"], "ID must be compose of"),
     ],

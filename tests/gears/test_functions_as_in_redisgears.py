@@ -1,4 +1,4 @@
-"""Behaviour that functions of RedisGears rely on, on one shard: operations, waiting steps, commands in functions."""
+"""Behaviour that functions of RedisGears rely on, on one shard: waiting steps, commands in functions, errors."""
 
 from __future__ import annotations
 
@@ -23,36 +23,6 @@ def refusal(shard: Server, *command: str) -> str:
     with pytest.raises(redis.ResponseError) as told:
         execute(shard, *command)
     return str(told.value)
-
-
-@pytest.mark.parametrize(
-    ("steps", "results"),
-    [
-        ("flatmap(list).sort()", ["a", "b", "c"]),
-        ("flatmap(list).sort(reverse=False)", ["c", "b", "a"]),
-        ("flatmap(lambda _: list('abcdef')).limit(1, 3)", ["d"]),
-        ("accumulate(lambda a, r: None)", ["None"]),
-        ("repartition(lambda r: execute('SET', 'extracted', r) and 'k')", ["cab"]),
-    ],
-)
-def test_operations(shard: Server, steps: str, results: list[str]) -> None:
-    assert run(shard, f"GB('PythonReader').{steps}.run(lambda: iter(['cab']))") == results
-    assert execute(shard, "GET", "extracted") == ("cab" if "repartition" in steps else None)
-
-
-def test_coroutines_of_one_execution_run_together(shard: Server) -> None:
-    script = """
-waiting = []
-async def meet(record):
-    waiting.append(record['key'])
-    while len(waiting) < 10:  # as many as there are keys: one after the other they would wait for ever
-        await asyncio.sleep(0.01)
-    return record['key']
-GB('KeysReader').map(meet).run('k:*')
-"""
-    for number in range(10):
-        execute(shard, "SET", f"k:{number}", number)
-    assert sorted(run(shard, script)) == [f"k:{number}" for number in range(10)]
 
 
 def test_futures_of_one_execution_are_continued_in_batches(shard: Server) -> None:
@@ -218,14 +188,6 @@ def test_requirements_of_sessions_are_listed(shard: Server) -> None:
     ]
     assert len(listed[0]) == 9
     assert "session does not exists: nobody" in refusal(shard, "RG.PYDUMPSESSIONS", "SESSIONS", "nobody")
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["PYEXECUTE", "TRIGGER", "TRIGGERONKEY", "GETRESULTS", "GETEXECUTION", "UNREGISTER", "DROPEXECUTION", "CONFIGGET"],
-)
-def test_arity_errors(shard: Server, command: str) -> None:
-    assert "wrong number of arguments" in refusal(shard, f"RG.{command}")
 
 
 def test_slow_functions_are_in_the_slow_log_with_their_time(shard: Server) -> None:

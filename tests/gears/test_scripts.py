@@ -61,35 +61,6 @@ def test_a_script_cannot_end_the_worker(shard: Server, leave: str) -> None:
     assert shard.field("worker_number") == number
 
 
-def test_unblocking_run_is_followed_by_its_id(shard: Server) -> None:
-    script = """
-async def f(r):
-    while not execute('EXISTS', 'go'):
-        await asyncio.sleep(0.02)
-    return 'done'
-GB('ShardsIDReader').map(f).run()
-"""
-    name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
-    with pytest.raises(redis.ResponseError, match="execution is still running"):
-        execute(shard, "RG.GETRESULTS", name)
-    with pytest.raises(redis.ResponseError, match="can not drop a not yet finished execution"):
-        execute(shard, "RG.DROPEXECUTION", name)
-    execute(shard, "SET", "go", 1)
-    assert execute(shard, "RG.GETRESULTSBLOCKING", name) == [["done"], []]
-    assert [entry[1] for entry in execute(shard, "RG.DUMPEXECUTIONS")] == [name]
-    assert execute(shard, "RG.GETEXECUTION", name)[0][3][1] == "done"
-    assert execute(shard, "RG.DROPEXECUTION", name) == "OK"
-    with pytest.raises(redis.ResponseError, match="execution plan does not exist"):
-        execute(shard, "RG.GETRESULTS", name)
-
-
-def test_aborted_run_ends(shard: Server) -> None:
-    script = "import asyncio\nGB('ShardsIDReader').map(lambda r: asyncio.sleep(60)).run()"
-    name = execute(shard, "RG.PYEXECUTE", script, "UNBLOCKING")
-    assert execute(shard, "RG.ABORTEXECUTION", name) == "OK"
-    eventually(lambda: execute(shard, "RG.GETEXECUTION", name)[0][3][1] == "aborted")
-
-
 def test_sessions_are_named_upgraded_and_replaced(shard: Server) -> None:
     assert execute(shard, "RG.PYEXECUTE", ECHO, "ID", "one", "DESCRIPTION", "says it again") == "OK"
     assert execute(shard, "RG.TRIGGER", "echo", "a", "b") == [["a", "b"]]
@@ -132,19 +103,6 @@ GB('CommandReader').map(count).register(trigger='count', convertToStr=False)
     with pytest.raises(redis.ResponseError, match="Can not hook a command"):
         execute(shard, "RG.PYEXECUTE", refused, "ID", "one", "UPGRADE")
     assert execute(shard, "RG.TRIGGER", "count") == [2]
-
-
-def test_functions_of_a_script_share_its_globals(shard: Server) -> None:
-    script = """
-seen = []
-def note(r):
-    seen.append(r)
-    return seen
-GB('CommandReader').map(lambda r: seen).register(trigger='seen', convertToStr=False)
-GB('ShardsIDReader').map(note).run()
-"""
-    assert execute(shard, "RG.PYEXECUTE", script) == "OK"
-    assert execute(shard, "RG.TRIGGER", "seen") == [["1"]]
 
 
 def test_requirements_must_be_installed(shard: Server) -> None:
@@ -245,54 +203,11 @@ def test_unregistered_registrations_do_not_reappear(shard: Server) -> None:
         assert client.execute_command("RG.PYEXECUTE", "\n".join(lines)) == "OK"
 
 
-def test_functions_register_and_run(shard: Server) -> None:
-    script = """
-async def more(r):
-    GB('CommandReader').map(lambda r: 'late').register(trigger='late')
-    results, errors = await GB('ShardsIDReader').map(lambda r: 'inner').run()
-    return results + errors
-GB('CommandReader').map(more).register(trigger='more', convertToStr=False)
-"""
-    execute(shard, "RG.PYEXECUTE", script)
-    assert execute(shard, "RG.TRIGGER", "more") == [["inner"]]
-    eventually(lambda: execute(shard, "RG.TRIGGER", "late") == ["late"], ignore=redis.ResponseError)
-
-
 def test_function_must_not_wait_for_its_own_worker(shard: Server) -> None:
     execute(shard, "RG.PYEXECUTE", ECHO)
     script = "GB('ShardsIDReader').map(lambda r: execute('RG.PYEXECUTE', 'GB()')).run()"
     _, errors = execute(shard, "RG.PYEXECUTE", script)
     assert "can not run inside a function" in errors[0]
-
-
-def test_gears_future_suspends_and_continues(shard: Server) -> None:
-    script = """
-import threading
-def step(r):
-    f = gearsFuture()
-    threading.Timer(0.05, lambda: f.continueRun('continued')).start()
-    return f
-def fails(r):
-    f = gearsFuture()
-    f.continueFailed('not today')
-    return f
-GB('CommandReader').map(step).register(trigger='waits')
-GB('CommandReader').map(fails).register(trigger='fails')
-"""
-    execute(shard, "RG.PYEXECUTE", script)
-    assert execute(shard, "RG.TRIGGER", "waits") == ["continued"]
-    with pytest.raises(redis.ResponseError, match="not today"):
-        execute(shard, "RG.TRIGGER", "fails")
-
-
-def test_settings_are_read_by_functions(shard: Server) -> None:
-    execute(shard, "RG.CONFIGSET", "MyOwn", "7")
-    script = """
-def read(r):
-    return [configGet('MyOwn'), configGet('None'), gearsConfigGet('None', 'x')]
-GB('ShardsIDReader').map(read).run()
-"""
-    assert execute(shard, "RG.PYEXECUTE", script) == [["['7', None, 'x']"], []]
 
 
 def test_an_error_that_cannot_be_encoded_is_reported(shard: Server) -> None:

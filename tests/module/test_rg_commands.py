@@ -40,6 +40,7 @@ def error_of(client: Any, *words: object) -> str:
         ("RG.PYEXECUTE x REPLACE_WITH a/b", "REPLACE_WITH must be compose of: letters, digits"),
         ("RG.PYEXECUTE x UPGRADE ODD", "Unknown arguments were given: ODD"),
         ("RG.GETEXECUTION 1-1 NODE", "unknown argument of RG.GETEXECUTION: NODE, expected SHARD or CLUSTER"),
+        *((f"RG.{name}", "wrong number of arguments") for name in ("PYEXECUTE", "TRIGGER", "UNREGISTER", "CONFIGGET")),
         ("RG.GETEXECUTION", "wrong number of arguments"),
         ("RG.GETRESULTS", "wrong number of arguments"),
         ("RG.ABORTEXECUTION", "wrong number of arguments"),
