@@ -178,7 +178,7 @@ def test_refused_models(deployment: Deployment) -> None:
         ai.modelstore(text_key, "ONNX", "CPU", ADD)
     # tests/module/test_model.py has the other errors of arguments
     with pytest.raises(redis.ResponseError, match="unsupported backend"):
-        ai.modelstore(key, "PADDLE", "CPU", ADD)
+        deployment.raw("AI.MODELSTORE", key, "PADDLE", "CPU", "BLOB", ADD)
     # the former model still exists and works
     assert ai.modelget(key)["blob"] == ADD
     a, b, total = set_inputs(deployment)

@@ -13,12 +13,15 @@ from tests.harness.selection import server_of
 
 # Files whose tests share servers that start once in a process.
 TOGETHER = {
-    f"tests/{folder}/test_{file}.py": folder
-    for folder, files in {
-        "functions": ("answers", "ingest", "moved_partition", "pipeline", "reader_copies", "reading_context"),
-        "system": ("freshness", "losses", "overload", "stock_clients"),
+    f"tests/{group.partition(' ')[0]}/test_{file}.py": group
+    for group, files in {
+        "functions": "answers call_times ingest moved_partition pipeline reader_copies reading_context",
+        "functions documents": (
+            "collections collection_rights filters long_documents moved_listing ranking search service_rights"
+        ),
+        "system": "freshness losses overload stock_clients",
     }.items()
-    for file in files
+    for file in files.split()
 }
 LONGEST_FIRST = ("docs", "benchmarks", "system", "soak", "functions", "fuzz")
 MIXED = ("cluster", "gears", "module", "contract", "model")
