@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -107,17 +108,33 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
             task = bar.add_task(escape(safe(title)), total=total)
             yield lambda done, total=None: bar.update(task, completed=done, total=total)
         return
-    started = last = time.monotonic()
+    started = time.monotonic()
     shown = f"{title}: 0"
     whole = total
 
     def plain(done: int, total: int | None = None) -> None:
-        nonlocal last, shown
+        nonlocal shown
         of = total if total is not None else whole
         shown = f"{title}: {done}{f' of {of}' if of is not None else ''}"
-        if time.monotonic() - last >= PLAIN_EVERY_SECONDS:
-            last = time.monotonic()
-            step(shown)
 
-    yield plain
+    with repeated(lambda: step(shown), PLAIN_EVERY_SECONDS):
+        yield plain
     step(f"{shown} in {time.monotonic() - started:.1f} s")
+
+
+@contextmanager
+def repeated(show: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call a function every so many seconds until the block ends."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(seconds):
+            show()
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from . import console
 
 _MIB = 1024 * 1024
 _MAX_NAME = 40
+_BAR_WIDTH = 12
 
 
 @dataclass
@@ -78,11 +79,23 @@ class FileProgress:
         return f"{name}, page {self._page} of {self._pages}" if self._pages else name
 
     @property
+    def short_current(self) -> str:
+        """The page and the name of the current file, for a terminal."""
+        page = f"page {self._page}/{self._pages} " if self._pages else ""
+        return page + self.name.rpartition("/")[2]
+
+    @property
     def counts(self) -> str:
         """The numbers of files, bytes and documents."""
         size = f"{self.done_bytes / _MIB:.1f} of {self.bytes / _MIB:.1f} MiB"
         documents = console.counted(self.documents, "document")
         return f"{self.done_files} of {console.counted(self.files, 'file')}, {size}, {documents}"
+
+    @property
+    def short_counts(self) -> str:
+        """The numbers of files and bytes, for a terminal."""
+        size = f"{self.done_bytes / _MIB:.1f}/{self.bytes / _MIB:.1f} MiB"
+        return f"{self.done_files}/{console.counted(self.files, 'file')} {size}"
 
     @property
     def text(self) -> str:
@@ -97,16 +110,16 @@ class FileProgress:
 
     @contextmanager
     def _bar(self) -> Iterator[None]:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[counts]}"))
-        times = (TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[current]}"))
-        with Progress(*columns, *times, console=console.err) as bar:
-            task = bar.add_task(escape(console.safe(self.title)), total=1.0, counts="", current="")
+        columns = (BarColumn(_BAR_WIDTH), TextColumn("{task.fields[counts]}"), TimeRemainingColumn())
+        current = TextColumn("{task.fields[current]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
+        with Progress(TextColumn("{task.description}"), *columns, current, console=console.err, expand=True) as bar:
+            task = bar.add_task(escape(console.safe(self.title.partition(" ")[0])), total=1.0, counts="", current="")
 
             def show() -> None:
-                current = escape(console.safe(self.current))
-                bar.update(task, completed=self.part, counts=self.counts, current=current)
+                current = escape(console.safe(self.short_current))
+                bar.update(task, completed=self.part, counts=self.short_counts, current=current)
 
-            with _repeated(show, console.BAR_EVERY_SECONDS):
+            with console.repeated(show, console.BAR_EVERY_SECONDS):
                 yield
             self.end()
             show()
@@ -114,25 +127,7 @@ class FileProgress:
     @contextmanager
     def _lines(self) -> Iterator[None]:
         started = time.monotonic()
-        with _repeated(lambda: console.step(self.text), console.PLAIN_EVERY_SECONDS):
+        with console.repeated(lambda: console.step(self.text), console.PLAIN_EVERY_SECONDS):
             yield
         self.end()
         console.step(f"{self.text} in {time.monotonic() - started:.1f} s")
-
-
-@contextmanager
-def _repeated(show: Callable[[], None], seconds: float) -> Iterator[None]:
-    """Call a function every so many seconds until the block ends."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.wait(seconds):
-            show()
-
-    thread = threading.Thread(target=repeat, name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

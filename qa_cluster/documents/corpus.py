@@ -14,21 +14,25 @@ reported and reading continues.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
+from qa_cluster.sources.decoding import gunzip, is_gzip
 from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted, NoText
 from qa_cluster.sources.formats import may_be_document
 from qa_cluster.types import Document
 
-from .files import FolderListing, SourceFile
+from .files import FolderListing, SourceFile, without_gz
 from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
 from .source_map import FIELD, URL, write_map
 from .stored import MAX_METADATA_BYTES, check_document
@@ -194,7 +198,7 @@ def _files_of(
     left_out = Counter[str]()
 
     def wanted(name: str) -> bool:
-        if Path(name).suffix.lower() in _READERS:
+        if _ending(name) in _READERS:
             return True
         if extractor is None:
             return False
@@ -219,7 +223,7 @@ def _completed(document: Document, path: Path, file: SourceFile, reading: Folder
     metadata = {**reading.metadata, **document.metadata}
     if reading.addresses is not None and (FIELD in metadata or not _is_json(file)):
         own = document.metadata.get(URL)
-        format = str(metadata.get(FIELD, {}).get("format", "markdown" if file.path.suffix == ".md" else "text"))
+        format = str(metadata.get(FIELD, {}).get("format", "markdown" if _ending(file.name) == ".md" else "text"))
         within = str(file.path.relative_to(path)) if file.path != path else file.path.name
         if isinstance(own, str) and own:
             metadata[URL] = reading.addresses.join(own)
@@ -235,12 +239,17 @@ def _own_id(file: SourceFile, extractor: FileExtractor | None, prefix: str) -> s
 
 
 def _is_json(file: SourceFile) -> bool:
-    return file.path.suffix.lower() in _JSON
+    return _ending(file.name) in _JSON
+
+
+def _ending(name: str) -> str:
+    """The ending of a name without ``.gz``, in lower case."""
+    return Path(without_gz(name)).suffix.lower()
 
 
 def _attempts(file: SourceFile, max_bytes: int, extractor: FileExtractor | None) -> Iterator[_Attempt]:
     if extractor is None or (_is_json(file) and not extractor.forced):
-        yield from _READERS[file.path.suffix.lower()](file, max_bytes)
+        yield from _READERS[_ending(file.name)](file, max_bytes)
     else:
         yield file.shown, lambda: _extracted(file, extractor)
 
@@ -256,7 +265,7 @@ def _named_file(path: Path, refuse: Callable[[Skip], None], extractor: FileExtra
     shown = name_of(path)
     if not path.exists():
         refuse(Skip(shown, InvalidInput(f"{shown}: no such file or folder")))
-    elif path.suffix.lower() not in _READERS and extractor is None:
+    elif _ending(path.name) not in _READERS and extractor is None:
         what = repr(path.suffix) if path.suffix else "'a file without an ending'"
         refuse(Skip(shown, InvalidInput(f"{shown}: cannot read {what}, only {', '.join(_READERS)}")))
     else:
@@ -265,8 +274,14 @@ def _named_file(path: Path, refuse: Callable[[Skip], None], extractor: FileExtra
 
 
 def _read_text(file: SourceFile, limit: int) -> str:
+    data = file.read(limit, spare=len(BOM_UTF8))
+    if file.name != file.document_name and is_gzip(data):
+        try:
+            data = gunzip(data, limit + len(BOM_UTF8))
+        except RequestError as error:
+            raise type(error)(f"{file.shown}: {error}") from error
     try:
-        return file.read(limit, spare=len(BOM_UTF8)).decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{file.shown}: not UTF-8 at byte {error.start}") from error
 
@@ -311,8 +326,8 @@ def _shown(value: object) -> str:
 
 
 def _plain(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
-    where = file.shown
-    yield where, lambda: _document(where, file.name, _read_text(file, max_bytes), Path(file.shown).stem)
+    where, stem = file.shown, Path(file.document_name).stem
+    yield where, lambda: _document(where, file.document_name, _read_text(file, max_bytes), stem)
 
 
 def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
@@ -344,7 +359,8 @@ def _markdown(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     def read() -> Document:
         text = _read_text(file, max_bytes)
         headings = (line.lstrip("#").strip() for line in text.splitlines() if line.startswith("#"))
-        return _document(file.shown, file.name, text, next(headings, "") or Path(file.shown).stem)
+        title = next(headings, "") or Path(file.document_name).stem
+        return _document(file.shown, file.document_name, text, title)
 
     yield file.shown, read
 
@@ -352,7 +368,7 @@ def _markdown(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
 def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     """Yield the documents of the lines: every line has its own id."""
     limit = _line_limit(max_bytes)
-    with file.opened() as lines:
+    with file.opened() as opened, _unpacked(opened, file) as lines:
         number = 0
         while line := lines.readline(limit + 1):
             number += 1
@@ -363,6 +379,18 @@ def _json_lines(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
                 yield where, partial(_raise, f"{where}: the line has more than {limit} bytes", InputTooLong)
             elif line.strip():
                 yield where, partial(_json_line, where, line)
+
+
+@contextmanager
+def _unpacked(opened: BinaryIO, file: SourceFile) -> Iterator[BinaryIO | gzip.GzipFile]:
+    if file.name == file.document_name:
+        yield opened
+        return
+    try:
+        with gzip.GzipFile(fileobj=opened) as unpacked:
+            yield unpacked
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidInput(f"{file.shown}: a damaged gzip file: {error}") from error
 
 
 def _line_limit(max_bytes: int) -> int:
@@ -410,7 +438,7 @@ def _squad(file: Path, articles: list[Any]) -> Iterator[_Attempt]:
         if not isinstance(article, dict) or not isinstance(article.get("paragraphs"), list):
             yield where, partial(_raise, f"{where}: must be an object with a list 'paragraphs'")
             continue
-        title = article.get("title") or f"{file.stem}-{index}"
+        title = article.get("title") or f"{Path(without_gz(file.name)).stem}-{index}"
         if not isinstance(title, str):
             yield where, partial(_raise, f"{where}: 'title' is {_shown(title)}, must be text")
             continue

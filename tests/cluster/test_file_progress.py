@@ -60,8 +60,8 @@ def test_on_a_terminal_there_is_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.shown():
         progress.begin("a [bold].pdf", MIB)
         progress.page(7, 900)
-        eventually(lambda: "a [bold].pdf, page 7 of 900" in said.getvalue())
-    assert "1 of 2 files, 1.0 of 2.0 MiB" in said.getvalue()
+        eventually(lambda: "page 7/900 a [bold].pdf" in said.getvalue())
+    assert "1/2 files 1.0/2.0 MiB" in said.getvalue()
 
 
 def test_the_pages_of_a_large_file_are_told_by_the_process_that_reads_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Iterator
@@ -114,6 +115,41 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: object
         read(write(tmp_path, name, content))
     for word in words:
         assert word in str(caught.value)
+
+
+def test_files_may_be_compressed_and_lose_the_ending_of_that(tmp_path: Path) -> None:
+    line = json.dumps({"id": "x", "text": "One."})
+    squad = json.dumps({"data": [{"paragraphs": [{"context": "Two."}]}]})
+    texts = {"a.txt": "Three.", "b.md": "Four.", "d.jsonl": f"{line}\n", "s.json": squad}
+    for name, text in texts.items():
+        write(tmp_path, f"{name}.gz", gzip.compress(text.encode()))
+    found = {document.id: (document.title, document.text) for document in read(tmp_path)}
+    assert found == {
+        "a.txt": ("a", "Three."),
+        "b.md": ("b", "Four."),
+        "x": ("", "One."),
+        "s-0:0": ("s-0", "Two."),
+    }
+    write(tmp_path, "a.txt", "Three again.")
+    with pytest.raises(InvalidInput, match=r"a\.txt\.gz: the id 'a\.txt' is also used"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.txt.gz", "a.json.gz"])
+def test_a_damaged_gzip_file_is_named(tmp_path: Path, name: str) -> None:
+    packed = gzip.compress(json.dumps({"id": "x", "text": "One. " * 1000}).encode())
+    with pytest.raises(InvalidInput, match=rf"{name}: .*gzip"):
+        read(write(tmp_path, name, packed[:-20]))
+
+
+@pytest.mark.hostile
+def test_a_compressed_text_is_limited_too(tmp_path: Path) -> None:
+    bomb = write(tmp_path, "a.txt.gz", gzip.compress(bytes(10_000_000)))
+    with pytest.raises(InputTooLong, match=r"a\.txt\.gz: .*1000003"):
+        list(read_documents([bomb], max_bytes=1_000_000))
+    lines = write(tmp_path, "a.jsonl.gz", gzip.compress(b'{"id": "' + b"x" * 20_000_000))
+    with pytest.raises(InputTooLong, match=r"a\.jsonl\.gz:1: the line has more than"):
+        list(read_documents([lines], max_bytes=1_000_000))
 
 
 def test_missing_paths_and_empty_folders_are_named(tmp_path: Path) -> None:
