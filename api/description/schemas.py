@@ -468,6 +468,7 @@ def _checked(
         elif field.kind == "number" and isinstance(value, int):
             values[field.name] = float(value)
     if errors:
+        errors = [(_shown_name(name), text) for name, text in errors[:50]]
         detail = "; ".join(f"{name} {text}" for name, text in errors[:5])
         if too_long and len(errors) == 1:
             raise InputTooLong(detail)
@@ -475,11 +476,15 @@ def _checked(
             "validation",
             detail,
             errors=[
-                {where: f"#/{_escape(name)}" if where == "pointer" else name, "detail": text}
-                for name, text in errors[:50]
+                {where: f"#/{_escape(name)}" if where == "pointer" else name, "detail": text} for name, text in errors
             ],
         )
     return values
+
+
+def _shown_name(name: str) -> str:
+    """The name of a field in an error: names of unknown fields may have any length."""
+    return name if len(name) <= 100 else f"{name[:100]}.."
 
 
 def _wrong(field: Field, value: Any) -> str | None:

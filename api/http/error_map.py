@@ -36,6 +36,8 @@ CONTENT_TYPE = b"application/problem+json"
 TYPE_PREFIX = "urn:qa-cluster:problem:"
 # `Retry-After` of errors that an operator has to correct first, such as a shard without a model.
 LONG_PAUSE_SECONDS = 5.0
+# Errors of other parts may show values from outside.
+MAX_DETAIL_CHARS = 2000
 RawHeaders = list[tuple[bytes, bytes]]
 # The interval between log entries about the same missing rights, because many requests may need these.
 RIGHTS_LOG_SECONDS = 60.0
@@ -159,7 +161,7 @@ def problem(error: BaseException, *, request_id: str, instance: str) -> tuple[in
         "type": TYPE_PREFIX + name,
         "title": title,
         "status": status,
-        "detail": detail,
+        "detail": detail if len(detail) <= MAX_DETAIL_CHARS else f"{detail[:MAX_DETAIL_CHARS]}..",
         "instance": instance,
         "code": code,
         "request_id": request_id,

@@ -46,6 +46,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         *([("qa.worker-environment", _names(settings))] if settings.worker_environment else []),
         *_model_cache(settings),
         (ANSWER_KEYS_SETTING, settings.answer_keys),
+        ("qa.whole-answers-bytes", str(settings.whole_answers_mb << 20)),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
         ("qa.inference-workers", str(settings.inference_workers)),
         ("qa.max-batch-tokens", str(settings.max_batch_tokens)),

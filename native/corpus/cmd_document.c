@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "corpus/document_argument.h"
 #include "corpus/own_scripts.h"
 #include "corpus/text_key.h"
 #include "server/commands.h"
+#include "server/config.h"
 
 enum { DOCUMENT_KEYS = 10, MAX_ARGS = 16 };
 
@@ -72,7 +74,7 @@ static int run_for_document(RedisModuleCtx *ctx, OwnScript script, const char *m
 
 /* The limits of qa_cluster/documents/stored.py. A caller with a client of its own could break the work of others: the
  * worker indexes the documents of all collections, and must be able to read each. */
-enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_METADATA_DEPTH = 32, MAX_ERROR = 96 };
+enum { VERSION_LENGTH = 16, MAX_LENGTH_DIGITS = 7, MAX_ERROR = 112 };
 
 typedef struct Limit {
     const char *name;
@@ -108,22 +110,6 @@ static bool consists_of(RedisModuleString *string, size_t least, size_t most, co
     return true;
 }
 
-/* An object of JSON that no parser refuses for its depth. The worker checks the rest. */
-static bool is_shallow_object(RedisModuleString *metadata) {
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(metadata, &length);
-    int depth = 0;
-    bool quoted = false;
-    if (!length || text[0] != '{') return false;
-    for (size_t i = 0; i < length; i++) {
-        if (quoted && text[i] == '\\') i++;
-        else if (text[i] == '"') quoted = !quoted;
-        else if (!quoted && (text[i] == '{' || text[i] == '[') && ++depth > MAX_METADATA_DEPTH) return false;
-        else if (!quoted && (text[i] == '}' || text[i] == ']')) depth--;
-    }
-    return true;
-}
-
 /* NULL: the arguments are valid. */
 static const char *check_put(RedisModuleString **argv, char *error) {
     TextKey key;
@@ -143,7 +129,11 @@ static const char *check_put(RedisModuleString **argv, char *error) {
             return error;
         }
     }
-    if (!is_shallow_object(argv[5])) return "ERR the metadata must be a JSON object, nested at most 32 deep";
+    size_t length;
+    const char *metadata = RedisModule_StringPtrLen(argv[5], &length);
+    if (!document_metadata_valid(metadata, length))
+        return "ERR the metadata must be a JSON object, nested at most 32 deep, with finite numbers and integers of 64 "
+               "bits";
     if (!consists_of(argv[6], VERSION_LENGTH, VERSION_LENGTH, "0123456789abcdef"))
         return "ERR the version must be 16 hexadecimal digits";
     if (!consists_of(argv[7], 1, MAX_LENGTH_DIGITS, "0123456789"))
@@ -191,16 +181,34 @@ static bool is_same_tag(RedisModuleString *key, const char *tag, size_t tag_leng
     return find_answer_tag(key, &other, &length) && length == tag_length && memcmp(other, tag, length) == 0;
 }
 
-/* QA.PUTANSWER key value seconds bytes: `bytes` is the limit of all whole answers of the partition. */
+enum { MAX_ANSWER_SECONDS = 1 << 30 };
+
+/* QA.PUTANSWER key value seconds */
 static int QA_PUTANSWER_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc != 5) return RedisModule_WrongArity(ctx);
+    if (argc != 4) return RedisModule_WrongArity(ctx);
     const char *tag;
-    size_t length;
+    size_t length, size;
+    long long seconds;
+    char error[MAX_ERROR];
     if (!find_answer_tag(argv[1], &tag, &length)) return RedisModule_ReplyWithError(ctx, NOT_AN_ANSWER);
+    RedisModule_StringPtrLen(argv[2], &size);
+    if (size > (unsigned long long)config.whole_answers_bytes) {
+        snprintf(error, sizeof error, "ERR the answer has %zu bytes, the limit is %lld (qa.whole-answers-bytes)", size,
+                 config.whole_answers_bytes);
+        return RedisModule_ReplyWithError(ctx, error);
+    }
+    if (RedisModule_StringToLongLong(argv[3], &seconds) != REDISMODULE_OK || seconds < 1 ||
+        seconds > MAX_ANSWER_SECONDS) {
+        snprintf(error, sizeof error, "ERR the seconds must be an integer from 1 to %d", MAX_ANSWER_SECONDS);
+        return RedisModule_ReplyWithError(ctx, error);
+    }
     RedisModuleString *keys[] = {argv[1], text_key_joined("kept-whole:", NULL, 0, tag, length),
                                  text_key_joined("kept-whole-bytes:", NULL, 0, tag, length),
                                  text_key_joined("flight:", NULL, 0, tag, length)};
-    own_script_run(ctx, SCRIPT_STORE_WHOLE_ANSWER, keys, 4, argv + 2, (size_t)argc - 2);
+    RedisModuleString *limit = RedisModule_CreateStringPrintf(NULL, "%lld", config.whole_answers_bytes);
+    RedisModuleString *args[] = {argv[2], argv[3], limit};
+    own_script_run(ctx, SCRIPT_STORE_WHOLE_ANSWER, keys, 4, args, 3);
+    RedisModule_FreeString(NULL, limit);
     free_keys(keys, 4);
     return REDISMODULE_OK;
 }

@@ -21,4 +21,10 @@ const char *document_sentences(RedisModuleString *argument, int number, Document
 /* Tells the watched questions of a key, if there are any, that sentences of a document arrive. */
 void document_comes(Watched *watched, Index *index, const Document *document);
 
+enum { METADATA_MAX_DEPTH = 32 };
+
+/* true: the text is one JSON object that every parser reads in the same way: at most METADATA_MAX_DEPTH levels, finite
+ * numbers, integers of 64 bits, surrogates in pairs. The text must be UTF-8 and end with a NUL. */
+bool document_metadata_valid(const char *text, size_t length);
+
 #endif

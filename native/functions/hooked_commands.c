@@ -86,8 +86,8 @@ RedisModuleString *hooked_commands_check(RedisModuleCtx *ctx, RedisModuleString 
         HookedCommand command;
         const char *problem = set_name(&command, word, length) ? describe(ctx, &command) : "that does not exist";
         if (problem)
-            return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command %s: %.*s", problem, (int)length,
-                                                  word);
+            return RedisModule_CreateStringPrintf(NULL, "ERR Can not hook a command %s: %.*s", problem,
+                                                  (int)(length < 100 ? length : 100), word);
     }
     return NULL;
 }

@@ -180,7 +180,7 @@ static RedisModuleString *check_mode(RedisModuleString *mode) {
         return RedisModule_CreateStringPrintf(
             NULL, "ERR mode sync is left out: functions run outside the server, use async_local");
     if (!is_one_of(mode, "async", "async_local", NULL))
-        return RedisModule_CreateStringPrintf(NULL, "ERR unknown mode: %s, expected async or async_local", text);
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown mode: %.100s, expected async or async_local", text);
     return NULL;
 }
 
@@ -188,10 +188,10 @@ static RedisModuleString *check_mode(RedisModuleString *mode) {
 static RedisModuleString *check_class(RedisModuleString *const *fields) {
     long long cost_from;
     if (!is_one_of(fields[REG_CLASS], "own", "user", NULL))
-        return RedisModule_CreateStringPrintf(NULL, "ERR unknown class: %s, expected own or user",
+        return RedisModule_CreateStringPrintf(NULL, "ERR unknown class: %.100s, expected own or user",
                                               RedisModule_StringPtrLen(fields[REG_CLASS], NULL));
     if (!arg_count(fields[REG_COST_FROM], MAX_COST_FROM, &cost_from))
-        return RedisModule_CreateStringPrintf(NULL, "ERR cost_from must be between 0 and %d, got %s", MAX_COST_FROM,
+        return RedisModule_CreateStringPrintf(NULL, "ERR cost_from must be between 0 and %d, got %.100s", MAX_COST_FROM,
                                               RedisModule_StringPtrLen(fields[REG_COST_FROM], NULL));
     return NULL;
 }
@@ -202,7 +202,7 @@ static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registra
     size_t length;
     if (!is_one_of(fields[REG_SOURCE], "KeysReader", "CommandReader", "StreamReader"))
         return RedisModule_CreateStringPrintf(
-            NULL, "ERR unknown reader: %s, expected KeysReader, CommandReader or StreamReader",
+            NULL, "ERR unknown reader: %.100s, expected KeysReader, CommandReader or StreamReader",
             RedisModule_StringPtrLen(fields[REG_SOURCE], NULL));
     RedisModuleString *error = check_mode(fields[REG_MODE]);
     if (!error) error = check_class(fields);
@@ -212,7 +212,8 @@ static RedisModuleString *check_registration(RedisModuleCtx *ctx, const Registra
         return RedisModule_CreateStringPrintf(NULL, "ERR args of a registration is not RESP");
     const char *events = RedisModule_StringPtrLen(fields[REG_EVENTS], &length);
     if (registration->source == SOURCE_STREAM && length && strcmp(events, "xadd"))
-        return RedisModule_CreateStringPrintf(NULL, "ERR a StreamReader is called for xadd only, not for: %s", events);
+        return RedisModule_CreateStringPrintf(NULL, "ERR a StreamReader is called for xadd only, not for: %.100s",
+                                              events);
     RedisModule_StringPtrLen(fields[REG_COMMANDS], &length);
     if (!length) return NULL;
     if (registration->source != SOURCE_KEYS || !registration_list_has(fields[REG_EVENTS], "keymiss", 7))
@@ -228,10 +229,10 @@ static int same_trigger(const Registration *a, const Registration *b) {
 /* NULL, or an error (to be freed): both have the same id or the same trigger. */
 static RedisModuleString *check_conflict(const Registration *mine, const Registration *other) {
     if (same(other->fields[REG_ID], mine->fields[REG_ID]))
-        return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %s",
+        return RedisModule_CreateStringPrintf(NULL, "ERR registration id is taken: %.100s",
                                               RedisModule_StringPtrLen(mine->fields[REG_ID], NULL));
     if (same_trigger(mine, other))
-        return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %s", mine->match);
+        return RedisModule_CreateStringPrintf(NULL, "ERR trigger already registered: %.200s", mine->match);
     return NULL;
 }
 
@@ -330,7 +331,7 @@ static RedisModuleString *check_tombstones(const Session *session) {
     for (long long i = 0; i < session->count; i++) {
         RedisModuleString *id = session->registrations[i]->fields[REG_ID];
         if (tombstones->has(id))
-            return RedisModule_CreateStringPrintf(NULL, "UNREGISTERED registration has been unregistered: %s",
+            return RedisModule_CreateStringPrintf(NULL, "UNREGISTERED registration has been unregistered: %.100s",
                                                   RedisModule_StringPtrLen(id, NULL));
     }
     return NULL;

@@ -42,6 +42,7 @@ static const Setting SETTINGS[] = {
     {"model-memory-mb", &config.model_memory_mb, 1024, 0, 1 << 24},
     {"model-load-timeout-ms", &config.model_load_timeout_ms, 20000, 1000, 3600000},
     {"max-watched-questions", &config.max_watched, 10000, 0, 1000000},
+    {"whole-answers-bytes", &config.whole_answers_bytes, 16 << 20, 1, 1LL << 40},
     {"function-threads", &config.function_threads, 32, 1, 1024},
     {"background-timeout-ms", &config.background_timeout_ms, 0, 0, 2592000000LL},
 };
@@ -55,7 +56,7 @@ static RedisModuleString *check_command(const char *text, size_t length) {
     int count;
     RedisModule_Free(config_split_command(text, &count));
     if (count >= 0) return NULL;
-    return RedisModule_CreateStringPrintf(NULL, "qa.worker-command has an unclosed double quote: %s", text);
+    return RedisModule_CreateStringPrintf(NULL, "qa.worker-command has an unclosed double quote: %.200s", text);
 }
 
 /* A path can be any text. The part that uses the path reports a path that it cannot use. */

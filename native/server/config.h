@@ -43,6 +43,7 @@ typedef struct Config {
     long long model_memory_mb; /* 0: no limit */
     long long model_load_timeout_ms;
     long long max_watched;
+    long long whole_answers_bytes; /* in each partition */
     long long function_threads;
     long long background_timeout_ms; /* 0: no limit */
     long long model_chunk_size;      /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */

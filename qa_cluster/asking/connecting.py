@@ -39,7 +39,6 @@ def _engine_options(settings: Settings) -> EngineOptions:
         near_cache_entries=settings.near_cache_entries,
         near_cache_ttl_seconds=settings.near_cache_ttl_s,
         whole_answer_ttl_seconds=settings.whole_answer_ttl_s,
-        whole_answers_bytes=settings.whole_answers_mb << 20,
         answer_drift=settings.answer_drift,
         plan=(StageOptions(waves=settings.waves),),
         pipeline_max_requests=settings.pipeline_max_requests,

@@ -7,13 +7,13 @@ shard. By then the shard has notified every process that the write invalidates c
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from math import inf
 from time import monotonic
 from typing import Any
 
 from qa_cluster.documents import stored
+from qa_cluster.documents.metadata_limits import readable_metadata
 from qa_cluster.documents.stored import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
 from qa_cluster.keys import (
@@ -258,7 +258,7 @@ def _document(document_id: str, text: bytes, record: DocumentRecord) -> Document
         id=document_id,
         text=text.decode("utf-8", "replace"),
         title=record.title,
-        metadata=json.loads(record.metadata),
+        metadata=readable_metadata(record.metadata),
         version=record.version,
         sentences=record.sentences or 0,
         tokenized=record.tokenized,

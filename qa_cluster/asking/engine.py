@@ -54,7 +54,6 @@ class EngineOptions:
     Attributes:
         near_cache_entries, near_cache_bytes: limits of the near cache; 0 turns it off.
         near_cache_ttl_seconds, whole_answer_ttl_seconds: when answers expire in this process and on the shards.
-        whole_answers_bytes: the limit of all whole answers that a partition caches.
         answer_drift: the relative change of a term's weight that invalidates a cached answer.
         plan: the stages by which questions are read.
         connections_per_shard: the limit of questions at one shard at the same time.
@@ -70,7 +69,6 @@ class EngineOptions:
     near_cache_bytes: int = 64 * 1024 * 1024
     near_cache_ttl_seconds: int = Settings.near_cache_ttl_s
     whole_answer_ttl_seconds: int = Settings.whole_answer_ttl_s
-    whole_answers_bytes: int = Settings.whole_answers_mb << 20
     answer_drift: float = Settings.answer_drift
     plan: tuple[StageOptions, ...] = DEFAULT_PLAN
     limits: AskLimits = field(default_factory=AskLimits)
@@ -98,7 +96,7 @@ class Engine:
         )
         ttl_seconds = options.whole_answer_ttl_seconds
         watches = Watches(shards, partitions, ttl_seconds, options.answer_drift)
-        self._answers = AnswerCache(shards, watches, partitions, ttl_seconds, options.whole_answers_bytes)
+        self._answers = AnswerCache(shards, watches, partitions, ttl_seconds)
         freshness.on_dropped.append(self.near.discard)
         self.readers = LoadedReaders(shards, manifest)
         self._ranker = Ranker(shards, partitions)

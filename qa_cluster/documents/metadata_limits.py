@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
+
 MAX_DEPTH = 32
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
 
@@ -28,6 +30,26 @@ def check_integer(digits: str) -> int:
     if (fault := _of_integer(value, digits)) is not None:
         raise ValueError(fault)
     return value
+
+
+def parse_metadata(text: str | bytes) -> dict[str, Any]:
+    """The metadata of a stored document; ValueError if they are not a JSON object with finite numbers."""
+    value = orjson.loads(text or b"{}")
+    if not isinstance(value, dict):
+        raise ValueError(f"metadata must be a JSON object, got {type(value).__name__}")
+    return value
+
+
+def readable_metadata(text: str | bytes) -> dict[str, Any]:
+    """The metadata of a stored document; empty if they cannot be read.
+
+    An administrator or an earlier version may have written anything into the record. A request with many documents must
+    not fail because of one of them.
+    """
+    try:
+        return parse_metadata(text)
+    except ValueError:
+        return {}
 
 
 def fault_of(value: Any, depth: int = 1) -> str | None:

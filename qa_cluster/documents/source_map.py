@@ -160,7 +160,7 @@ def read_map(metadata: Mapping[str, Any]) -> SourceMap:
         if not isinstance(file, str) or not isinstance(format, str):
             return NO_MAP
         return SourceMap(file, format, starts, paths, unit if place_starts else "", place_starts, numbers)
-    except (TypeError, ValueError, binascii.Error):
+    except (TypeError, ValueError, AttributeError, LookupError, ArithmeticError, binascii.Error):
         return NO_MAP
 
 

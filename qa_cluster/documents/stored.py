@@ -565,9 +565,9 @@ def store_answer(
     return ScriptCall("store_answer", names, args)
 
 
-def store_whole_answer(key: str, answer: bytes, ttl_seconds: int, most_bytes: int) -> ModuleCall:
-    """Cache a whole answer. All whole answers of its partition take about ``most_bytes`` at most."""
-    return ModuleCall("QA.PUTANSWER", (key,), (answer, ttl_seconds, most_bytes))
+def store_whole_answer(key: str, answer: bytes, ttl_seconds: int) -> ModuleCall:
+    """Cache a whole answer. The module limits the bytes of all whole answers of a partition."""
+    return ModuleCall("QA.PUTANSWER", (key,), (answer, ttl_seconds))
 
 
 def drop_whole_answers(names: tuple[str, ...]) -> ModuleCall:

@@ -11,10 +11,11 @@ from typing import Any
 
 import orjson
 
+from qa_cluster.documents.metadata_limits import readable_metadata
 from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.source_map import SourceMap, read_map, shown_metadata, url_of
 from qa_cluster.documents.stored import FoundDocument, parse_hits
-from qa_cluster.errors import ClusterError, InputTooLong
+from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import SentenceRef, parse_sentence
 from qa_cluster.reading.passages import MAX_GAP
 from qa_cluster.types import Hit, Passage, Span
@@ -45,11 +46,8 @@ class ShownDocument:
 
     @classmethod
     def of(cls, found: FoundDocument) -> ShownDocument:
-        """Parse the metadata of a document; ClusterError if that is impossible."""
-        try:
-            metadata = orjson.loads(found.metadata)
-        except orjson.JSONDecodeError as error:
-            raise ClusterError(f"metadata of a document cannot be read: {error}") from error
+        """Parse the metadata of a document."""
+        metadata = readable_metadata(found.metadata)
         shown = shown_metadata(metadata)
         size = len(found.metadata.encode()) if shown is metadata else len(orjson.dumps(shown))
         return cls(found.epoch, found.version, found.title, shown, size, read_map(metadata))

@@ -126,6 +126,18 @@ async def test_every_bad_request_is_answered_with_a_problem_and_changes_nothing(
         assert answer["answers"][0]["answer"] == "Ada"
 
 
+@pytest.mark.hostile
+async def test_no_problem_repeats_a_long_name(cluster: ScriptedCluster) -> None:
+    """Once a field name of 400 kB came back twice."""
+    async with serving(cluster) as client:
+        for method, path in (("POST", "/qa"), ("POST", "/search"), ("PUT", "/documents/d"), ("POST", "/collections")):
+            response = await client.request(method, path, json={"x" * 400_000: 1, "y": 2})
+            assert_problem(response, 422, "validation", "xx.. is not a field of this route", "y is not a field")
+            assert len(response.content) < 4000
+        many = {f"{'n' * 200}{number}": 1 for number in range(10_000)}
+        assert len((await client.post("/qa", json=many)).content) < 50_000
+
+
 BAD_FILTER = {"operator": "AND", "conditions": [{"field": "year", "operator": ">=", "value": "soon"}]}
 LATE = [
     ("POST", "/qa", {"question": "a", "filters": BAD_FILTER}, {"pointer": "#/filters/conditions/0/value"}),

@@ -18,7 +18,6 @@ GIVEN: dict[str, Any] = {
     "near_cache_entries": 11,
     "near_cache_ttl_s": 12,
     "whole_answer_ttl_s": 13,
-    "whole_answers_mb": 14,
     "pipeline_max_requests": 15,
     "question_max_chars": 16,
     "top_k_max": 17,
@@ -37,7 +36,6 @@ def test_every_setting_has_its_place() -> None:
     assert (options.near_cache_entries, options.pipeline_max_requests) == (11, 15)
     assert options.plan == (StageOptions(waves=(2, 21)),)
     assert (options.near_cache_ttl_seconds, options.whole_answer_ttl_seconds) == (12, 13)
-    assert options.whole_answers_bytes == 14 << 20
     assert (limits.question_max_chars, limits.top_k_max, limits.retriever_k, limits.timeout_ms) == (16, 17, 18, 19)
     assert limits.timeout_ms_max == 22
     assert target_of(Settings(**GIVEN | {"request_timeout_ms": 23})).options.limits.timeout_ms_max == 23

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -47,7 +49,7 @@ async def test_another_process_has_it_from_the_shard_and_then_near(engine: Engin
 async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: ScriptedCluster) -> None:
     """The oldest whole answers are evicted, and each list names the answers of its partition."""
     limit = 8_000
-    async with opened(cluster, whole_answers_bytes=limit, near_cache_entries=0) as engine:
+    async with limited(cluster, limit), opened(cluster, near_cache_entries=0) as engine:
         for number in range(150):
             await ask(engine, f"Who wrote programs in the year {number}?")
         last = "Who wrote programs in the end?"
@@ -62,6 +64,20 @@ async def test_ever_new_questions_fill_so_much_memory_and_no_more(cluster: Scrip
             assert sizes.keys() == {name for name in await answers_in(cluster) if f"{{{tag}}}" in name}
             for name, size in sizes.items():
                 assert await engine.shards.execute(name, "STRLEN", name) < size
+
+
+@asynccontextmanager
+async def limited(cluster: ScriptedCluster, limit: int) -> AsyncIterator[None]:
+    """Limit the whole answers of each partition."""
+    setting = "qa.whole-answers-bytes"
+    usual = (await cluster.nodes[0].commands.execute("CONFIG", "GET", setting))[setting.encode()]
+    for node in cluster.nodes:
+        await node.commands.execute("CONFIG", "SET", setting, limit)
+    try:
+        yield
+    finally:
+        for node in cluster.nodes:
+            await node.commands.execute("CONFIG", "SET", setting, usual)
 
 
 async def answers_in(cluster: ScriptedCluster) -> list[str]:

@@ -278,9 +278,11 @@ def test_broken_metadata_of_one_document_hold_up_no_other(
     neighbour = next(f"n{number}" for number in range(1000) if tag(f"n{number}") == partition)
     checked = stored.check_document("moby", TEXT, collection=books)
     arguments = list(stored.put_document(checked, partition).command())
-    arguments[5] = "{never closed"
-    with shards.node_of(text_of("moby")).client(username="writes", password="pw") as connection:
+    node = shards.node_of(text_of("moby"))
+    with node.client(username="writes", password="pw") as connection:
         assert connection.execute_command(*arguments)[0] == "stored"
+        shards.on(node, "HSET", keys.document_key(checked.name, partition), "metadata", "{never closed")
+        connection.set(text_of("moby"), f"{TEXT} {TEXT}")
     assert client.put_document(neighbour, TEXT, timeout=SECONDS).tokenized
     assert client.delete_document(neighbour)
 

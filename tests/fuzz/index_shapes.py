@@ -193,7 +193,7 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
     ),
     (
         "QA.PUTANSWER",
-        lambda chance: ["QA.PUTANSWER", chance.choice(ANSWERS), junk(chance), chance.choice([0, 9]), 1000],
+        lambda chance: ["QA.PUTANSWER", chance.choice(ANSWERS), junk(chance), chance.choice([0, 9, "x"])],
     ),
     (
         "QA.DELCOLLECTION",

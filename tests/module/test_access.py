@@ -220,7 +220,7 @@ OTHERS_KEYS = [
     "RG.INNERHOOK GET secret",
     "QA.PUTDOCUMENT secret * d - {} 0123456789abcdef 1 x -",
     "QA.DELDOCUMENT secret *",
-    "QA.PUTANSWER secret x 1 1",
+    "QA.PUTANSWER secret x 1",
     "QA.DELANSWER secret",
     "QA.DELANSWER t:mine secret",
     "QA.DELCOLLECTION secret x",

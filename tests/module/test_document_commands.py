@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import redis
 
 from qa_cluster import keys
 from qa_cluster.documents import stored
+from qa_cluster.documents.metadata_limits import check_integer, fault_of
 from qa_cluster.documents.stored import document_keys
 from qa_cluster.scripts.calls import load
 from tests.harness.polling import eventually
@@ -75,7 +79,7 @@ def test_a_right_to_the_text_is_enough(server: Server, client: redis.Redis) -> N
 
 @pytest.mark.hostile
 def test_each_command_is_a_right_of_its_own(server: Server) -> None:
-    for user, command in (("deletes", put("One.")), ("puts", DELETE), ("puts", ("QA.PUTANSWER", ANSWER, "x", 9, 9))):
+    for user, command in (("deletes", put("One.")), ("puts", DELETE), ("puts", ("QA.PUTANSWER", ANSWER, "x", 9))):
         with pytest.raises(redis.exceptions.NoPermissionError):
             run(server, user, *command)
 
@@ -83,7 +87,7 @@ def test_each_command_is_a_right_of_its_own(server: Server) -> None:
 def test_the_script_is_the_one_of_the_package(server: Server, client: redis.Redis) -> None:
     client.execute_command(*put("One."))
     client.execute_command(*DELETE)
-    client.execute_command("QA.PUTANSWER", ANSWER, "x", 100, 1000)
+    client.execute_command("QA.PUTANSWER", ANSWER, "x", 100)
     client.execute_command("QA.DELANSWER", ANSWER)
     for name in ("put_document", "delete_document", "store_whole_answer", "drop_answers"):
         assert client.script_exists(client.script_load(load(name))) == [True]
@@ -119,7 +123,7 @@ def test_a_key_that_is_no_text_is_refused(server: Server, client: redis.Redis, k
     "key", ["answer:", "answer:x", "answer:{}:x", "answer:{06S}", "answer:{06S}:", "answer:a{06S}:x"]
 )
 def test_a_key_that_is_no_answer_is_refused(server: Server, client: redis.Redis, key: str) -> None:
-    for command in (["QA.PUTANSWER", key, "x", 1, 1], ["QA.DELANSWER", key], ["QA.DELANSWER", ANSWER, key]):
+    for command in (["QA.PUTANSWER", key, "x", 1], ["QA.DELANSWER", key], ["QA.DELANSWER", ANSWER, key]):
         with pytest.raises(redis.ResponseError, match="the key must be answer:"):
             run(server, "keeps", *command)
     assert client.keys() == [keys.collections_key(TAG)]
@@ -138,13 +142,91 @@ def test_the_names_of_answers_lead_to_no_other_key(server: Server, client: redis
 
 
 def test_whole_answers_keep_to_the_limit(server: Server, client: redis.Redis) -> None:
+    client.config_set("qa.whole-answers-bytes", 10_000)
     for number in range(20):
-        assert run(server, "keeps", "QA.PUTANSWER", f"answer:{{{TAG}}}:{number}", 1000 * "x", 100, 10_000) == 1
+        assert run(server, "keeps", "QA.PUTANSWER", f"answer:{{{TAG}}}:{number}", 1000 * "x", 100) == 1
     left = client.keys("answer:*")
     assert 3 < len(left) < 10 and f"answer:{{{TAG}}}:19" in left
     assert client.zcard(keys.whole_answer_list_key(TAG)) == len(left)
     assert run(server, "keeps", "QA.DELANSWER", *left) == len(left)
     assert client.keys("kept*") == []
+
+
+def reads(text: str) -> bool:
+    """Whether Python's strict parsers read a text as metadata within the limits."""
+    try:
+        value = json.loads(text, parse_int=check_integer)
+        return isinstance(orjson.loads(text), dict) and fault_of(value) is None
+    except (ValueError, RecursionError):
+        return False
+
+
+def mutated(seed: int) -> Iterator[str]:
+    """Variants of JSON texts: a part is deleted, doubled or replaced."""
+    chance = random.Random(seed)
+    texts = [
+        '{"a":[1,-2.5e-3,true,null,"x\\ud83d\\ude00\\n"],"b":{"c":{}}}',
+        '{"n": 18446744073709551615, "m" : -9223372036854775808}',
+        "{" + '"a":{' * 31 + "}" * 32,
+        '{"e":1e308,"z":[[],[0.0]],"k\\"":"\\/\\b"}',
+    ]
+    parts = [*'"{}[],:0-1e. \\', "\\u", "\\ud800", "9" * 20, "1e999", "NaN", "\n", "\x01"]
+    for _ in range(400):
+        text = chance.choice(texts)
+        for _ in range(chance.choice((0, 1, 1, 1, 2))):
+            first = chance.randrange(1, len(text))
+            last = min(len(text), first + chance.choice((0, 0, 1, 2)))
+            text = text[:first] + chance.choice(["", text[first:last] * 2, *parts]) + text[last:]
+        yield text
+
+
+@pytest.mark.hostile
+def test_metadata_that_some_parser_refuses_are_refused_at_the_write(server: Server, client: redis.Redis) -> None:
+    """Once `1e999` was stored, and every request that met the document failed."""
+    chosen = [
+        '{"a":1e999}',
+        '{"a":-1e999}',
+        '{"a":NaN}',
+        '{"a":Infinity}',
+        "{}",
+        '{"a":1e308}',
+        "{",
+        '{"a":01}',
+        '{"a":"\\ud800"}',
+    ]
+    seen = {True: 0, False: 0}
+    with server.client(username="puts", password="pw") as connection:
+        for text in [*chosen, *mutated(37)]:
+            arguments = list(put("One."))
+            arguments[5] = text
+            try:
+                accepted = connection.execute_command(*arguments)[0] in ("stored", "unchanged")
+            except redis.ResponseError as error:
+                assert str(error).startswith("the metadata must be a JSON object"), (text, error)
+                accepted = False
+            assert accepted == reads(text), text
+            seen[accepted] += 1
+    assert min(seen.values()) > 50
+
+
+@pytest.mark.hostile
+def test_no_caller_chooses_the_limit_of_whole_answers(server: Server, client: redis.Redis) -> None:
+    """Once the limit was an argument: a caller could evict all answers, or store any number of bytes."""
+    assert run(server, "keeps", "QA.PUTANSWER", ANSWER, "x", 100) == 1
+    with pytest.raises(redis.ResponseError, match="wrong number of arguments"):
+        run(server, "keeps", "QA.PUTANSWER", ANSWER, "y", 100, 0)
+    client.config_set("qa.whole-answers-bytes", 1000)
+    with pytest.raises(redis.ResponseError, match=r"the answer has 1001 bytes, the limit is 1000 \(qa.whole-answers"):
+        run(server, "keeps", "QA.PUTANSWER", ANSWER, 1001 * "x", 100)
+    assert client.get(ANSWER) == "x"
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize("seconds", ["x", "", "0", "-1", "1.5", "1073741825", "1" * 400_000])
+def test_a_wrong_time_to_live_changes_nothing(server: Server, client: redis.Redis, seconds: str) -> None:
+    with pytest.raises(redis.ResponseError, match=r"the seconds must be an integer from 1 to 1073741824$"):
+        run(server, "keeps", "QA.PUTANSWER", ANSWER, "x", seconds)
+    assert client.keys() == [keys.collections_key(TAG)]
 
 
 def test_an_empty_text_leaves_the_pending_documents_of_others(server: Server, client: redis.Redis) -> None:
@@ -162,7 +244,7 @@ def test_an_empty_text_leaves_the_pending_documents_of_others(server: Server, cl
 
 def test_a_server_whose_memory_is_full_refuses_documents_and_answers(server: Server, client: redis.Redis) -> None:
     client.config_set("maxmemory", 1)
-    for user, command in (("puts", put("Call me Ishmael.")), ("keeps", ("QA.PUTANSWER", ANSWER, "x", 60, 1000))):
+    for user, command in (("puts", put("Call me Ishmael.")), ("keeps", ("QA.PUTANSWER", ANSWER, "x", 60))):
         with pytest.raises(redis.exceptions.OutOfMemoryError):
             run(server, user, *command)
     assert run(server, "deletes", "QA.DELDOCUMENT", put("Call me Ishmael.")[1], "*")[0] == "missing"
@@ -173,7 +255,7 @@ def test_writes_are_replicated_and_survive_a_kill(server: Server, client: redis.
     with Server(server.binary, own, worker=fake_worker("functions")) as replica, replica.client() as reader:
         eventually(lambda: reader.info("replication")["master_link_status"] == "up", 60)
         client.execute_command(*put("One."))
-        client.execute_command("QA.PUTANSWER", ANSWER, "x", 1000, 1000)
+        client.execute_command("QA.PUTANSWER", ANSWER, "x", 1000)
         eventually(lambda: reader.get(ANSWER) == "x")
         names = sorted(client.keys())
         assert sorted(reader.keys()) == names

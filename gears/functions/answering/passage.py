@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from qa_cluster.documents.metadata_limits import readable_metadata
 from qa_cluster.documents.sentence_offsets import LocatedSentence
 from qa_cluster.documents.source_map import SourceMap, read_map
 from qa_cluster.documents.stored import BLOCK_SENTENCES, SentenceRecord
@@ -151,11 +150,7 @@ class PassageReader:
         key = (sentence.document, sentence.tag, record.version)
         found = self._source_maps.get(key)
         if found is None:
-            try:
-                metadata = orjson.loads(record.metadata or b"{}")
-            except orjson.JSONDecodeError:  # a client may have written anything into the record
-                metadata = {}
-            found = self._source_maps[key] = read_map(metadata if isinstance(metadata, dict) else {})
+            found = self._source_maps[key] = read_map(readable_metadata(record.metadata))
             if len(self._source_maps) > MAX_SOURCE_MAPS:
                 self._source_maps.popitem(last=False)
         else:

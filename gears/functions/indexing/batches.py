@@ -10,11 +10,11 @@ A document that was in hand when a worker ended is indexed alone. The worker giv
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from qa_cluster.documents.metadata_limits import parse_metadata
 from qa_cluster.documents.sentence_offsets import pack_offsets
 from qa_cluster.documents.sentences import SPLITTER_VERSION, SplittingTooSlow, split_sentences
 from qa_cluster.documents.source_map import filter_metadata
@@ -323,8 +323,8 @@ class Indexer:
         if is_same and record is not None and record.is_current(SPLITTER_VERSION, ANALYZER_VERSION):
             return _settled(name, record, note)
         try:
-            metadata = json.loads(document.metadata)
-        except (ValueError, RecursionError) as error:
+            metadata = parse_metadata(document.metadata)
+        except ValueError as error:
             raise _damaged(name, error) from error
         made = analysed(document.title, metadata, text)
         fields = pack_fields(filter_metadata(metadata))

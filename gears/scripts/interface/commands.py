@@ -110,7 +110,7 @@ async def _get_execution(runtime: Runtime, name: str, arguments: list[str]) -> b
     execution_id = _argument(name, arguments)
     where = arguments[1].upper() if len(arguments) > 1 else "CLUSTER"
     if where not in ("SHARD", "CLUSTER") or len(arguments) > 2:
-        raise GearsError(f"ERR unknown argument of RG.GETEXECUTION: {arguments[-1]}, expected SHARD or CLUSTER")
+        raise GearsError(f"ERR unknown argument of RG.GETEXECUTION: {arguments[-1][:100]}, expected SHARD or CLUSTER")
     plans = {runtime.host.info.shard_id: _own_plan(runtime, execution_id)}
     if where == "CLUSTER":
         plans.update(await _ask_others(runtime, PLAN, execution_id))

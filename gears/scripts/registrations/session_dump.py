@@ -96,7 +96,8 @@ def _parse(arguments: list[str]) -> tuple[bool, bool, bool, set[str]]:
                 return verbose, dead, sources, set(arguments[position + 1 :])
             case _:
                 raise GearsError(
-                    f"ERR unknown argument of RG.PYDUMPSESSIONS: {word}, expected VERBOSE, DEAD, SOURCES or SESSIONS"
+                    f"ERR unknown argument of RG.PYDUMPSESSIONS: {word[:100]}, expected VERBOSE, DEAD, SOURCES or"
+                    " SESSIONS"
                 )
     return verbose, dead, sources, set()
 

@@ -157,8 +157,8 @@ static int RG_CONFIGGET_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
         } else if (value) {
             RedisModule_ReplyWithString(ctx, value);
         } else {
-            RedisModuleString *text = RedisModule_CreateStringPrintf(ctx, "(error) Unsupported config parameter: %s",
-                                                                     name);
+            RedisModuleString *text = RedisModule_CreateStringPrintf(
+                ctx, "(error) Unsupported config parameter: %.100s", name);
             RedisModule_ReplyWithString(ctx, text);
             RedisModule_FreeString(ctx, text);
         }

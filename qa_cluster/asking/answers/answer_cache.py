@@ -123,9 +123,8 @@ class Watches:
 class AnswerCache:
     """Reads and writes whole answers; a failure of the cache is a miss, never an error."""
 
-    def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int, most_bytes: int) -> None:
+    def __init__(self, shards: Shards, watches: Watches, partitions: int, ttl_seconds: int) -> None:
         self._shards = shards
-        self._most_bytes = most_bytes
         self.watches = watches
         self._partitions = partitions
         self.ttl_seconds = ttl_seconds
@@ -161,7 +160,7 @@ class AnswerCache:
         }
         tag = partition_of(digest, self._partitions)
         key = whole_answer_key(tag, digest, collection)
-        call = store_whole_answer(key, orjson.dumps(value), self.ttl_seconds, self._most_bytes)
+        call = store_whole_answer(key, orjson.dumps(value), self.ttl_seconds)
         task = asyncio.create_task(self._put(call))
         self._stores.add(task)
         task.add_done_callback(self._stores.discard)

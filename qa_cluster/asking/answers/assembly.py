@@ -16,10 +16,8 @@ from math import exp
 from typing import Any
 from unicodedata import category, normalize
 
-import orjson
-
+from qa_cluster.documents.metadata_limits import readable_metadata
 from qa_cluster.documents.source_map import NO_MAP, SourceMap, read_map, shown_metadata, url_of
-from qa_cluster.errors import ClusterError
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.plan import ReadingStage
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
@@ -272,10 +270,7 @@ def parse_cited_document(reply: Sequence[Any]) -> CitedDocument | None:
     version, title, metadata = reply
     if version is None:
         return None
-    try:
-        read = orjson.loads(metadata or b"{}")
-    except orjson.JSONDecodeError as error:
-        raise ClusterError(f"metadata of a document cannot be read: {error}") from error
+    read = readable_metadata(metadata or b"")
     return CitedDocument(
         version.decode(), (title or b"").decode(), shown_metadata(read), read_map(read), len(metadata or b"")
     )
