@@ -48,8 +48,10 @@ _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, 
 
 _COMMANDS = {
     name: LazyCommand(f"{__package__}.commands.{name}", name)
-    for name in ("demo", "up", "down", "scale", "status", "ingest", "pretokenize", "ask", "search", "serve")
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "prepare", "ask", "search", "serve")
 } | {
+    # the former name of `prepare`
+    "pretokenize": LazyCommand(f"{__package__}.commands.prepare", "prepare"),
     "eval": LazyCommand(f"{__package__}.commands.eval", "evaluate"),
     "bench": LazyCommand(f"{__package__}.commands.bench", "bench", PASSED_ON),
     "node": LazyCommand(f"{__package__}.commands.hosts.node", "node"),

@@ -139,6 +139,11 @@ class Settings:
         "folder of the encoder for a cluster that has no encoder; empty: the bundled encoder; none: no encoder, so"
         " questions find documents by their words only",
     )
+    background_embedding: bool = _of(
+        True,
+        "whether the shards' workers make the vectors of documents in the background; without it, only `qa-cluster"
+        " prepare` makes them; a running worker applies a change when it restarts",
+    )
     max_batch_tokens: int = _of(
         1024,
         "limit of padded tokens in one run of a model; a longer pair runs alone; a loaded reader is warmed up"
@@ -348,7 +353,7 @@ class Settings:
     )
     start_timeout_ms: int = _of(60_000, "timeout for the start of servers, workers and service", unit="ms", minimum=100)
     stop_timeout_ms: int = _of(15_000, "time for a process to end before it is killed", unit="ms", minimum=100)
-    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one bulk pre-tokenization", unit="ms", minimum=1000)
+    pretokenize_timeout_ms: int = _of(3_600_000, "timeout of one `qa-cluster prepare`", unit="ms", minimum=1000)
 
     near_cache_entries: int = _of(
         10_000, "limit of answers in the near cache, in the memory of the REST service", minimum=0, maximum=10_000_000

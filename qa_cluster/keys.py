@@ -394,7 +394,7 @@ def parse_model_key(key: str) -> tuple[str, str] | None:
 
 
 def progress_key(shard_tag: str) -> str:
-    """The key of a shard's progress in bulk pre-tokenization: a hash."""
+    """The key of a shard's progress in `prepare`: a hash."""
     return f"progress:{{{shard_tag}}}"
 
 

@@ -64,6 +64,11 @@ def _show(report: ClusterReport, *, local: bool) -> None:
             right=("documents", "sentences"),
         )
     _show_progress(report)
+    if waiting := sum(shard.unembedded for shard in report.shards):
+        console.notice(
+            f"{console.counted(waiting, 'document')} without vectors yet: questions find them by their words;"
+            " `qa-cluster prepare` makes the vectors now"
+        )
     _show_failed([text for shard in report.shards for text in shard.failed])
     for text in report.all_problems():
         console.notice(text)
@@ -118,16 +123,17 @@ def _worker(info: Mapping[str, Any]) -> str:
 
 
 def _show_progress(report: ClusterReport) -> None:
-    """Print the progress of the last `pretokenize` on each shard."""
+    """Print the progress of the last `prepare` on each shard."""
     rows = [
         {
             "shard": shard.address,
-            "pre-tokenization": shard.progress.get("state", ""),
-            "documents": f"{shard.progress.get('done', 0)} of {shard.progress.get('total', 0)}",
+            "preparation": shard.progress.get("state", ""),
+            "tokens": f"{shard.progress.get('done', 0)} of {shard.progress.get('total', 0)}",
+            "vectors": f"{shard.progress.get('embedded', 0)} of {shard.progress.get('to_embed', 0)}",
             "sentences": shard.progress.get("sentences", 0),
             "failed": shard.progress.get("failed", 0),
         }
         for shard in report.shards
         if shard.progress
     ]
-    tables.table(rows, right=("documents", "sentences", "failed"))
+    tables.table(rows, right=("tokens", "vectors", "sentences", "failed"))

@@ -42,6 +42,7 @@ class ShardReport:
         earlier: the number of partitions that an earlier version has indexed; the shard is reindexing them.
         failed: the documents that are not indexed and not tried again, as `<collection>/<id>: <reason>`; the
             collection is left out for the default collection.
+        unembedded: the number of documents without vectors of the shard's encoder, which are made in the background.
         problems: why the shard cannot answer or accept documents; empty if it can do both.
         obstacles: the problems that prevent the storing of documents.
     """
@@ -62,6 +63,7 @@ class ShardReport:
     keys: int = 0
     memory_bytes: int = 0
     failed: tuple[str, ...] = ()
+    unembedded: int = 0
     progress: dict[str, str] = field(default_factory=dict)
     module_info: dict[str, Any] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -279,6 +281,7 @@ def _inspect_functions(
         (obstacles if missing_functions(found, [TEXT_KEYS]) else problems).append(lacking)
     info = {name: value for name, value in client.info("everything").items() if name.startswith("qa_")}
     facts["module_info"] = info
+    facts["unembedded"] = int(info.get("qa_unembedded_documents", 0))
     if problem := worker_problem(info):
         problems.append(problem)
 

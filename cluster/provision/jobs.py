@@ -1,4 +1,4 @@
-"""Runs background jobs, such as bulk pre-tokenization, with rq: a separate jobs server and one worker process.
+"""Runs background jobs, such as `prepare`, with rq: a separate jobs server and one worker process.
 
 rq does not support clusters, so the jobs server is outside the cluster. A client that can write to an rq queue decides
 what the worker calls, and the worker knows the password of the cluster. Therefore:
@@ -201,7 +201,7 @@ def connection(settings: Settings) -> redis.Redis:
             + (
                 "set its password in 'jobs_url'"
                 if settings.jobs_url
-                else "it has another password than the cluster ('cluster_password'); `qa-cluster pretokenize"
+                else "it has another password than the cluster ('cluster_password'); `qa-cluster prepare"
                 " --background` restarts it with the password of the cluster, and keeps its jobs"
             )
         )

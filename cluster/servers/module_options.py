@@ -9,7 +9,7 @@ from pathlib import Path
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError
-from qa_cluster.shard_functions import ANSWER_KEYS_SETTING
+from qa_cluster.shard_functions import ANSWER_KEYS_SETTING, EMBEDDING_SETTING
 
 from .native import find_module
 from .processes import python_module
@@ -47,6 +47,7 @@ def module_options(settings: Settings) -> tuple[tuple[str, str], ...]:
         *_model_cache(settings),
         (ANSWER_KEYS_SETTING, settings.answer_keys),
         ("qa.whole-answers-bytes", str(settings.whole_answers_mb << 20)),
+        (EMBEDDING_SETTING, str(int(settings.background_embedding))),
         ("qa.worker-threads", str(settings.worker_threads or _threads_per_shard(settings))),
         ("qa.inference-workers", str(settings.inference_workers)),
         ("qa.max-batch-tokens", str(settings.max_batch_tokens)),

@@ -49,6 +49,12 @@ class FailedDocuments(Protocol):
         """The number of failed documents on this shard."""
 
 
+class UnembeddedDocuments(Protocol):
+    """The documents that wait for vectors."""
+
+    waiting: int
+
+
 class Heartbeat:
     """The thread of the heartbeat. It calls `lost` when the shard no longer answers."""
 
@@ -59,6 +65,7 @@ class Heartbeat:
         threads: FunctionCounts,
         watch: LoopWatch,
         failures: FailedDocuments,
+        embedding: UnembeddedDocuments,
         lost: Callable[[], None],
     ) -> None:
         self._start = start
@@ -66,6 +73,7 @@ class Heartbeat:
         self._models = models
         self._watch = watch
         self._failures = failures
+        self._embedding = embedding
         self._lost = lost
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="beat", daemon=True)
@@ -105,6 +113,7 @@ class Heartbeat:
             "functions_waiting": threads.waiting,
             "functions_stuck": threads.stuck,
             "failed_documents": self._failures.count,
+            "unembedded_documents": self._embedding.waiting,
             "inference_workers": inference.configured,
             "inference_ready": inference.ready,
             "inference_restarts": inference.restarts,

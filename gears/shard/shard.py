@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from qa_cluster.errors import ConfigError, ProtocolError
 from qa_cluster.security.tls import OwnServer, explain_failure
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 STANDALONE_ID = "0" * 40
 _CONNECT_SECONDS = 10.0
 

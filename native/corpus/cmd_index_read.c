@@ -283,7 +283,7 @@ static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     if (error) return RedisModule_ReplyWithError(ctx, error);
     if (index == stored_index_none()) return RedisModule_ReplyWithNull(ctx);
     IndexCounts counts = index_counts(index);
-    RedisModule_ReplyWithArray(ctx, 20);
+    RedisModule_ReplyWithArray(ctx, 22);
     pair_number(ctx, "documents", (long long)counts.documents);
     pair_number(ctx, "sentences", (long long)counts.sentences);
     pair_number(ctx, "terms", (long long)counts.terms);
@@ -293,6 +293,7 @@ static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     pair_number(ctx, "open_documents", (long long)counts.open_documents);
     pair_number(ctx, "bytes", (long long)counts.bytes);
     pair_number(ctx, "document_id_bytes", (long long)counts.document_id_bytes);
+    pair_number(ctx, "filled_documents", (long long)counts.filled_documents);
     RedisModule_ReplyWithCString(ctx, "vectors");
     reply_encoders(ctx, index);
     return REDISMODULE_OK;

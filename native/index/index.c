@@ -39,6 +39,7 @@ IndexCounts index_counts(const Index *index) {
         .documents = index->document_count,
         .sentences = index->sentences,
         .terms = index->terms,
+        .filled_documents = index->filled_count,
         .distinct_terms = index->term_count,
         .postings = index->postings,
         .dead_postings = index->dead_postings,

@@ -284,6 +284,7 @@ size_t index_unembedded(const Index *index, const uint8_t digest[INDEX_DIGEST], 
 
 typedef struct IndexCounts {
     uint64_t documents, sentences, terms; /* live; terms with repetitions */
+    uint64_t filled_documents;            /* live documents with sentences */
     uint64_t distinct_terms;
     uint64_t postings, dead_postings;
     uint64_t open_documents;

@@ -45,6 +45,7 @@ static const Setting SETTINGS[] = {
     {"whole-answers-bytes", &config.whole_answers_bytes, 16 << 20, 1, 1LL << 40},
     {"function-threads", &config.function_threads, 32, 1, 1024},
     {"background-timeout-ms", &config.background_timeout_ms, 0, 0, 2592000000LL},
+    {"background-embedding", &config.background_embedding, 1, 0, 1},
 };
 enum { SETTING_COUNT = sizeof SETTINGS / sizeof *SETTINGS };
 

@@ -46,6 +46,7 @@ typedef struct Config {
     long long whole_answers_bytes; /* in each partition */
     long long function_threads;
     long long background_timeout_ms; /* 0: no limit */
+    long long background_embedding;  /* 1: workers make the vectors of documents; 0: only `prepare` does */
     long long model_chunk_size;      /* AI.CONFIG and the load argument MODEL_CHUNK_SIZE */
     char *backends_path;             /* AI.CONFIG and the load argument BACKENDSPATH; only stored */
 } Config;

@@ -20,6 +20,7 @@ static const struct {
     {"functions_waiting", "worker_functions_waiting", BEAT_OF_WORKER},
     {"functions_stuck", "worker_functions_stuck", BEAT_OF_WORKER},
     {"failed_documents", "failed_documents", BEAT_OF_WORKER},
+    {"unembedded_documents", "unembedded_documents", BEAT_OF_WORKER},
     {"inference_workers", "inference_workers", BEAT_OF_INFERENCE},
     {"inference_ready", "inference_ready", BEAT_OF_INFERENCE},
     {"inference_restarts", "inference_restarts", BEAT_OF_INFERENCE},

@@ -28,7 +28,7 @@ typedef struct WorkerInfo {
 enum { TOKEN_HEX = 64 };
 
 /* The version of docs/worker-protocol.md. A worker of another version is refused. */
-enum { WORKER_PROTOCOL = 8 };
+enum { WORKER_PROTOCOL = 9 };
 
 int supervisor_on_load(RedisModuleCtx *ctx);
 const WorkerInfo *supervisor_info(void);

@@ -238,7 +238,7 @@ def test_pretokenization_in_bulk(shards: Shards) -> None:
     shards.put("bulk", text)
     shards.wait_tokenized("bulk")
     expected = shards.ask("bulk", 500, "Who hunts hares?")
-    script = "from qa_cluster.gears.scripts.own_functions import pretokenize; pretokenize(force={})"
+    script = "from qa_cluster.gears.scripts.own_functions import prepare; prepare(force={})"
     found = []
     for force in (False, False, True):
         results, errors = shards.on(shards.nodes[0], "RG.PYEXECUTE", script.format(force))

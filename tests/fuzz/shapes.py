@@ -333,7 +333,7 @@ MAKERS: list[tuple[str, Maker]] = [
     ),
     ("QA.UNREGISTERED", lambda chance: ["QA.UNREGISTERED", *[registration_id(chance) for _ in range(3)]]),
     ("QA.PAUSE", pause),
-    ("QA.HELLO", lambda chance: ["QA.HELLO", 8, "0" * 64]),
+    ("QA.HELLO", lambda chance: ["QA.HELLO", 9, "0" * 64]),
     ("QA.BEAT", beat),
     ("QA.INDEXING", indexing),
     ("QA.NEXT", lambda chance: ["QA.NEXT", chance.choice([0, 1, 8, 1024]), chance.choice([0, 1, 20])]),

@@ -1,4 +1,4 @@
-"""`qa-cluster model card`: shows the manifest of a reader."""
+"""`qa-cluster model card`: shows the manifest of a reader or an encoder."""
 
 from __future__ import annotations
 
@@ -9,28 +9,34 @@ from typing import Annotated
 import typer
 
 from qa_cluster.reading.bundled import bundled_reader
-from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
+from qa_cluster.reading.manifest import MANIFEST_FILE
+from qa_cluster.vectors.encoder_manifest import EncoderManifest, load_manifest
 
 from ...terminal import console, tables
 
 
 def card(
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder of a reader.", exists=True, file_okay=False, show_default="bundled")
+        Path | None,
+        typer.Argument(help="Folder of a reader or an encoder.", exists=True, file_okay=False, show_default="bundled"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Show the manifest of a reader: origin, licence, limits and scores.
+    """Show the manifest of a reader or an encoder: origin, licence, limits and scores.
 
     Example: qa-cluster model card
     """
     folder = folder or bundled_reader()
-    manifest = Manifest.load(folder / MANIFEST_FILE)
+    manifest = load_manifest(folder / MANIFEST_FILE)
     if json:
         console.say_json({"revision": manifest.revision, **asdict(manifest)})
         return
     shown = ("model_id", "revision", "precision", "family", "max_tokens", "licence", "provenance", "created")
     tables.table([{"": name, "value": getattr(manifest, name)} for name in shown], title=str(folder))
+    if isinstance(manifest, EncoderManifest):
+        if (agreement := manifest.agreement) is not None:
+            console.say(f"cosine to float32 on {agreement.texts} texts: {agreement.mean}, at least {agreement.least}")
+        return
     tables.table(
         [
             {

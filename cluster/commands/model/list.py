@@ -1,4 +1,4 @@
-"""`qa-cluster model list`: lists the readers on the shards."""
+"""`qa-cluster model list`: lists the readers and encoders on the shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .operation import Timeout, operation_of
 
 
 def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 30.0) -> None:
-    """Show the readers on the shards, which reader is the default, and on how many shards each reader is ready.
+    """Show the readers and encoders on the shards, which reader is the default, and on how many shards each is ready.
 
     Example: qa-cluster model list --json | jq -r '.[] | select(.default) | .name'
     """
@@ -34,6 +34,7 @@ def list_readers(context: typer.Context, json: Json = False, timeout: Timeout = 
             {
                 "name": row["id"],
                 "revision": row["revision"],
+                "kind": row["kind"],
                 "default": _default_text(row),
                 "precision": row["precision"],
                 "context tokens": row["context_tokens"] or "",
@@ -58,7 +59,7 @@ def _default_text(row: dict[str, Any]) -> str:
 
 
 def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
-    """One row for each reader of the cluster, the default reader first."""
+    """One row for each reader and encoder of the cluster, the default reader first."""
     by_name: dict[str, dict[str, ShardReader]] = {}
     for address, entries in found.items():
         for entry in entries:
@@ -71,6 +72,7 @@ def summary(found: dict[str, list[ShardReader]]) -> list[dict[str, Any]]:
                 "name": name,
                 "id": first.id,
                 "revision": first.revision,
+                "kind": first.kind,
                 "default": all(address in on and on[address].default for address in found),
                 "default_on": sorted(address for address, entry in on.items() if entry.default),
                 "precision": first.precision,

@@ -1,4 +1,4 @@
-"""`qa-cluster model load`: loads a reader on the shards and makes it the default."""
+"""`qa-cluster model load`: loads a reader on the shards and makes it the default, or loads an encoder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError
 from qa_cluster.reading.bundled import bundled_reader
 
 from ...nodes.connect import shards_of
@@ -23,7 +24,8 @@ from .operation import TIMEOUT_SECONDS, Timeout, operation_of
 def load(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder of a reader.", exists=True, file_okay=False, show_default="bundled")
+        Path | None,
+        typer.Argument(help="Folder of a reader or an encoder.", exists=True, file_okay=False, show_default="bundled"),
     ] = None,
     name: Annotated[
         str | None, typer.Option(help="Id of the reader on the shards.", metavar="ID", show_default="from its manifest")
@@ -47,6 +49,9 @@ def load(  # noqa: PLR0917 - one parameter is one option
     nothing changes. The worker of a shard needs memory for about three times the size of the model
     (qa.worker-memory-mb).
 
+    An encoder is never the default: it replaces the previous encoder, unless --beside or --keep-old is given. With
+    several encoders, the one that was exported last makes the vectors.
+
     Examples:
 
         qa-cluster model load my-reader
@@ -59,11 +64,13 @@ def load(  # noqa: PLR0917 - one parameter is one option
     settings, operation = operation_of(context, timeout)
     budget = budget_of(settings) if context_tokens is None else context_tokens
     reader = read_reader(folder or bundled_reader(), budget, name)
+    if reader.is_encoder and context_tokens is not None:
+        raise ConfigError(f"{reader.tag} is an encoder, whose budget of tokens is fixed: leave out --context-tokens")
     _set_up_functions(settings, operation.url)
     with until_signal():
         removed = reader_loading.load(operation, reader, make_default=not beside, keep_old=keep_old)
     audit.note("model.load", model=reader.tag, beside=beside, removed=list(map(str, removed)))
-    suffix = "; the default reader is unchanged" if beside else " as the default reader"
+    suffix = "; the default reader is unchanged" if beside or reader.is_encoder else " as the default reader"
     console.say(f"loaded {reader.tag}{suffix}")
     for old in removed:
         console.say(f"removed {old}")

@@ -168,4 +168,4 @@ def lacking_vectors(reply: object, digest: bytes) -> int:
         found = of_encoder.get("digest")
         if (found.encode() if isinstance(found, str) else bytes(found or b"")) == digest:
             embedded = int(of_encoder["documents"])
-    return max(0, int(facts["documents"]) - embedded)
+    return max(0, int(facts["filled_documents"]) - embedded)

@@ -28,6 +28,7 @@ from qa_cluster.keys import DOCUMENT_PREFIX, document_key, parse_tagged, progres
 from .background import BackgroundEmbedding
 
 SHOW_SECONDS = 0.25
+REGULAR_SECONDS = 2.0
 CONCURRENCY = 2
 
 
@@ -75,7 +76,11 @@ class Preparation:
             queue = iter(documents)
             await asyncio.gather(*(self._tokenize(queue, progress, force=force) for _ in range(CONCURRENCY)))
             progress.expect(await self._embedding.count(collection))
-            await self._embedding.embed_all(collection, progress.embedded)
+            showing = asyncio.get_running_loop().create_task(progress.show_regularly())
+            try:
+                await self._embedding.embed_all(collection, progress.embedded)
+            finally:
+                showing.cancel()
             return progress.finish()
 
     async def _tokenize(self, queue: Iterator[tuple[str, str]], progress: _Progress, *, force: bool) -> None:
@@ -130,6 +135,12 @@ class _Progress:
         self._values["embedded"] += documents
         self._values["failed"] += failed
         self._show_often()
+
+    async def show_regularly(self) -> None:
+        """Update the key while a step takes long: a program that follows the progress gives up without updates."""
+        while True:
+            await asyncio.sleep(REGULAR_SECONDS)
+            self._show()
 
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""

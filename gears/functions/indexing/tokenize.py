@@ -1,7 +1,7 @@
 """Stores the tokens of documents, in bulk, and deletes the answers of sentences that clients keep without a document.
 
 A sentence without stored tokens is tokenized when it is first read. That takes 0.1 ms; the model then takes some
-milliseconds to read it. Stored tokens take 130 bytes a sentence. So only pre-tokenization stores tokens.
+milliseconds to read it. Stored tokens take 130 bytes a sentence. So only `prepare` stores tokens.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def wait_for_file(name: str) -> None:
 class Worker:
     """A worker that obeys the protocol."""
 
-    version = "8"  # the version of the protocol in QA.HELLO
+    version = "9"  # the version of the protocol in QA.HELLO
     decode = True  # whether jobs are texts or bytes
     jobs_at_once = 16  # the number of jobs at the same time; above 1, each job has its own thread
 

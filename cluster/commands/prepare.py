@@ -1,4 +1,4 @@
-"""`qa-cluster pretokenize`: computes and stores the tokens of all documents."""
+"""`qa-cluster prepare`: stores the tokens and vectors of all documents; `pretokenize` is the former name."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from ..provision import jobs, pretokenizing
+from ..provision import jobs, preparing
 from ..servers.local import with_cluster
 from ..terminal import console
 from .shared_options import collection_name, load_settings
 
 
-def pretokenize(
+def prepare(
     context: typer.Context,
     background: Annotated[
         bool, typer.Option("--background", help="Run as a background job; `qa-cluster status` shows its progress.")
@@ -25,11 +25,16 @@ def pretokenize(
         ),
     ] = None,
 ) -> None:
-    """Store the tokens of all documents on the shards, about 120 bytes for each sentence.
+    """Store the tokens and the missing vectors of all documents on the shards, and wait until this is done.
 
-    Without stored tokens, a sentence is tokenized when it is first read, which makes this reading 1 to 3 % slower.
+    Workers also make vectors in the background, soon after a document is written. This command makes them now, and
+    shows the progress. Questions are answered meanwhile and have precedence. A command that was killed is resumed by
+    the same command.
 
-    Example: qa-cluster pretokenize --background
+    Tokens take about 120 bytes for each sentence. Without stored tokens, a sentence is tokenized when it is first read,
+    which makes this reading 1 to 3 % slower. Vectors take about 400 bytes for each passage.
+
+    Example: qa-cluster prepare --background
     """
     loaded = load_settings(context)
     settings = with_cluster(loaded.settings)
@@ -37,13 +42,15 @@ def pretokenize(
         jobs.start(loaded)
         seconds = settings.pretokenize_timeout_ms / 1000
         job = jobs.enqueue(
-            settings, pretokenizing.JOB_FUNCTION, "pre-tokenize", force, collection or "", timeout_seconds=seconds
+            settings, preparing.JOB_FUNCTION, "prepare", force, collection or "", timeout_seconds=seconds
         )
         console.say(f"queued as job {job}: `qa-cluster status` shows its progress")
         return
-    with console.progress("pre-tokenizing", None) as advance:
-        counts = pretokenizing.pretokenize(settings, force=force, collection=collection or "", on_progress=advance)
+    with console.progress("preparing", None) as advance:
+        counts = preparing.prepare(settings, force=force, collection=collection or "", on_progress=advance)
     documents, sentences = console.counted(counts["done"], "document"), console.counted(counts["sentences"], "sentence")
     console.say(f"{documents}, {sentences} tokenized, {counts['failed']} failed")
+    if counts["to_embed"]:
+        console.say(f"{console.counted(counts['embedded'], 'document')} got vectors")
     if counts["failed"]:
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""Starts bulk pre-tokenization on all shards, and follows it through their progress keys."""
+"""Starts the preparation of all documents on all shards, and follows it through their progress keys."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from ..nodes.polling import HEAVY_POLL_SECONDS
 from ..servers.local import with_cluster
 from .inspection import pairs
 
-JOB_FUNCTION = "qa_cluster.cluster.provision.pretokenizing.background"
+JOB_FUNCTION = "qa_cluster.cluster.provision.preparing.background"
 _SCRIPT = (
     "from qa_cluster.gears.scripts.own_functions import start_preparing;"
     " start_preparing(force={force}, collection={collection!r})"
 )
 
 
-def pretokenize(
+def prepare(
     settings: Settings, *, force: bool, collection: str = "", on_progress: Callable[[int, int], None]
 ) -> dict[str, int]:
-    """Tokenize the untokenized sentences (with `force`, all sentences) of every shard, and wait until this is done.
+    """Store the missing tokens (with `force`, all tokens) and vectors of every shard, and wait until this is done.
 
     Args:
-        collection: the collection to tokenize; empty for all collections.
-        on_progress: receives the number of completed documents and the total number.
+        collection: the collection to prepare; empty for all collections.
+        on_progress: receives the number of completed steps and their total number. A document has one step for its
+            tokens and one for its vectors.
 
     Returns:
         The sums of the counts of all shards.
@@ -46,20 +47,20 @@ def pretokenize(
         before = [_progress(key, client).get("started") for key, client in watched]
         reply = command(shards[0][1], "RG.PYEXECUTE", _SCRIPT.format(force=force, collection=collection))
         if isinstance(reply, list) and len(reply) == 2 and reply[1]:
-            raise ClusterError(f"pre-tokenization could not be started: {_first(reply[1])}")
+            raise ClusterError(f"the preparation could not be started: {_first(reply[1])}")
         return _follow(settings, watched, before, deadline, on_progress)
 
 
 def background(force: bool, collection: str = "") -> dict[str, int]:
-    """Run `pretokenize` as a background job, with the settings of the jobs worker; the job has the progress."""
+    """Run `prepare` as a background job, with the settings of the jobs worker; the job has the progress."""
     job: Any = get_current_job()
 
     def show(done: int, total: int) -> None:
         if job is not None:  # None outside of rq
-            job.meta["progress"] = f"{done} of {total} documents"
+            job.meta["progress"] = f"{done} of {total} steps"
             job.save_meta()
 
-    return pretokenize(with_cluster(load().settings), force=force, collection=collection, on_progress=show)
+    return prepare(with_cluster(load().settings), force=force, collection=collection, on_progress=show)
 
 
 def _follow(
@@ -77,9 +78,10 @@ def _follow(
         # Ignore the progress of an earlier run.
         current = [row if row.get("started") != old else {} for row, old in zip(found, before, strict=True)]
         sums = {
-            name: sum(int(row.get(name, 0)) for row in current) for name in ("done", "total", "sentences", "failed")
+            name: sum(int(row.get(name, 0)) for row in current)
+            for name in ("done", "total", "sentences", "failed", "embedded", "to_embed")
         }
-        on_progress(sums["done"], sums["total"])
+        on_progress(sums["done"] + sums["embedded"], sums["total"] + sums["to_embed"])
         if all(row.get("state") == "done" for row in current):
             return sums
         if current != last:
@@ -87,8 +89,9 @@ def _follow(
         now = time.monotonic()
         if now > deadline or (all(current) and now - progressed > patience):
             raise DeadlineExceeded(
-                f"pre-tokenization stopped at {sums['done']} of {sums['total']} documents, without progress for"
-                f" {now - progressed:.0f} s: see `qa-cluster status` and the server logs"
+                f"the preparation stopped at {sums['done']} of {sums['total']} documents with tokens and"
+                f" {sums['embedded']} of {sums['to_embed']} with vectors, without progress for"
+                f" {now - progressed:.0f} s: see `qa-cluster status` and the server logs. The same command resumes it"
             )
         time.sleep(HEAVY_POLL_SECONDS)
 
