@@ -29,6 +29,7 @@ from .admission.resources import (
     COUNT,
     DOCUMENT,
     DOCUMENTS,
+    FIELDS,
     MODEL,
     QUESTIONS,
     SEARCHES,
@@ -86,6 +87,7 @@ class Application:
             UPLOAD: UploadRoute(self.state),
             COLLECTIONS: collections,
             COLLECTION: collections,
+            FIELDS: collections,
             MODEL: ModelRoute(self.state),
         }
         self.status = StatusPages(self.state)

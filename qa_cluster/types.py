@@ -450,6 +450,96 @@ class Removal(_Json, what="a removal"):
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataUpdate(_Json, what="an update of metadata"):
+    """The numbers of documents that an update of metadata has changed, left as they were, and skipped.
+
+    A skipped document was written or removed meanwhile. `next_cursor` continues an update that its time limit ended.
+    `complete` is false if the time was over or documents were skipped: repeating the update changes the rest.
+    """
+
+    updated: int
+    unchanged: int
+    skipped: int
+    complete: bool
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEntry(_Json, what="a field"):
+    """A metadata field of a collection: the documents that have it, and its values of each type.
+
+    An array has several values. A value that filters cannot use counts in no type.
+    """
+
+    name: str
+    documents: int
+    texts: int = 0
+    numbers: int = 0
+    booleans: int = 0
+    times: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FieldList(_Json, what="a list of fields"):
+    """The metadata fields of a collection, those of most documents first. `complete` is false above the limit."""
+
+    fields: tuple[FieldEntry, ...]
+    complete: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The list as JSON-ready values."""
+        data = [{"object": "qa.field", **asdict(entry)} for entry in self.fields]
+        return {"object": "list", "data": data, "complete": self.complete}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """Read what `to_dict` returns."""
+        try:
+            return cls(tuple(_read(FieldEntry, entry) for entry in value["data"]), value["complete"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidInput(f"not a list of fields: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValue:
+    """A value of a field, and the number of documents that have it. A time is text in ISO 8601."""
+
+    value: str | int | float | bool
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class FieldValues(_Json, what="the values of a field"):
+    """The values of a field in the chosen documents, the most frequent first.
+
+    Attributes:
+        documents: the number of chosen documents that have the field.
+        missing: the number of chosen documents without it.
+        distinct: the number of distinct values, and at least that number unless `exact`.
+        other: the number of distinct values that are not listed.
+        minimum, maximum: the least and the greatest number; None without numbers.
+        earliest, latest: the first and the last time, as text in ISO 8601; None without times.
+        exact: false if there were too many distinct values to count each.
+    """
+
+    name: str
+    documents: int
+    missing: int
+    distinct: int
+    other: int
+    values: tuple[FieldValue, ...]
+    minimum: int | float | None = None
+    maximum: int | float | None = None
+    earliest: str | None = None
+    latest: str | None = None
+    exact: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The values as JSON-ready values."""
+        return {"object": "qa.field.values", **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult(_Json, what="the result of a write"):
     """The result of a write. `changed` is false if this version was already stored.
 

@@ -18,7 +18,7 @@ from ..http.error_map import HttpProblem, RawHeaders
 from ..http.messages import Scope
 
 ANY = "*"
-METHODS = b"GET, HEAD, POST, PUT, DELETE"
+METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 REQUEST_HEADERS = b"authorization, content-type, if-match, if-none-match, traceparent, tracestate, x-request-id"
 RESPONSE_HEADERS = b"cache-status, etag, ratelimit, ratelimit-policy, retry-after, server-timing, x-request-id"
 PREFLIGHT_SECONDS = 600

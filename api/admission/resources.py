@@ -14,6 +14,7 @@ from qa_cluster.access.records import ADMIN, ASK, SCOPES, SEARCH, WRITE
 from ..http.messages import Scope
 from ..routes.collections import LIST_PATH as COLLECTIONS_PATH
 from ..routes.collections import PREFIX as COLLECTIONS_PREFIX
+from ..routes.collections import names_fields
 from ..routes.documents import LIST_PATH, PREFIX, counts
 from ..routes.models import PREFIX as MODELS_PREFIX
 from ..routes.page import PAGE_PATHS
@@ -49,12 +50,18 @@ class Resource:
 
 QUESTIONS = Resource("/qa", (ASK,), (ASK,))
 SEARCHES = Resource("/search", (SEARCH,), (SEARCH,))
-DOCUMENTS = Resource("/documents", (SEARCH,), (WRITE,), {"DELETE": "documents.delete"})
-DOCUMENT = Resource("/documents/{id}", (SEARCH,), (WRITE,), {"PUT": "document.put", "DELETE": "document.delete"})
+DOCUMENTS = Resource("/documents", (SEARCH,), (WRITE,), {"PATCH": "documents.update", "DELETE": "documents.delete"})
+DOCUMENT = Resource(
+    "/documents/{id}",
+    (SEARCH,),
+    (WRITE,),
+    {"PUT": "document.put", "PATCH": "document.update", "DELETE": "document.delete"},
+)
 UPLOAD = Resource(UPLOAD_PATH.decode(), (WRITE,), (WRITE,), {"POST": "documents.upload"})
 COUNT = Resource("/documents/{id}", (ASK, SEARCH), (WRITE,))
 COLLECTIONS = Resource("/collections", SCOPES, (ADMIN,), {"POST": "collection.create"})
 COLLECTION = Resource("/collections/{name}", SCOPES, (ADMIN,), {"DELETE": "collection.delete"})
+FIELDS = Resource("/collections/{name}/fields", (SEARCH,), (ADMIN,))
 MODELS = Resource("/models", (ASK,), (ASK,))
 MODEL = Resource("/models/{id}", (ASK,), (ASK,))
 METRICS = Resource("/metrics", (ADMIN,), (ADMIN,))
@@ -86,5 +93,7 @@ def resource_of(scope: Scope) -> Resource:
         if path.startswith(prefix):
             if resource is DOCUMENT and uploads(scope):
                 return UPLOAD
+            if resource is COLLECTION and names_fields(scope):
+                return FIELDS
             return COUNT if resource is DOCUMENT and counts(scope) else resource
     return OTHER

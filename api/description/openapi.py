@@ -10,6 +10,7 @@ from qa_cluster.asking.questions import AskLimits
 from qa_cluster.config import PARTIAL, Settings
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
+from qa_cluster.ranking.filters import MAX_NAME_BYTES
 
 from . import models
 from .results import BOOLEAN, INTEGER, RESULTS, STRING, list_of, object_of
@@ -21,10 +22,14 @@ from .schemas import (
     count_parameters,
     document_fields,
     document_parameters,
+    field_values_parameters,
     list_parameters,
+    metadata_fields,
+    metadata_parameters,
     pipeline_parameters,
     removal_parameters,
     search_fields,
+    update_parameters,
     upload_parameters,
     write_parameters,
 )
@@ -190,6 +195,12 @@ _COLLECTION_NAME = {
     "required": True,
     "schema": {**STRING, "minLength": 1, "maxLength": MAX_COLLECTION_CHARS, "pattern": COLLECTION_PATTERN},
 }
+_FIELD_NAME = {
+    "name": "field",
+    "in": "path",
+    "required": True,
+    "schema": {**STRING, "minLength": 1, "maxLength": MAX_NAME_BYTES},
+}
 _STATE = {
     "/livez": {"get": _operation("Check whether the process is running", {"200": ("it is running", "Alive")}, [])},
     "/readyz": {
@@ -271,6 +282,13 @@ def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -
                 ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(list_parameters()),
             ),
+            "patch": _operation(
+                "Change the metadata of all documents that match a prefix or filter, without their texts",
+                {"200": ("the numbers of documents", "Update")},
+                ["400", "404", "413", "415", "422", "503", "504"],
+                parameters=_parameters(update_parameters(limits)),
+                requestBody=_body(metadata_fields()),
+            ),
             "delete": _operation(
                 "Delete all documents that match a prefix or filter",
                 {"200": ("the number of deleted documents", "Removal")},
@@ -310,6 +328,13 @@ def _documents(limits: AskLimits, max_body_bytes: int, upload_timeout_ms: int) -
                 ["304", "404", "413", "422", "503", "504"],
                 parameters=_parameters(document_parameters()),
             ),
+            "patch": _operation(
+                "Change the metadata of a document, without its text",
+                {"200": ("the new version", "Write")},
+                ["400", "404", "412", "413", "415", "422", "503", "504"],
+                parameters=[*_parameters(metadata_parameters(limits)), if_match],
+                requestBody=_body(metadata_fields()),
+            ),
             "delete": _operation(
                 "Delete a document",
                 {"204": ("deleted", None)},
@@ -347,6 +372,23 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
                 {"200": ("the number of deleted documents; if not complete, repeat the request", "Removal")},
                 ["404", "422", "503", "504"],
                 parameters=_parameters(collection_removal_parameters(limits)),
+            ),
+        },
+        "/collections/{name}/fields": {
+            "parameters": [_COLLECTION_NAME],
+            "get": _operation(
+                "List the metadata fields of a collection",
+                {"200": ("the fields, those of most documents first", "Fields")},
+                ["404", "413", "422", "503", "504"],
+            ),
+        },
+        "/collections/{name}/fields/{field}": {
+            "parameters": [_COLLECTION_NAME, _FIELD_NAME],
+            "get": _operation(
+                "Count the values of a metadata field",
+                {"200": ("the values, the most frequent first", "FieldValues")},
+                ["400", "404", "413", "422", "503", "504"],
+                parameters=_parameters(field_values_parameters()),
             ),
         },
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from qa_cluster.types import (
@@ -14,9 +14,13 @@ from qa_cluster.types import (
     Document,
     DocumentCounts,
     DocumentEntry,
+    FieldEntry,
+    FieldValue,
+    FieldValues,
     Hit,
     Index,
     Mention,
+    MetadataUpdate,
     Removal,
     SearchResult,
     Span,
@@ -85,6 +89,32 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "error": "why the file was not stored; empty: it was stored",
         "code": "code of the error, for programs",
     },
+    MetadataUpdate: {
+        "updated": "number of documents with changed metadata",
+        "unchanged": "number of chosen documents that had these metadata already",
+        "skipped": "number of chosen documents that were written or deleted meanwhile",
+        "complete": "false: repeat the request, with next_cursor as cursor unless it is null",
+        "next_cursor": "where the update continues; null: it has reached the last document",
+    },
+    FieldEntry: {
+        "documents": "number of indexed documents that have the field",
+        "texts": "number of values that are text; an array has several values",
+        "numbers": "number of values that are numbers",
+        "booleans": "number of values that are true or false",
+        "times": "number of values that are a date or a time of ISO 8601",
+    },
+    FieldValues: {
+        "documents": "number of chosen documents that have the field",
+        "missing": "number of chosen documents without the field",
+        "distinct": "number of distinct values; at least that number if exact is false",
+        "other": "number of distinct values that are not listed",
+        "values": "the most frequent values, each with the number of documents that have it",
+        "minimum": "the least number; null: no value is a number",
+        "maximum": "the greatest number; null: no value is a number",
+        "earliest": "the first time; null: no value is a time",
+        "latest": "the last time; null: no value is a time",
+        "exact": "false: there are too many distinct values to count each",
+    },
     Removal: {
         "complete": "false: some matching documents were not deleted, because the time was over or they were written"
         " meanwhile; repeat the request to continue",
@@ -96,6 +126,8 @@ _MORE: dict[type, dict[str, Schema]] = {
     SearchResult: {"object": {"const": "qa.search"}},
     DocumentEntry: {"object": {"const": "qa.document"}},
     CollectionEntry: {"object": {"const": "qa.collection"}},
+    FieldEntry: {"object": {"const": "qa.field"}},
+    FieldValues: {"object": {"const": "qa.field.values"}},
 }
 _LEFT_OUT = {WriteResult: {"source_before"}}
 
@@ -119,8 +151,9 @@ def schema_of(kind: Any) -> Schema:
     if get_origin(kind) is tuple:
         return {"type": "array", "items": schema_of(get_args(kind)[0])}
     if isinstance(kind, UnionType):
-        schema = schema_of(get_args(kind)[0])
-        return {**schema, "type": [schema["type"], "null"]}
+        schemas = [schema_of(one) for one in get_args(kind) if one is not NoneType]
+        # int | float is number
+        return {**schemas[-1], "type": [schemas[-1]["type"], "null"]}
     return {"type": "object"}
 
 
@@ -129,6 +162,8 @@ def _fields_of(kind: Any) -> Schema:
     properties = dict(_MORE.get(kind, {}))
     for name in [each.name for each in fields(kind) if each.name not in _LEFT_OUT.get(kind, ())]:
         properties[name] = schema_of(types[name]) | ({"description": texts[name]} if name in texts else {})
+    if kind is FieldValue:
+        properties["value"] = {"type": ["string", "number", "boolean"], "description": "a time is text in ISO 8601"}
     if kind is Answer:
         properties["highlights"] = {"type": "array", "items": schema_of(Span)}
     return object_of(properties)
@@ -156,4 +191,9 @@ RESULTS = {
     "Upload": list_of(
         schema_of(UploadedFile), stored={**INTEGER, "description": "number of files that were stored; at least 1"}
     ),
+    "Update": schema_of(MetadataUpdate),
+    "Fields": list_of(
+        schema_of(FieldEntry), complete={**BOOLEAN, "description": "false: there are more fields than the list has"}
+    ),
+    "FieldValues": schema_of(FieldValues),
 }

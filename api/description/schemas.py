@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
+from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES
 from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
 from qa_cluster.asking.questions import (
     CACHE_MODES,
@@ -237,6 +238,36 @@ def document_fields(max_bytes: int) -> tuple[Field, ...]:
             in_bytes=True,
         ),
         Field("metadata", "object", "JSON object that is returned with every answer"),
+    )
+
+
+def metadata_fields() -> tuple[Field, ...]:
+    """The fields of the body that changes metadata."""
+    return (
+        Field("metadata", "object", "metadata fields to set, each with its new value; the other fields stay"),
+        Field("remove", "string", "names of metadata fields to remove", maximum=MAX_METADATA_BYTES, repeated=True),
+    )
+
+
+def metadata_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """The query parameters for changing the metadata of a document."""
+    return (*document_parameters(), _timeout(limits))
+
+
+def update_parameters(limits: AskLimits) -> tuple[Field, ...]:
+    """The query parameters for changing the metadata of many documents; a prefix or filter is required."""
+    return (
+        Field("cursor", "string", "next_cursor of an update that its time limit ended; default: the first document"),
+        *choice_parameters(),
+        _timeout(limits),
+    )
+
+
+def field_values_parameters() -> tuple[Field, ...]:
+    """The query parameters for the values of a field."""
+    return (
+        _count("limit", "maximum number of values", DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES),
+        *_filters("count"),
     )
 
 

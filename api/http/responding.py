@@ -13,8 +13,8 @@ from .error_map import HttpProblem, RawHeaders
 from .messages import Scope, Send
 from .metering import Meter
 
-# The fields of the body that writes a document, which is the only PUT.
-_DOCUMENT_FIELDS = frozenset({"text", "title", "metadata"})
+# The fields of the bodies of PUT and PATCH, which write documents.
+_DOCUMENT_FIELDS = frozenset({"text", "title", "metadata", "remove"})
 # Fields whose name in the route differs from the name in the code that checks them.
 _OTHER_NAMES = {
     ("search", "GET", "query"): "q",
@@ -70,6 +70,6 @@ def _faults(error: InvalidInput, scope: Scope) -> list[dict[str, str]]:
     name = _OTHER_NAMES.get((scope["path"].partition("/")[2].partition("/")[0], scope["method"], name), name)
     if not name:
         return []
-    in_body = scope["method"] == "POST" or (scope["method"] == "PUT" and name in _DOCUMENT_FIELDS)
+    in_body = scope["method"] == "POST" or (scope["method"] in ("PUT", "PATCH") and name in _DOCUMENT_FIELDS)
     place = {"pointer": "/".join(("#", name, inside)) if inside else f"#/{name}"} if in_body else {"parameter": name}
     return [{**place, "detail": str(error)}]

@@ -10,6 +10,8 @@ import orjson
 
 from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
+from qa_cluster.asking.metadata_updates import update_all
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.off_loop import off_loop
@@ -20,9 +22,12 @@ from ..description.schemas import (
     document_fields,
     document_parameters,
     list_parameters,
+    metadata_fields,
+    metadata_parameters,
     parse_body,
     parse_query,
     removal_parameters,
+    update_parameters,
     write_parameters,
 )
 from ..http.error_map import HttpProblem, RawHeaders
@@ -48,29 +53,32 @@ LIST_PATH = PREFIX.removesuffix(b"/")
 _COUNT_PATH = PREFIX + b"count"
 # Bytes of the JSON of an entry in addition to its title.
 _ENTRY_BYTES = 256
-_ALLOW = [(b"allow", b"GET, HEAD, PUT, DELETE")]
+_ALLOW = [(b"allow", b"GET, HEAD, PUT, PATCH, DELETE")]
 
 
 class DocumentListRoute:
-    """Lists documents page by page, counts documents, and deletes many documents."""
+    """Lists documents page by page, counts documents, and deletes or updates many documents."""
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
         self._timeout_ms = state.options.limits.timeout_ms
         self._removal = removal_parameters(state.options.limits)
+        self._update = update_parameters(state.options.limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """List, count or delete documents."""
+        """List, count, delete or update documents."""
         if scope["method"] == "DELETE":
             body = orjson.dumps(await self._delete_matching(scope))
+        elif scope["method"] == "PATCH":
+            body = orjson.dumps(await self._update_matching(scope, receive))
         elif scope["method"] in ("GET", "HEAD"):
             async with asyncio.timeout(self._timeout_ms / 1000):
                 body = await (self._count(scope) if counts(scope) else self._list(scope))
         else:
             raise HttpProblem(
                 "method-not-allowed",
-                f"{scope['path']} supports GET, HEAD, DELETE, not {scope['method']}",
-                headers=[(b"allow", b"GET, HEAD, DELETE")],
+                f"{scope['path']} supports GET, HEAD, PATCH, DELETE, not {scope['method']}",
+                headers=[(b"allow", b"GET, HEAD, PATCH, DELETE")],
             )
         headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
         await send_response(send, 200, headers, body)
@@ -100,6 +108,27 @@ class DocumentListRoute:
         self._state.metrics.document_writes.inc("delete", by=removal.deleted)
         return removal.to_dict()
 
+    async def _update_matching(self, scope: Scope, receive: Receive) -> dict[str, Any]:
+        values = parse_query(scope["query_string"], self._update)
+        choice = _choice(scope, values)
+        change = await _change(scope, receive, self._state)
+        engine = self._state.engine
+        seconds = values.get("timeout_ms", self._timeout_ms) / 1000
+        update = await update_all(
+            engine.listing, engine.documents, choice, change, cursor=values.get("cursor") or "", seconds=seconds
+        )
+        about(scope, updated=update.updated, skipped=update.skipped)
+        self._state.metrics.document_writes.inc("update", by=update.updated)
+        return update.to_dict()
+
+
+async def _change(scope: Scope, receive: Receive, state: ServiceState) -> MetadataChange:
+    """The change of metadata in the body of a request."""
+    require_json(scope)
+    body = await read_body(scope, receive, state.options)
+    values = await off_loop(len(body), parse_body, body, metadata_fields())
+    return MetadataChange.of(values.get("metadata"), values.get("remove") or ())
+
 
 def _choice(scope: Scope, values: dict[str, Any]) -> DocumentChoice:
     """Remove the parameters that choose documents from `values`; HttpProblem if the collection is not allowed."""
@@ -122,6 +151,7 @@ class DocumentRoute:
         limits = state.options.limits
         self._fields = document_fields(state.options.body_max_bytes)
         self._parameters = write_parameters(limits)
+        self._metadata_parameters = metadata_parameters(limits)
         self._timeout_ms = limits.timeout_ms
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,9 +161,14 @@ class DocumentRoute:
         if method == "PUT":
             await self._put(scope, receive, send, document_id)
             return
+        if method == "PATCH":
+            await self._patch(scope, receive, send, document_id)
+            return
         if method not in ("GET", "HEAD", "DELETE"):
             raise HttpProblem(
-                "method-not-allowed", f"a document supports GET, HEAD, PUT, DELETE, not {method}", headers=list(_ALLOW)
+                "method-not-allowed",
+                f"a document supports GET, HEAD, PUT, PATCH, DELETE, not {method}",
+                headers=list(_ALLOW),
             )
         parameters = parse_query(scope["query_string"], document_parameters())
         collection = parameters.get("collection", DEFAULT_COLLECTION)
@@ -165,6 +200,24 @@ class DocumentRoute:
         about(scope, version=written.version, changed=written.changed)
         headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
         await send_response(send, 201 if written.created else 200, headers, orjson.dumps(written.to_dict()))
+
+    async def _patch(self, scope: Scope, receive: Receive, send: Send, document_id: str) -> None:
+        parameters = parse_query(scope["query_string"], self._metadata_parameters)
+        collection = parameters.get("collection", DEFAULT_COLLECTION)
+        permit(scope, collection)
+        if_version = condition(scope)
+        change = await _change(scope, receive, self._state)
+        written = await self._state.engine.documents.change_metadata(
+            document_id,
+            change,
+            collection=collection,
+            if_version=if_version,
+            timeout=parameters.get("timeout_ms", self._timeout_ms) / 1000,
+        )
+        self._state.metrics.document_writes.inc("update")
+        about(scope, version=written.version, changed=written.changed)
+        headers: RawHeaders = [(b"content-type", JSON), (b"etag", b'"%b"' % written.version.encode())]
+        await send_response(send, 200, headers, orjson.dumps(written.to_dict()))
 
     async def _get(self, scope: Scope, send: Send, document_id: str, collection: str) -> None:
         document = await self._state.engine.documents.get(document_id, collection)

@@ -29,11 +29,27 @@ FilterOption = Annotated[
     list[str] | None,
     typer.Option(
         help="Only documents whose metadata meets this condition: name=value or name=value,value; also !=, <, <=, > and"
-        " >=. Repeatable; all conditions must hold.",
+        " >=; name=null for documents without it. Repeatable; all conditions must hold.",
         metavar="CONDITION",
         show_default=False,
     ),
 ]
+
+
+YesOption = Annotated[
+    bool, typer.Option("--yes", help="Delete without asking. Needed if no terminal can ask the question.")
+]
+
+
+def confirm_deletion(what: str, yes: bool) -> None:
+    """Ask on a terminal whether to delete, and exit with 1 after a no. Without a terminal, --yes is required."""
+    if yes:
+        return
+    if not console.is_answered():
+        raise typer.BadParameter(f"this deletes {what}: repeat the command with --yes")
+    if not console.confirm(f"Delete {what}?"):
+        console.error("nothing was deleted")
+        raise typer.Exit(1)
 
 
 def file_option(help: str) -> Any:

@@ -12,6 +12,8 @@
 #include "corpus/document_argument.h"
 #include "corpus/own_scripts.h"
 #include "corpus/text_key.h"
+#include "index/index.h"
+#include "server/blake2b.h"
 #include "server/commands.h"
 #include "server/config.h"
 
@@ -158,6 +160,90 @@ static int QA_DELDOCUMENT_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **
     return run_for_document(ctx, SCRIPT_DELETE_DOCUMENT, "delete", argv, argc, "*");
 }
 
+/* ---- QA.SETMETADATA ---- */
+
+enum { VERSION_BYTES = VERSION_LENGTH / 2 };
+
+static void add_part(Blake2b *hash, const char *text, size_t length) {
+    char head[32];
+    blake2b_add(hash, head, (size_t)snprintf(head, sizeof head, "%zu:", length));
+    blake2b_add(hash, text, length);
+}
+
+/* `document_version` in qa_cluster/documents/stored.py. */
+static RedisModuleString *version_of(RedisModuleString *title, RedisModuleString *metadata, const char *text,
+                                     size_t text_length) {
+    Blake2b hash;
+    uint8_t digest[VERSION_BYTES];
+    char hex[VERSION_LENGTH + 1];
+    size_t length;
+    blake2b_begin(&hash, sizeof digest, NULL, 0);
+    const char *part = RedisModule_StringPtrLen(title, &length);
+    add_part(&hash, part, length);
+    part = RedisModule_StringPtrLen(metadata, &length);
+    add_part(&hash, part, length);
+    add_part(&hash, text, text_length);
+    blake2b_end(&hash, digest);
+    for (size_t i = 0; i < sizeof digest; i++) snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return RedisModule_CreateString(NULL, hex, VERSION_LENGTH);
+}
+
+/* The versions of the stored text with the stored metadata, and with the new ones; empty without a record or a text. */
+static void find_versions(RedisModuleCtx *ctx, RedisModuleString *text_name, const TextKey *parsed,
+                          RedisModuleString *metadata, RedisModuleString **versions) {
+    RedisModuleString *name = text_key_joined("document:", parsed->name, parsed->name_length, parsed->tag - 1,
+                                              parsed->tag_length + 1);
+    RedisModuleKey *record = RedisModule_OpenKey(ctx, name, REDISMODULE_READ);
+    RedisModuleKey *text = RedisModule_OpenKey(ctx, text_name, REDISMODULE_READ);
+    RedisModuleString *title = NULL, *before = NULL;
+    if (record && text && RedisModule_KeyType(record) == REDISMODULE_KEYTYPE_HASH &&
+        RedisModule_KeyType(text) == REDISMODULE_KEYTYPE_STRING)
+        RedisModule_HashGet(record, REDISMODULE_HASH_CFIELDS, "title", &title, "metadata", &before, NULL);
+    if (title && before) {
+        size_t length;
+        const char *bytes = RedisModule_StringDMA(text, &length, REDISMODULE_READ);
+        versions[0] = version_of(title, before, bytes, length);
+        versions[1] = version_of(title, metadata, bytes, length);
+    } else {
+        for (int i = 0; i < 2; i++) versions[i] = RedisModule_CreateString(NULL, "", 0);
+    }
+    if (title) RedisModule_FreeString(NULL, title);
+    if (before) RedisModule_FreeString(NULL, before);
+    if (record) RedisModule_CloseKey(record);
+    if (text) RedisModule_CloseKey(text);
+    RedisModule_FreeString(NULL, name);
+}
+
+/* NULL: the arguments are valid. */
+static const char *check_metadata(RedisModuleString *metadata, RedisModuleString *fields, char *error) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(metadata, &length);
+    if (length > LIMITS[2].most) {
+        snprintf(error, MAX_ERROR, "ERR the metadata has %zu bytes, the limit is %zu", length, LIMITS[2].most);
+        return error;
+    }
+    if (!text_is_utf8(text, length)) return "ERR the metadata is not valid UTF-8";
+    if (!is_shallow_object(metadata)) return "ERR the metadata must be a JSON object, nested at most 32 deep";
+    const char *packed = RedisModule_StringPtrLen(fields, &length);
+    return index_fields_valid(packed, length) ? NULL : "ERR the fields are not valid";
+}
+
+/* QA.SETMETADATA key condition metadata fields */
+static int QA_SETMETADATA_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 5) return RedisModule_WrongArity(ctx);
+    char error[MAX_ERROR];
+    TextKey parsed;
+    if (!text_key_parse(argv[1], &parsed)) return RedisModule_ReplyWithError(ctx, NOT_A_TEXT);
+    const char *fault = check_metadata(argv[3], argv[4], error);
+    if (fault) return RedisModule_ReplyWithError(ctx, fault);
+    RedisModuleString *words[] = {argv[0], argv[1], argv[2], argv[3], argv[4], NULL, NULL};
+    find_versions(ctx, argv[1], &parsed, argv[3], words + 5);
+    int status = run_for_document(ctx, SCRIPT_SET_METADATA, "set", words, sizeof words / sizeof *words, NULL);
+    RedisModule_FreeString(NULL, words[5]);
+    RedisModule_FreeString(NULL, words[6]);
+    return status;
+}
+
 /* ---- Answers ---- */
 
 /* `answer:{tag}:<name>` or `answer:<collection>:{tag}:<name>`: where the `{tag}` starts and how long it is. */
@@ -261,6 +347,7 @@ int document_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"QA.PUTDOCUMENT", QA_PUTDOCUMENT_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.DELDOCUMENT", QA_DELDOCUMENT_RedisCommand, "write deny-script", 1, 1, 1, NULL},
+        {"QA.SETMETADATA", QA_SETMETADATA_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.PUTANSWER", QA_PUTANSWER_RedisCommand, "write deny-oom deny-script", 1, 1, 1, NULL},
         {"QA.DELCOLLECTION", QA_DELCOLLECTION_RedisCommand, "write deny-script", 1, 1, 1, NULL},
         {"QA.DELANSWER", QA_DELANSWER_RedisCommand, "write deny-script", 1, -1, 1, NULL},

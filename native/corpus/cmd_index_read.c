@@ -1,5 +1,5 @@
-/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET and QA.INDEX.INFO: the commands that read an index. A
- * missing key counts as an empty index. */
+/* QA.INDEX.RANK, QA.INDEX.STATS, QA.INDEX.LIST, QA.INDEX.GET, QA.INDEX.FIELDS, QA.INDEX.VALUES and QA.INDEX.INFO: the
+ * commands that read an index. A missing key counts as an empty index. */
 #include "corpus/cmd_index_read.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@
 #define MAX_SENTENCES ((1LL << 48) - 1) /* ids have 48 bits */
 
 /* Reading a document costs up to about 200 ns. */
-enum { MAX_LISTED = 1000, LIST_STEPS = 10000, MAX_ERROR = 200 };
+enum { MAX_LISTED = 1000, LIST_STEPS = 10000, VALUE_STEPS = 5000, FIELD_WORDS = 6, MAX_ERROR = 200 };
 
 /* NULL or an error line. */
 static const char *open_stored(RedisModuleCtx *ctx, RedisModuleString *key, Index **index, uint64_t *identity) {
@@ -299,11 +299,109 @@ static int QA_INDEX_INFO_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **a
     return REDISMODULE_OK;
 }
 
+/* ---- QA.INDEX.FIELDS ---- */
+
+static void reply_fields(RedisModuleCtx *ctx, const Index *index, uint64_t at, size_t count) {
+    IndexField *fields = RedisModule_Alloc((count + 1) * sizeof *fields);
+    size_t found = index_fields(index, &at, fields, count);
+    RedisModule_ReplyWithArray(ctx, 2);
+    RedisModule_ReplyWithLongLong(ctx, (long long)at);
+    RedisModule_ReplyWithArray(ctx, (long)found);
+    for (size_t i = 0; i < found; i++) {
+        const IndexField *field = &fields[i];
+        RedisModule_ReplyWithArray(ctx, FIELD_WORDS);
+        RedisModule_ReplyWithStringBuffer(ctx, field->name, field->length);
+        RedisModule_ReplyWithLongLong(ctx, (long long)field->documents);
+        RedisModule_ReplyWithLongLong(ctx, (long long)field->booleans);
+        RedisModule_ReplyWithLongLong(ctx, (long long)field->numbers);
+        RedisModule_ReplyWithLongLong(ctx, (long long)field->texts);
+        RedisModule_ReplyWithLongLong(ctx, (long long)field->times);
+    }
+    RedisModule_Free(fields);
+}
+
+/* QA.INDEX.FIELDS key SCAN cursor count
+ * QA.INDEX.FIELDS key NAMES name+ */
+static int QA_INDEX_FIELDS_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    Cursor cursor = {argv, argc, 2};
+    Index *index;
+    long long at = 0, count = 0;
+    const char *error = NULL;
+    bool named = cursor_accept(&cursor, "NAMES");
+    if (!named) {
+        if (!cursor_accept(&cursor, "SCAN")) error = "ERR syntax error: SCAN or NAMES must follow the key";
+        else if (!cursor_count(&cursor, UINT32_MAX, &at)) error = "ERR invalid cursor";
+        else if (!cursor_count(&cursor, MAX_LISTED, &count) || !count) error = "ERR count must be between 1 and 1000";
+        else if (cursor.at != argc) error = "ERR syntax error: nothing may follow the count";
+    }
+    if (!error) error = open_index(ctx, argv[1], &index);
+    if (error) return RedisModule_ReplyWithError(ctx, error);
+    if (!named) {
+        reply_fields(ctx, index, (uint64_t)at, (size_t)count);
+        return REDISMODULE_OK;
+    }
+    RedisModule_ReplyWithArray(ctx, argc - cursor.at);
+    for (int i = cursor.at; i < argc; i++) {
+        size_t length;
+        const char *name = RedisModule_StringPtrLen(argv[i], &length);
+        RedisModule_ReplyWithLongLong(ctx, (long long)index_field_documents(index, name, length));
+    }
+    return REDISMODULE_OK;
+}
+
+/* ---- QA.INDEX.VALUES ---- */
+
+static void reply_values(RedisModuleCtx *ctx, Index *index, uint64_t at, RedisModuleString *field,
+                         const IndexFilter *filter) {
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(field, &length);
+    IndexValue *values = RedisModule_Alloc(INDEX_MAX_VALUES * sizeof *values);
+    IndexValueTotals totals;
+    size_t found = index_values(index, &at, name, length, filter, VALUE_STEPS, values, &totals);
+    RedisModule_ReplyWithArray(ctx, 4);
+    RedisModule_ReplyWithLongLong(ctx, (long long)at);
+    RedisModule_ReplyWithLongLong(ctx, (long long)totals.documents);
+    RedisModule_ReplyWithLongLong(ctx, (long long)totals.with_field);
+    RedisModule_ReplyWithArray(ctx, (long)(2 * found));
+    for (size_t i = 0; i < found; i++) {
+        RedisModule_ReplyWithStringBuffer(ctx, values[i].value, values[i].length);
+        RedisModule_ReplyWithLongLong(ctx, (long long)values[i].documents);
+    }
+    RedisModule_Free(values);
+}
+
+/* QA.INDEX.VALUES key cursor field [FILTER filter] */
+static int QA_INDEX_VALUES_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    Cursor cursor = {argv, argc, 2};
+    Index *index;
+    IndexFilter *filter = NULL;
+    long long at;
+    size_t length, filter_length;
+    const void *bytes = NULL;
+    const char *error = NULL;
+    RedisModule_StringPtrLen(argv[3], &length);
+    if (!cursor_count(&cursor, INT64_MAX, &at)) error = "ERR invalid cursor";
+    else if (!length || length > UINT8_MAX) error = "ERR the name of a field must have 1 to 255 bytes";
+    cursor.at = 4;
+    if (!error) error = filter_argument(&cursor, &bytes, &filter_length);
+    if (!error && cursor.at != argc) error = "ERR syntax error: only FILTER may follow";
+    if (!error && bytes) error = filter_compile(bytes, filter_length, &filter);
+    if (!error) error = open_index(ctx, argv[1], &index);
+    if (error) RedisModule_ReplyWithError(ctx, error);
+    else reply_values(ctx, index, (uint64_t)at, argv[3], filter);
+    filter_free(filter);
+    return REDISMODULE_OK;
+}
+
 int index_read_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"QA.INDEX.RANK", QA_INDEX_RANK_RedisCommand, "readonly", 1, 1, 1, NULL},
         {"QA.INDEX.STATS", QA_INDEX_STATS_RedisCommand, "readonly", 1, 1, 1, NULL},
         {"QA.INDEX.LIST", QA_INDEX_LIST_RedisCommand, "readonly", 1, 1, 1, NULL},
+        {"QA.INDEX.FIELDS", QA_INDEX_FIELDS_RedisCommand, "readonly", 1, 1, 1, NULL},
+        {"QA.INDEX.VALUES", QA_INDEX_VALUES_RedisCommand, "readonly", 1, 1, 1, NULL},
         {"QA.INDEX.GET", QA_INDEX_GET_RedisCommand, "readonly", 1, 1, 1, NULL},
         {"QA.INDEX.INFO", QA_INDEX_INFO_RedisCommand, "readonly", 1, 1, 1, NULL},
     };

@@ -1,6 +1,6 @@
-/* QA.INDEX.PUT, QA.INDEX.DEL and QA.INDEX.LOAD. A command checks everything before it changes anything. A command that
- * changes anything is replicated verbatim, because the same operations make the same index. docs/inverted-index.md has
- * the formats. */
+/* QA.INDEX.PUT, QA.INDEX.DEL, QA.INDEX.CHANGE and QA.INDEX.LOAD. A command checks everything before it changes
+ * anything. A command that changes anything is replicated verbatim, because the same operations make the same index.
+ * docs/inverted-index.md has the formats. */
 #include "corpus/cmd_index_write.h"
 
 #include <stdio.h>
@@ -113,6 +113,34 @@ static int QA_INDEX_DEL_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return RedisModule_ReplyWithLongLong(ctx, removed);
 }
 
+/* ---- QA.INDEX.CHANGE ---- */
+
+/* QA.INDEX.CHANGE key document fields */
+static int QA_INDEX_CHANGE_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 4) return RedisModule_WrongArity(ctx);
+    StoredIndex *stored;
+    Document document;
+    char line[MAX_DOCUMENT_ERROR];
+    const char *error = index_key_peek(ctx, argv[1], &stored);
+    if (!error && stored) error = index_key_check_complete(stored);
+    if (!error) error = document_head(argv + 2, 1, &document, line);
+    if (error) return RedisModule_ReplyWithError(ctx, error);
+    IndexDocument found;
+    if (!stored || index_get(stored->index, document.id, document.id_length, &found) != INDEX_OK)
+        return RedisModule_ReplyWithLongLong(ctx, 0);
+    Watched *watched = watched_begin(ctx, argv[1]);
+    IndexIncoming incoming = {.id = document.id,
+                              .fields = document.fields,
+                              .id_length = document.id_length,
+                              .fields_length = document.fields_length};
+    if (watched) index_watch_changing(watched->watch, stored->index, &incoming);
+    index_change(stored->index, document.id, document.id_length, document.fields, document.fields_length);
+    watched_end(watched, stored->index);
+    keyspace_changed(ctx, argv[1], "qa.index.change");
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithLongLong(ctx, 1);
+}
+
 /* ---- QA.INDEX.LOAD ---- */
 
 /* A part at the wrong offset belongs to another payload, or a part is missing. */
@@ -160,6 +188,7 @@ int index_write_on_load(RedisModuleCtx *ctx) {
     static const CommandSpec COMMANDS[] = {
         {"QA.INDEX.PUT", QA_INDEX_PUT_RedisCommand, "write deny-oom", 1, 1, 1, NULL},
         {"QA.INDEX.DEL", QA_INDEX_DEL_RedisCommand, "write", 1, 1, 1, NULL},
+        {"QA.INDEX.CHANGE", QA_INDEX_CHANGE_RedisCommand, "write deny-oom", 1, 1, 1, NULL},
         {"QA.INDEX.LOAD", QA_INDEX_LOAD_RedisCommand, "write deny-oom", 1, 1, 1, NULL},
     };
     if (stored_index_on_load(ctx) != REDISMODULE_OK || index_type_create(ctx) != REDISMODULE_OK) return REDISMODULE_ERR;

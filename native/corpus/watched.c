@@ -203,7 +203,7 @@ static int on_key(RedisModuleCtx *ctx, int type, const char *event, RedisModuleS
     (void)type;
     if (!RedisModule_DictSize(keys) || RedisModule_GetSelectedDb(ctx) != 0) return REDISMODULE_OK;
     if (!strcmp(event, "qa.index.put") || !strcmp(event, "qa.index.del") || !strcmp(event, "qa.index.begin") ||
-        !strcmp(event, "qa.index.embed"))
+        !strcmp(event, "qa.index.embed") || !strcmp(event, "qa.index.change"))
         return REDISMODULE_OK;
     drop_all(ctx, key);
     return REDISMODULE_OK;

@@ -5,6 +5,7 @@
 #include "index/dictionary.h"
 #include "index/fields.h"
 #include "index/memory.h"
+#include "index/names.h"
 #include "index/postings.h"
 #include "index/runs.h"
 #include "index/table.h"
@@ -81,6 +82,7 @@ uint32_t documents_restore(Index *index, const void *id, size_t id_length, const
     if (number == NO_ITEM) return NO_ITEM;
     document_at(index, number)->state = DOCUMENT_LIVE;
     table_insert(index, &index->document_table, documents_hash(index, number), number);
+    field_names_count(index, fields, field_length, +1);
     index->document_count++;
     return number;
 }
@@ -332,6 +334,7 @@ IndexStatus index_commit(IndexPending *pending) {
     document->state = DOCUMENT_LIVE;
     *slot_at(index, number) = document;
     table_insert(index, &index->document_table, documents_hash(index, number), number);
+    field_names_count(index, document_fields(document), document->field_bytes, +1);
     index->document_count++;
     index->filled_count += document->sentences > 0;
     index->sentences += document->sentences;
@@ -358,6 +361,7 @@ IndexStatus index_remove(Index *index, const void *id, size_t length) {
     if (number == NO_ITEM) return INDEX_MISSING;
     Document *document = document_at(index, number);
     table_remove(index, &index->document_table, documents_hash(index, number), number);
+    field_names_count(index, document_fields(document), document->field_bytes, -1);
     document->state = DOCUMENT_DEAD;
     vectors_free(index, document);
     index->document_count--;
@@ -366,6 +370,26 @@ IndexStatus index_remove(Index *index, const void *id, size_t length) {
     index->terms -= document->terms;
     queue_work(index, number, -1);
     take_along(index);
+    return INDEX_OK;
+}
+
+IndexStatus index_change(Index *index, const void *id, size_t length, const void *fields, size_t fields_length) {
+    if (!index_fields_valid(fields, fields_length)) return INDEX_INVALID;
+    uint32_t number = document_find(index, id, length);
+    if (number == NO_ITEM) return INDEX_MISSING;
+    Document *before = document_at(index, number);
+    size_t bytes = document_bytes(before);
+    Document *document = memory_alloc(index, bytes - before->field_bytes + fields_length);
+    *document = *before;
+    document->field_bytes = (uint32_t)fields_length;
+    memcpy(document->bytes, before->bytes, document->id_bytes);
+    if (fields_length) memcpy(document->bytes + document->id_bytes, fields, fields_length);
+    memcpy((uint8_t *)document_forward(document), document_forward(before), document->forward_bytes);
+    field_names_count(index, document_fields(before), before->field_bytes, -1);
+    field_names_count(index, fields, fields_length, +1);
+    documents_replace(index, number, document);
+    memory_free(index, before, bytes);
+    index->committed_late = index->next_id > MAX_ID ? NO_ID : ++index->next_id;
     return INDEX_OK;
 }
 

@@ -8,7 +8,7 @@
  * without values is an empty array. Names are distinct and not empty. */
 #include "index/fields.h"
 
-static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
+#include "index/memory.h"
 
 static uint32_t u32_at(const uint8_t *at) { return u16_at(at) | (uint32_t)u16_at(at + 2) << 16; }
 
@@ -37,6 +37,28 @@ size_t value_bytes(const uint8_t *value) {
     return 9;
 }
 
+double value_number(const uint8_t *value) {
+    uint64_t bits = 0;
+    double number;
+    for (unsigned i = 0; i < 8; i++) bits |= (uint64_t)value[1 + i] << (8 * i);
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+bool value_equal(const uint8_t *a, const uint8_t *b) {
+    if (*a != *b) return false;
+    if (*a == 'n') return value_number(a) == value_number(b);
+    size_t bytes = value_bytes(a);
+    return bytes == value_bytes(b) && memcmp(a, b, bytes) == 0;
+}
+
+uint64_t value_hash(const uint8_t *value) {
+    static const uint64_t KEY[2] = {0x71612d66696c7465ULL, 0x722076616c756573ULL};
+    static const uint8_t ZERO[9] = {'n'};
+    if (*value == 'n' && value_number(value) == 0) value = ZERO;
+    return hash_bytes(KEY, value, value_bytes(value));
+}
+
 const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length,
                            unsigned *values) {
     const uint8_t *at = fields + 2;
@@ -53,6 +75,20 @@ const uint8_t *fields_find(const uint8_t *fields, size_t length, const uint8_t *
         for (; count; count--) at += value_bytes(at);
     }
     return NULL;
+}
+
+bool fields_contain(const uint8_t *fields, size_t length, const uint8_t *name, uint8_t name_length) {
+    const uint8_t *at = fields + 2;
+    if (!length) return false;
+    for (unsigned left = u16_at(fields); left; left--) {
+        bool starts = *at >= name_length && memcmp(at + 1, name, name_length) == 0;
+        if (starts && (*at == name_length || at[1 + name_length] == '.')) return true;
+        at += 1 + *at;
+        unsigned count = u16_at(at);
+        at += 2;
+        for (; count; count--) at += value_bytes(at);
+    }
+    return false;
 }
 
 enum { MAX_FIELDS = 256 }; /* because names are compared in pairs */

@@ -5,12 +5,15 @@
  *     NOT         '!'              a node
  *     comparison  '=' '#' (!=) '<' '[' (<=) '>' ']' (>=)   name, value
  *     membership  'i' (in) 'o' (not in)                    name, u32 number of values, the values
+ *     null        'z' (== null) 'e' (!= null)              name, not empty
  *     name:       u8 length, bytes; length 0: the document's id, which has only string values
  *     value:      as in fields.c
  *
  * Filters have the meaning of Haystack's filters:
  * - A missing field and an empty array equal no value: == and `in` are false, != and `not in` true, the other
  *   comparisons false. NOT inverts the result of its node, even if a field is missing.
+ * - A field is null if the document does not have it. An empty array is not null. An object is not null if the document
+ *   has a field in it: `a` is not null if there is a field `a.b`.
  * - An array satisfies ==, `in` and the other comparisons if any of its values does. != and `not in` are the opposites
  *   of == and `in`: no value may satisfy these.
  * - Values of different types are unequal and not comparable. Numbers and dates have an order. A filter that orders by
@@ -41,18 +44,6 @@ struct IndexFilter {
 
 enum { SET_VALUES = 8 }; /* fewer values are compared one by one */
 
-static const uint64_t SET_KEY[2] = {0x71612d66696c7465ULL, 0x722076616c756573ULL};
-
-static uint16_t u16_at(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
-
-static double number_at(const uint8_t *at) {
-    uint64_t bits = 0;
-    double number;
-    for (unsigned i = 0; i < 8; i++) bits |= (uint64_t)at[i] << (8 * i);
-    memcpy(&number, &bits, sizeof number);
-    return number;
-}
-
 static int64_t date_at(const uint8_t *at) {
     uint64_t bits = 0;
     for (unsigned i = 0; i < 8; i++) bits |= (uint64_t)at[i] << (8 * i);
@@ -66,25 +57,12 @@ static uint32_t fraction_at(const uint8_t *value) {
 
 static bool is_time(const uint8_t *value) { return *value == 't' || *value == 'm'; }
 
-static bool equal(const uint8_t *a, const uint8_t *b) {
-    if (*a != *b) return false;
-    if (*a == 'n') return number_at(a + 1) == number_at(b + 1);
-    size_t bytes = value_bytes(a);
-    return bytes == value_bytes(b) && memcmp(a, b, bytes) == 0;
-}
-
-static uint64_t value_hash(const uint8_t *value) {
-    static const uint8_t ZERO[9] = {'n'};
-    if (*value == 'n' && number_at(value + 1) == 0) value = ZERO; /* -0 is 0 */
-    return hash_bytes(SET_KEY, value, value_bytes(value));
-}
-
 static bool satisfies(uint8_t operation, const uint8_t *value, const uint8_t *than) {
-    if (operation == '=') return equal(value, than);
+    if (operation == '=') return value_equal(value, than);
     if (*value != *than && !(is_time(value) && is_time(than))) return false;
     int sign;
     if (*value == 'n') {
-        double a = number_at(value + 1), b = number_at(than + 1);
+        double a = value_number(value), b = value_number(than);
         sign = (a > b) - (a < b);
     } else {
         int64_t a = date_at(value + 1), b = date_at(than + 1);
@@ -106,12 +84,12 @@ static bool is_member(const Node *node, const uint8_t *value) {
     if (!node->set) {
         const uint8_t *at = node->value;
         for (uint32_t i = 0; i < node->values; i++, at += value_bytes(at))
-            if (equal(value, at)) return true;
+            if (value_equal(value, at)) return true;
         return false;
     }
     for (uint32_t slot = (uint32_t)value_hash(value) & (node->slots - 1); node->set[slot];
          slot = (slot + 1) & (node->slots - 1))
-        if (equal(value, node->value + node->set[slot] - 1)) return true;
+        if (value_equal(value, node->value + node->set[slot] - 1)) return true;
     return false;
 }
 
@@ -122,19 +100,23 @@ static void make_set(Index *index, Node *node) {
     const uint8_t *at = node->value;
     for (uint32_t i = 0; i < node->values; i++, at += value_bytes(at)) {
         uint32_t slot = (uint32_t)value_hash(at) & (node->slots - 1);
-        while (node->set[slot] && !equal(at, node->value + node->set[slot] - 1)) slot = (slot + 1) & (node->slots - 1);
+        while (node->set[slot] && !value_equal(at, node->value + node->set[slot] - 1))
+            slot = (slot + 1) & (node->slots - 1);
         node->set[slot] = (uint32_t)(at - node->value) + 1;
     }
 }
 
 /* ---- Reading ---- */
 
-static const uint8_t *read_comparison(Index *index, Node *node, const uint8_t *at, const uint8_t *end) {
+static const uint8_t *read_name(Node *node, const uint8_t *at, const uint8_t *end) {
     if (at == end) return NULL;
     node->name_length = *at++;
-    if (end - at < node->name_length) return NULL;
     node->name = at;
-    at += node->name_length;
+    return end - at < node->name_length ? NULL : at + node->name_length;
+}
+
+static const uint8_t *read_comparison(Index *index, Node *node, const uint8_t *at, const uint8_t *end) {
+    if (!(at = read_name(node, at, end))) return NULL;
     bool many = node->operation == 'i' || node->operation == 'o';
     node->values = 1;
     if (many) {
@@ -179,6 +161,12 @@ static const uint8_t *read_node(Index *index, IndexFilter *filter, const uint8_t
     case 'o':
         children = 0;
         at = read_comparison(index, node, at, end);
+        break;
+    case 'z':
+    case 'e':
+        children = 0;
+        at = read_name(node, at, end);
+        if (!node->name_length) return NULL;
         break;
     default: return NULL;
     }
@@ -253,6 +241,10 @@ static bool matches(const IndexFilter *filter, unsigned number, const Document *
     case '!': return !matches(filter, number + 1, document);
     case '#': return !any_value(node, '=', document);
     case 'o': return !any_value(node, 'i', document);
+    case 'z':
+    case 'e':
+        return fields_contain(document_fields(document), document->field_bytes, node->name, node->name_length) ==
+               (node->operation == 'e');
     }
     return any_value(node, node->operation, document);
 }

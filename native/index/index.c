@@ -5,6 +5,7 @@
 #include "index/dictionary.h"
 #include "index/documents.h"
 #include "index/memory.h"
+#include "index/names.h"
 #include "index/postings.h"
 #include "index/runs.h"
 #include "index/table.h"
@@ -17,17 +18,20 @@ Index *index_new(IndexAllocator allocator, const uint64_t key[2]) {
     index->allocator = allocator;
     index->memory = sizeof *index;
     memcpy(index->key, key, sizeof index->key);
-    index->free_entry = index->free_document = NO_ITEM;
+    index->free_entry = index->free_document = index->free_name = NO_ITEM;
     index->entries.item_bytes = sizeof(Entry);
     index->documents.item_bytes = sizeof(Document *);
+    index->names.item_bytes = sizeof(FieldName);
     index->work_end = &index->work;
     table_init(index, &index->term_table, dictionary_hash, dictionary_fetch);
     table_init(index, &index->document_table, documents_hash, documents_fetch);
+    table_init(index, &index->name_table, field_names_hash, field_names_fetch);
     return index;
 }
 
 void index_free(Index *index) {
     documents_free(index);
+    field_names_free(index);
     dictionary_free(index);
     index->allocator.free(index);
 }

@@ -141,6 +141,9 @@ IndexStatus index_add_packed(IndexPending *pending, const void *bytes, size_t le
 /* True: index_begin() accepts these fields. */
 bool index_fields_valid(const void *bytes, size_t length);
 
+/* Replaces the fields of a live document, whose place stays. No question is watched by an earlier ranking. */
+IndexStatus index_change(Index *index, const void *id, size_t length, const void *fields, size_t fields_length);
+
 /* After INDEX_EXISTS the document is still open: remove the other document and commit again. */
 IndexStatus index_commit(IndexPending *pending);
 void index_abort(IndexPending *pending);
@@ -282,6 +285,41 @@ size_t index_list(const Index *index, uint64_t *cursor, const IndexFilter *filte
 size_t index_unembedded(const Index *index, const uint8_t digest[INDEX_DIGEST], uint64_t *cursor, size_t steps,
                         IndexDocument *documents, size_t count);
 
+/* ---- Fields ---- */
+
+typedef struct IndexField {
+    const void *name; /* valid until the index is changed */
+    size_t length;
+    uint64_t documents;                       /* live documents that have the field */
+    uint64_t booleans, numbers, texts, times; /* the number of its values of each type */
+} IndexField;
+
+/* The number of live documents that have the field. */
+uint64_t index_field_documents(const Index *index, const void *name, size_t length);
+/* Lists fields from *cursor on, and moves the cursor, which is 0 at first and again at the end. A listing returns a
+ * field that stays in the index exactly once. A cursor is valid in this index only, not after index_save(). */
+size_t index_fields(const Index *index, uint64_t *cursor, IndexField *fields, size_t count);
+
+enum { INDEX_MAX_VALUES = 32768 }; /* at least the values of one document: INDEX_MAX_FIELDS / 2 */
+
+typedef struct IndexValue {
+    const void *value; /* in the format of fields.c; valid until the index is changed */
+    size_t length;
+    uint64_t documents; /* that have it */
+    uint64_t last;      /* the place of the last of them */
+} IndexValue;
+
+typedef struct IndexValueTotals {
+    uint64_t documents;  /* that the filter admits */
+    uint64_t with_field; /* of these, those that have the field */
+} IndexValueTotals;
+
+/* Counts the distinct values of a field in the documents that the filter (NULL: all) admits, from *cursor on, as
+ * index_list() does, for about `steps` documents. The caller provides INDEX_MAX_VALUES values. Returns their number.
+ * The same value may return in the next page. `length` is 1 to 255. */
+size_t index_values(Index *index, uint64_t *cursor, const void *name, size_t length, const IndexFilter *filter,
+                    size_t steps, IndexValue *values, IndexValueTotals *totals);
+
 typedef struct IndexCounts {
     uint64_t documents, sentences, terms; /* live; terms with repetitions */
     uint64_t filled_documents;            /* live documents with sentences */
@@ -366,14 +404,17 @@ typedef struct IndexIncoming {
 /* Removes expired questions. */
 void index_watch_expire(IndexWatch *watch, int64_t now);
 
-/* A writer calls, in this order: index_watch_removing() before it removes a document; index_watch_adding() for valid
- * new sentences before their commit; index_watch_committing() before the commit of a document whose parts were added in
- * earlier writes; index_watch_settle() at the end, which reports the dropped questions. index_watch_settle() also
- * counts overdue terms, so that frequencies are exact while questions are watched, unless this takes more than some
- * milliseconds. Then the caller must call index_watch_review() until it returns false. It continues counting and
- * compares all frequencies, for about `budget` units at a time. Until then questions stay watched by the frequencies
- * that rankings still use. */
+/* A writer that only replaces the fields of a document calls index_watch_changing() before, and index_watch_settle()
+ * at the end. The questions are dropped that were answered from the document, and those whose filter admits it only
+ * with the new fields. Any other writer calls, in this order: index_watch_removing() before it removes a document;
+ * index_watch_adding() for valid new sentences before their commit; index_watch_committing() before the commit of a
+ * document whose parts were added in earlier writes; index_watch_settle() at the end, which reports the dropped
+ * questions. index_watch_settle() also counts overdue terms, so that frequencies are exact while questions are watched,
+ * unless this takes more than some milliseconds. Then the caller must call index_watch_review() until it returns false.
+ * It continues counting and compares all frequencies, for about `budget` units at a time. Until then questions stay
+ * watched by the frequencies that rankings still use. */
 void index_watch_removing(IndexWatch *watch, const Index *index, const void *id, size_t length);
+void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *document);
 void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *document);
 void index_watch_committing(IndexWatch *watch, const IndexPending *pending);
 void index_watch_settle(IndexWatch *watch, Index *index, void *context);

@@ -194,6 +194,17 @@ typedef struct Work {
     uint64_t run;      /* the id to continue from */
 } Work;
 
+/* ---- Names of fields ---- */
+
+enum { KIND_BOOLEAN, KIND_NUMBER, KIND_TEXT, KIND_TIME, VALUE_KINDS };
+
+/* A field that live documents have. */
+typedef struct FieldName {
+    uint8_t *name;      /* u8 length, bytes; NULL: a free entry */
+    uint64_t documents; /* that have the field; in a free entry the next free one */
+    uint64_t values[VALUE_KINDS];
+} FieldName;
+
 /* ---- The index ---- */
 
 struct Index {
@@ -211,7 +222,12 @@ struct Index {
     uint32_t free_document;
     Runs runs;
     uint64_t next_id;
-    uint64_t committed_late; /* a ranking with a lower next id does not know the last document committed in parts */
+    /* A ranking with a lower next id does not know the last document committed in parts, or the last changed fields. */
+    uint64_t committed_late;
+
+    Table name_table;
+    Chunks names; /* of FieldName */
+    uint32_t free_name;
     IndexPending *pending;
     Work *work, **work_end;
 

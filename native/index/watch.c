@@ -326,13 +326,17 @@ static const Document *document_of(IndexWatch *watch, Arrival *arrival) {
     return document;
 }
 
+static bool admits(Index *index, const Question *question, const Document *document) {
+    IndexFilter *filter = index_filter_new(index, filter_of(question), question->filter_length);
+    bool admitted = filter_matches(filter, document);
+    index_filter_free(index, filter);
+    return admitted;
+}
+
 /* Filters are stored as bytes and compiled only here, because few sentences reach a score. */
 static bool is_admitted(IndexWatch *watch, const Question *question, Arrival *arrival) {
     if (!question->filter_length) return true;
-    IndexFilter *filter = index_filter_new(arrival->index, filter_of(question), question->filter_length);
-    bool admitted = filter_matches(filter, document_of(watch, arrival));
-    index_filter_free(arrival->index, filter);
-    return admitted;
+    return admits(arrival->index, question, document_of(watch, arrival));
 }
 
 /* `here` is the list of watched terms of the current sentence. */
@@ -370,6 +374,46 @@ void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *in
         }
         judge(watch, here, &arrival);
     }
+    watch_give(watch, arrival.document, arrival_bytes(incoming));
+}
+
+/* Drops the questions of a watched term of the document if their filter admits the document only now. Their scores are
+ * not computed: the index has no sentences of a document, only its terms. */
+static void judge_fields(IndexWatch *watch, const Anchor *anchor, const Document *before, Arrival *arrival) {
+    for (uint32_t i = 0; i < anchor->count; i++) {
+        Question *question = anchor->links[i].question;
+        if (!question->filter_length || question->doomed || question->stamp == watch->sentence) continue;
+        question->stamp = watch->sentence;
+        if (watch->looks-- <= 0 || (admits(arrival->index, question, document_of(watch, arrival)) &&
+                                    !admits(arrival->index, question, before)))
+            question_doom(watch, question);
+    }
+}
+
+void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *incoming) {
+    uint32_t number = watch->oldest ? document_find(index, incoming->id, incoming->id_length) : NO_ITEM;
+    if (number == NO_ITEM) return;
+    const Anchor *own = anchor_find(watch, &watch->documents, incoming->id, incoming->id_length);
+    for (uint32_t i = 0; own && i < own->count; i++) question_doom(watch, own->links[i].question);
+    Arrival arrival = {.index = index, .incoming = incoming};
+    const Document *document = document_at(index, number);
+    const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
+    watch->sentence++;
+    /* Looking up the terms of a long list takes too long: then the filter of each question is enough. */
+    if (document->forward_bytes > REVIEW_BYTES)
+        for (Question *question = watch->oldest, *next; question; question = next) {
+            next = question->newer;
+            if (question->filter_length) question_doom(watch, question);
+        }
+    else
+        for (int64_t term = -1; at < end;) {
+            uint64_t count;
+            size_t bytes;
+            at = forward_get(at, &term, &count);
+            const uint8_t *text = dictionary_text(index, entry_at(index, (uint32_t)term), &bytes);
+            const Anchor *anchor = anchor_find(watch, &watch->terms, text, bytes);
+            if (anchor) judge_fields(watch, anchor, document, &arrival);
+        }
     watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
 

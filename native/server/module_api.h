@@ -19,9 +19,11 @@
 #define REDISMODULE_OPEN_KEY_NOTOUCH (1 << 16)
 
 #define REDISMODULE_KEYTYPE_EMPTY 0
+#define REDISMODULE_KEYTYPE_STRING 1
 #define REDISMODULE_KEYTYPE_HASH 3
 
 #define REDISMODULE_HASH_NONE 0
+#define REDISMODULE_HASH_CFIELDS (1 << 2)
 
 #define REDISMODULE_REPLY_STRING 0
 #define REDISMODULE_REPLY_ERROR 1
@@ -317,6 +319,7 @@ typedef RedisModuleString Str_;
     X(int, KeyType, (RedisModuleKey * key))                                                                            \
     X(int, DeleteKey, (RedisModuleKey * key))                                                                          \
     X(int, UnlinkKey, (RedisModuleKey * key))                                                                          \
+    X(char *, StringDMA, (RedisModuleKey * key, size_t * length, int mode))                                            \
     X(int, HashGet, (RedisModuleKey * key, int flags, ...))                                                            \
     X(int, HashSet, (RedisModuleKey * key, int flags, ...))                                                            \
     X(int, SignalModifiedKey, (Ctx_ *ctx, Str_ *name))                                                                 \

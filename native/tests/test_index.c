@@ -131,6 +131,12 @@ static void test_filters_are_checked(void) {
         {"i\1f\1\0\0\0", 7, false},
         {"=\1fn\0\0\0\0\0\0\xf8\x7f", 12, false}, /* NaN */
         {"<\1ft\0\0\0\0\0\0\0\x80", 12, true},
+        {"z\1f", 3, true},
+        {"!e\3f.g", 6, true},
+        {"z\0", 2, false},
+        {"e\2f", 3, false},
+        {"e", 1, false},
+        {"e\1fb\1", 5, false},
     };
     for (size_t i = 0; i < sizeof FILTERS / sizeof *FILTERS; i++) {
         IndexFilter *filter = index_filter_new(index, FILTERS[i].bytes, FILTERS[i].length);

@@ -26,6 +26,7 @@ from .answers.answering import Clock, retrying_without
 from .answers.caching import CachedAnswers, SharedOutcome
 from .answers.single_flight import SingleFlight
 from .collections import Collections
+from .document_fields import DocumentFields
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .questions import AskLimits, AskOptions, Question, check_question
@@ -80,6 +81,7 @@ class Asker:
         cached: CachedAnswers,
         *,
         collections: Collections,
+        fields: DocumentFields,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         plan: Sequence[StageOptions],
@@ -89,6 +91,7 @@ class Asker:
         self._readers = readers
         self._cached = cached
         self._collections = collections
+        self._fields = fields
         self._follow = follow
         self._plan = tuple(plan)
         self._left_out: set[str] = set()
@@ -129,6 +132,7 @@ class Asker:
             async def prepared(without: frozenset[Shard]) -> ReadingPlan:
                 await self._follow()
                 await self._collections.check(options.collection, without)
+                await self._fields.check(question.chosen, options.collection)
                 return await self.plan(question)
 
             plan: ReadingPlan = await retrying_without(self._shards, options.coverage, prepared)

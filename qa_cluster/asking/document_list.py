@@ -45,6 +45,7 @@ from qa_cluster.topology import Shard
 from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
 
 from .collections import Collections, index_sums
+from .document_fields import DocumentFields
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -223,19 +224,34 @@ class DocumentList:
     (['ada.txt', 'b.txt'], 'AAsAAAAAAAAAAAACqT3o4g==')
     """
 
-    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
+    def __init__(self, shards: Shards, partitions: int, collections: Collections, fields: DocumentFields) -> None:
         self._shards = shards
         self.partitions = partitions
         self._collections = collections
+        self._fields = fields
+
+    async def check(self, choice: DocumentChoice) -> None:
+        """Raise InvalidInput if the filter of a selection names a field that no document has."""
+        await self._fields.check(choice.chosen, choice.collection)
 
     async def page(
-        self, cursor: str = "", *, limit: int = DEFAULT_PAGE, choice: DocumentChoice = EVERYTHING
+        self,
+        cursor: str = "",
+        *,
+        limit: int = DEFAULT_PAGE,
+        choice: DocumentChoice = EVERYTHING,
+        checked: bool = True,
     ) -> DocumentPage:
-        """Up to `limit` selected documents, from `cursor` on. Only a page without `next_cursor` is the last page."""
+        """Up to `limit` selected documents, from `cursor` on. Only a page without `next_cursor` is the last page.
+
+        The first page of a filter with an unknown field is an InvalidInput, unless the caller has `checked` false.
+        """
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidInput(f"limit must be from 1 to {MAX_PAGE}, got {limit}", place="limit")
         await self._collections.check(choice.collection)
         place: _Position | None = _Position.of(cursor, choice, self.partitions)
+        if checked and not cursor:
+            await self.check(choice)
         tags = partition_tags(self.partitions)
         found: list[tuple[str, str]] = []
         commands = 0
@@ -284,6 +300,7 @@ class DocumentList:
                 )
             if choice.failed:
                 return DocumentCounts(len([entry async for entry in self.all(choice)]), 0)
+            await self.check(choice)
             turns = asyncio.Semaphore(COUNTED_AT_ONCE)
             counts = await asyncio.gather(*(self._count(tag, choice, turns) for tag in partition_tags(self.partitions)))
             return DocumentCounts(sum(documents for documents, _ in counts), sum(sentences for _, sentences in counts))

@@ -72,7 +72,10 @@ async def remove_all(listing: DocumentList, store: DocumentStore, choice: Docume
     while cursor is not None:
         if monotonic() >= until:
             return Removal(removed, False)
-        page = await listing.page(cursor, limit=MAX_PAGE, choice=choice)
+        page = await listing.page(cursor, limit=MAX_PAGE, choice=choice, checked=False)
+        if page.documents and not removed:
+            # A mistyped field with != would remove all documents. A repeated removal finds none and is no error.
+            await listing.check(choice)
         outcomes = await asyncio.gather(*map(remove, page.documents))
         removed += sum(outcomes)
         complete = complete and all(outcomes)

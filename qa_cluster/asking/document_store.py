@@ -13,7 +13,9 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.documents import stored
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.documents.metadata_limits import readable_metadata
+from qa_cluster.documents.source_map import filter_metadata
 from qa_cluster.documents.stored import ANY_VERSION, DocumentRecord, check_document_id
 from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
 from qa_cluster.keys import (
@@ -27,6 +29,7 @@ from qa_cluster.keys import (
     pending_key,
 )
 from qa_cluster.off_loop import off_loop
+from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import Shards
 from qa_cluster.scripts.calls import Call
@@ -142,6 +145,63 @@ class DocumentStore:
             raise _missing_document(document_id, collection)
         return done.version
 
+    async def change_metadata(
+        self,
+        document_id: str,
+        change: MetadataChange,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = 30.0,
+    ) -> WriteResult:
+        """Change the metadata of a document without its text: the text is not indexed again.
+
+        The result has another version, because the version covers the metadata. Filters and answers use the new
+        metadata at once; those of a pending document are indexed with its text.
+
+        Raises:
+            VersionConflict: the document has another version than `if_version`.
+            NotFound: the document or the collection does not exist.
+        """
+        name, tag = await self._place(document_id, collection)
+        try:
+            async with asyncio.timeout(timeout):
+                return await self._change(name, tag, change, if_version, timeout)
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                f"the metadata of document {document_id[:100]!r} were not changed in {timeout:g} s: its text changes,"
+                " or its shard's worker is busy or down"
+            ) from error
+
+    async def _change(
+        self, name: DocumentName, tag: str, change: MetadataChange, if_version: str | None, timeout: float
+    ) -> WriteResult:
+        key, pause, was_sent = document_key(name, tag), FIRST_POLL_SECONDS, False
+        while True:
+            record = stored.parse_record(await self._shards.execute(key, *stored.read_record(name, tag)))
+            version, metadata, wanted, fields = "", "{}", "{}", b""
+            if record is not None:
+                version, metadata = record.version, record.metadata
+                wanted, fields = await off_loop(len(metadata), _changed, name.id, metadata, change)
+                if wanted == metadata and (was_sent or if_version in (None, version)):
+                    return WriteResult(name.id, version, was_sent, False, record.tokenized)
+                if if_version not in (None, version):
+                    raise _conflict(name.id, version, if_version)
+            reply, attempts = await self._run(stored.set_metadata(name, tag, version, wanted, fields), timeout)
+            done = stored.parse_metadata(reply)
+            if done.status == "no_collection":
+                raise missing(name.collection)
+            if done.status == "missing":
+                raise _missing_document(name.id, name.collection)
+            if done.status in ("stored", "unchanged"):
+                is_indexed = record is not None and record.tokenized
+                return WriteResult(name.id, done.version, done.status == "stored", False, is_indexed)
+            # After a lost reply, the record may already have the change.
+            was_sent = was_sent or attempts > 1
+            if done.status == "busy":
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, LAST_POLL_SECONDS)
+
     async def remove(self, document: DocumentName, tag: str) -> bool:
         """Remove all keys of a document in a partition, also while its collection is being deleted.
 
@@ -251,6 +311,13 @@ class DocumentStore:
             # The shard is down, and all subscriptions to it are lost: no process serves cached answers now.
             await asyncio.sleep(0)
         return reply, attempts
+
+
+def _changed(document_id: str, metadata: str, change: MetadataChange) -> tuple[str, bytes]:
+    """The changed metadata of a document as canonical JSON, and as fields of the index."""
+    found = change.applied(readable_metadata(metadata))
+    canonical = stored.canonical_metadata(found, f"of document {document_id[:100]!r}")
+    return canonical, pack_fields(filter_metadata(found))
 
 
 def _document(document_id: str, text: bytes, record: DocumentRecord) -> Document:

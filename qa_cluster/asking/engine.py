@@ -32,6 +32,7 @@ from .answers.caching import CachedAnswers
 from .answers.near_cache import NearCache
 from .asker import Asker, Outcome
 from .collections import Collections
+from .document_fields import DocumentFields
 from .document_list import DocumentList
 from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
@@ -101,6 +102,7 @@ class Engine:
         self.readers = LoadedReaders(shards, manifest)
         self._ranker = Ranker(shards, partitions)
         self.collections = Collections(shards, freshness, partitions)
+        self.fields = DocumentFields(shards, partitions, self.collections)
         self.admission = Admission(options.questions_at_once, options.max_waiting_questions)
         answering = Answering(
             shards, self._ranker, watches, self.admission, answer_max_bytes=options.limits.answer_max_bytes
@@ -111,15 +113,21 @@ class Engine:
             self.readers,
             CachedAnswers(shards, freshness, self.near, self._answers, answering),
             collections=self.collections,
+            fields=self.fields,
             follow=self._follow,
             limits=options.limits,
             plan=options.plan,
         )
         self.searcher = Searcher(
-            shards, self._ranker, collections=self.collections, follow=self._follow, limits=options.limits
+            shards,
+            self._ranker,
+            collections=self.collections,
+            fields=self.fields,
+            follow=self._follow,
+            limits=options.limits,
         )
         self.documents = DocumentStore(shards, partitions, self.collections)
-        self.listing = DocumentList(shards, partitions, self.collections)
+        self.listing = DocumentList(shards, partitions, self.collections, self.fields)
         self.collection_removal = CollectionRemoval(shards, self.collections, self.documents)
         self.api_keys = ApiKeys(shards, freshness, partitions)
         self.key_use = KeyUse(shards, options.limits.timeout_ms_max / 1000 + KEY_USE_MARGIN_SECONDS)
@@ -199,7 +207,7 @@ class Engine:
             self.partitions = partitions
             self._answers.set_partitions(partitions)
             self.documents.partitions = self.listing.partitions = self.collections.partitions = partitions
-            self.api_keys.partitions = partitions
+            self.api_keys.partitions = self.fields.partitions = partitions
             self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))
 

@@ -29,6 +29,7 @@ from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
+from .document_fields import DocumentFields
 from .questions import AskLimits, SearchOptions, check_search
 
 # The limit of sentences in one script, neighbours included: it blocks its shard for less than 1 ms.
@@ -69,12 +70,14 @@ class Searcher:
         ranker: Ranker,
         *,
         collections: Collections,
+        fields: DocumentFields,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
     ) -> None:
         self._shards = shards
         self._ranker = ranker
         self._collections = collections
+        self._fields = fields
         self._follow = follow
         self._limits = limits
 
@@ -100,6 +103,7 @@ class Searcher:
     ) -> SearchOutcome:
         await self._follow()
         await self._collections.check(options.collection, without)
+        await self._fields.check(chosen, options.collection)
         terms = tuple(question_terms(query))
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()

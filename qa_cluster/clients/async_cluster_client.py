@@ -20,15 +20,19 @@ from uuid import uuid4
 
 from qa_cluster.access.records import ApiKey, KeyLimits, new_key
 from qa_cluster.asking.connecting import target_of
+from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES
 from qa_cluster.asking.document_list import DEFAULT_PAGE, ChoiceArguments, choice_of
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
+from qa_cluster.asking.metadata_updates import update_all
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
 from qa_cluster.config import Settings
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import ClusterError, InvalidInput, RequestError
 from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.ranking.filters import chosen_by
 from qa_cluster.security.local_password import password_at
 from qa_cluster.types import (
     AskResult,
@@ -37,6 +41,9 @@ from qa_cluster.types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    FieldList,
+    FieldValues,
+    MetadataUpdate,
     Removal,
     SearchResult,
     WriteResult,
@@ -256,6 +263,64 @@ class AsyncClusterClient:
         """
         engine = self.engine
         return await remove_all(engine.listing, engine.documents, choice_of(choice), seconds=timeout)
+
+    async def update_document(
+        self,
+        id: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Set the fields `metadata` of a document and remove the fields `remove`; its text is not indexed again.
+
+        NotFound if the document does not exist.
+        """
+        change = MetadataChange.of(metadata, remove)
+        return await self.engine.documents.change_metadata(
+            id, change, collection=collection, if_version=if_version, timeout=timeout
+        )
+
+    async def update_documents(
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+        cursor: str = "",
+        timeout: float = REMOVE_SECONDS,
+        **choice: Unpack[ChoiceArguments],
+    ) -> MetadataUpdate:
+        """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
+
+        The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
+        select all documents of the collection. Documents that are written during the call are skipped.
+        """
+        engine, change = self.engine, MetadataChange.of(metadata, remove)
+        return await update_all(
+            engine.listing, engine.documents, choice_of(choice), change, cursor=cursor, seconds=timeout
+        )
+
+    async def fields(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
+        """Return the metadata fields of the indexed documents of a collection, with their types and counts."""
+        return await self.engine.fields.entries(collection)
+
+    async def field_values(
+        self,
+        name: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+        filter: str | Iterable[str] = (),
+        limit: int = DEFAULT_SHOWN_VALUES,
+    ) -> FieldValues:
+        """Return the most frequent values of a field with their counts, and its least and greatest value.
+
+        `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
+        """
+        chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
+        return await self.engine.fields.values(name, collection=collection, chosen=chosen, limit=limit)
 
     async def document_page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]

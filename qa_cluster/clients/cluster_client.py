@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from qa_cluster.access.records import ApiKey, KeyLimits
+from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES
 from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, entries
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments
@@ -23,6 +24,9 @@ from qa_cluster.types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    FieldList,
+    FieldValues,
+    MetadataUpdate,
     Removal,
     SearchResult,
     WriteResult,
@@ -156,6 +160,65 @@ class ClusterClient(ClientThread):
         stays; `complete` is then false.
         """
         return self._run(self._client.delete_documents(timeout=timeout, **choice))
+
+    def update_document(
+        self,
+        id: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+        timeout: float = WRITE_TIMEOUT_SECONDS,
+    ) -> WriteResult:
+        """Set the fields `metadata` of a document and remove the fields `remove`; its text is not indexed again.
+
+        NotFound if the document does not exist.
+        """
+        return self._run(
+            self._client.update_document(
+                id, metadata, remove=remove, collection=collection, if_version=if_version, timeout=timeout
+            )
+        )
+
+    def update_documents(
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+        cursor: str = "",
+        timeout: float = REMOVE_SECONDS,
+        **choice: Unpack[ChoiceArguments],
+    ) -> MetadataUpdate:
+        """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
+
+        The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
+        select all documents of the collection. Documents that are written during the call are skipped.
+        """
+        return self._run(
+            self._client.update_documents(metadata, remove=remove, cursor=cursor, timeout=timeout, **choice)
+        )
+
+    def fields(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
+        """Return the metadata fields of the indexed documents of a collection, with their types and counts."""
+        return self._run(self._client.fields(collection))
+
+    def field_values(
+        self,
+        name: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+        filter: str | Iterable[str] = (),
+        limit: int = DEFAULT_SHOWN_VALUES,
+    ) -> FieldValues:
+        """Return the most frequent values of a field with their counts, and its least and greatest value.
+
+        `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
+        """
+        return self._run(
+            self._client.field_values(name, collection=collection, filters=filters, filter=filter, limit=limit)
+        )
 
     def document_page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypedDict
@@ -17,6 +17,7 @@ from qa_cluster.asking.document_list import ChoiceArguments, choice_of
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import (
     LEAVES,
     AccessDenied,
@@ -193,6 +194,48 @@ def count_call(waiting: bool, arguments: ChoiceArguments) -> RestCall:
 def removal_call(timeout: float, arguments: ChoiceArguments) -> RestCall:
     """The request that deletes the selected documents."""
     return RestCall("DELETE", "/documents", query=_timeout_query(timeout) | _choice(arguments), timeout=timeout)
+
+
+def update_call(
+    document_id: str,
+    metadata: Mapping[str, Any] | None,
+    remove: str | Iterable[str],
+    collection: str,
+    if_version: str | None,
+) -> RestCall:
+    """The request that changes the metadata of a document."""
+    content = _change(MetadataChange.of(metadata, remove))
+    return RestCall("PATCH", document_path(document_id), content, collection_query(collection), condition(if_version))
+
+
+def updates_call(
+    metadata: Mapping[str, Any] | None,
+    remove: str | Iterable[str],
+    cursor: str,
+    timeout: float,
+    arguments: ChoiceArguments,
+) -> RestCall:
+    """The request that changes the metadata of the selected documents."""
+    content = _change(MetadataChange.of(metadata, remove))
+    query: _Query = {**_timeout_query(timeout), **({"cursor": cursor} if cursor else {}), **_choice(arguments)}
+    return RestCall("PATCH", "/documents", content, query, timeout=timeout)
+
+
+def _change(change: MetadataChange) -> bytes:
+    return as_json({"metadata": dict(change.fields), "remove": sorted(change.remove)}, "metadata")
+
+
+def field_values_call(
+    name: str,
+    collection: str,
+    filters: Mapping[str, Any] | None,
+    filter: str | Iterable[str],
+    limit: int,
+) -> RestCall:
+    """The request for the values of a field."""
+    arguments: ChoiceArguments = {"filters": filters, "filter": filter}
+    path = f"/collections/{check_collection(collection)}/fields/{quote(name, safe='')}"
+    return RestCall("GET", path, query={"limit": str(limit), **_choice(arguments)})
 
 
 def condition(if_version: str | None) -> dict[str, str]:

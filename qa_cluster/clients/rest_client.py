@@ -14,17 +14,18 @@ within the timeout of the call, and the service's `Retry-After` header sets the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import httpx
 
+from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES
 from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, entries
 from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.asking.questions import AskArguments, SearchArguments
 from qa_cluster.errors import DeadlineExceeded
-from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.security.tls import trusted
 from qa_cluster.types import (
     AskResult,
@@ -33,6 +34,9 @@ from qa_cluster.types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    FieldList,
+    FieldValues,
+    MetadataUpdate,
     Removal,
     SearchResult,
     UploadedFile,
@@ -53,6 +57,7 @@ from .rest_calls import (
     content_of,
     count_call,
     document_path,
+    field_values_call,
     key_header,
     page_call,
     parsed,
@@ -66,6 +71,8 @@ from .rest_calls import (
     retry_pause,
     search_call,
     unreachable,
+    update_call,
+    updates_call,
     upload_call,
 )
 
@@ -197,6 +204,60 @@ class Client:
         stays; `complete` is then false.
         """
         return Removal.from_dict(parsed_object(self._send(removal_call(timeout, choice))))
+
+    def update_document(
+        self,
+        id: str,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+        collection: str = DEFAULT_COLLECTION,
+        if_version: str | None = None,
+    ) -> WriteResult:
+        """Set the fields `metadata` of a document and remove the fields `remove`; its text is not indexed again.
+
+        NotFound if the document does not exist.
+        """
+        call = update_call(id, metadata, remove, collection, if_version)
+        return WriteResult.from_dict(parsed_object(self._send(call)))
+
+    def update_documents(
+        self,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        remove: str | Iterable[str] = (),
+        cursor: str = "",
+        timeout: float = TIMEOUT_SECONDS,
+        **choice: Unpack[ChoiceArguments],
+    ) -> MetadataUpdate:
+        """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
+
+        The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
+        select all documents of the collection. Documents that are written during the call are skipped.
+        """
+        call = updates_call(metadata, remove, cursor, timeout, choice)
+        return MetadataUpdate.from_dict(parsed_object(self._send(call)))
+
+    def fields(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
+        """Return the metadata fields of the indexed documents of a collection, with their types and counts."""
+        call = RestCall("GET", f"/collections/{check_collection(collection)}/fields")
+        return FieldList.from_dict(parsed_object(self._send(call)))
+
+    def field_values(
+        self,
+        name: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        filters: Mapping[str, Any] | None = None,
+        filter: str | Iterable[str] = (),
+        limit: int = DEFAULT_SHOWN_VALUES,
+    ) -> FieldValues:
+        """Return the most frequent values of a field with their counts, and its least and greatest value.
+
+        `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
+        """
+        call = field_values_call(name, collection, filters, filter, limit)
+        return FieldValues.from_dict(parsed_object(self._send(call)))
 
     def document_page(
         self, cursor: str = "", *, limit: int = DEFAULT_PAGE, **choice: Unpack[ChoiceArguments]

@@ -159,6 +159,18 @@ class DeleteResult:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataResult:
+    """The result of `set_metadata`. `version` is the current version, empty if the document has no record.
+
+    `status` is stored, unchanged, conflict, missing, busy (a client has changed the text, and the worker has not
+    written its record yet) or no_collection.
+    """
+
+    status: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class IndexedText:
     """What indexing needs of a text: `offsets` is the result of `pack_offsets`, `packed` of `pack_sentences`.
 
@@ -325,6 +337,18 @@ def parse_put(reply: Sequence[Any]) -> PutResult:
 def delete_document(document: str, tag: str, if_version: str = ANY_VERSION) -> ModuleCall:
     """Remove a document and all data that is derived from it."""
     return ModuleCall("QA.DELDOCUMENT", (keys.paragraphs_key(document, tag),), (if_version,))
+
+
+def set_metadata(document: str, tag: str, if_version: str, metadata: str, fields: bytes) -> ModuleCall:
+    """Replace the metadata of a document, as canonical JSON and in the binary form of the index; the text stays."""
+    return ModuleCall("QA.SETMETADATA", (keys.paragraphs_key(document, tag),), (if_version, metadata, fields))
+
+
+def parse_metadata(reply: Sequence[Any]) -> MetadataResult:
+    """Parse the reply to `set_metadata`."""
+    if len(reply) != 2:
+        raise ClusterError(f"a change of metadata got an unexpected reply: {reply!r}"[:200])
+    return MetadataResult(_text(reply[0]), _text(reply[1]))
 
 
 def forget_document(document: str, tag: str) -> ScriptCall:

@@ -8,7 +8,9 @@ meaning:
 - numbers, true and false are themselves;
 - a string that is a date or a time of ISO 8601 is a moment in nanoseconds, in UTC if it has no zone (`moment_of`);
 - any other string is text; an array satisfies a condition if one of its values does;
-- the fields of a nested object are named with dots, ``author.name``.
+- the fields of a nested object are named with dots, ``author.name``;
+- null is the value of a field that the document does not have, or that is null. Every other value is not null, also an
+  empty array, and a value that has no binary form. An object is not null if one of its fields is not null.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ MAX_FILTER_BYTES = 65536
 _LOGIC = {"AND": b"&", "OR": b"|"}
 _COMPARISONS = {"==": b"=", "!=": b"#", "<": b"<", "<=": b"[", ">": b">", ">=": b"]"}
 _MEMBERSHIP = {"in": b"i", "not in": b"o"}
+# Comparisons with null, in the binary form: whether the document lacks the field, or has it.
+_NULL = {"==": b"z", "!=": b"e"}
+EXISTS = "exists"
 _ORDERING = frozenset({"<", "<=", ">", ">="})
 _TIME = re.compile(
     r"(?:(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)|(?P<basic>\d{8})(?=[Tt])"
@@ -55,10 +60,35 @@ _OPERATOR = re.compile(r"(?<![=!<>])(?:==|=|!=|<=|>=|<|>)")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A checked filter: its binary form for the index, and its canonical form for the names of answers."""
+    """A checked filter: its binary form for the index, and its canonical form for the names of answers.
+
+    `place` is the field of the request that has it: ``filters``, or ``filter`` for the short form alone.
+    """
 
     packed: bytes
     canonical: Any
+    place: str = "filters"
+
+    def fields(self) -> dict[str, bool]:
+        """The fields that the filter compares with values, or demands; true: only demands.
+
+        A field that the filter compares with null by ``==`` is left out: documents may lack it.
+
+        >>> chosen_by(short=["year>2020", "lang=null,en", "tags!=null"]).fields()
+        {'year': False, 'tags': True}
+        """
+        found: dict[str, bool] = {}
+        optional: set[str] = set()
+        nodes = [self.canonical]
+        while nodes:
+            operator, *rest = nodes.pop(0)
+            if operator in _LOGIC or operator == "NOT":
+                nodes += rest
+            elif rest[1] is None and operator == "==":
+                optional.add(rest[0])
+            elif rest[0]:
+                found[rest[0]] = found.get(rest[0], True) and rest[1] is None
+        return {name: demanded for name, demanded in found.items() if name not in optional}
 
 
 def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: Sequence[str] = ()) -> Filter | None:
@@ -86,14 +116,15 @@ def chosen_by(filters: object = None, short: Sequence[str] = (), document_ids: S
     packed = _pack(canonical)
     if len(packed) > MAX_FILTER_BYTES:
         raise InputTooLong(f"{where}: the filter takes {len(packed)} bytes, the limit is {MAX_FILTER_BYTES}")
-    return Filter(packed, canonical)
+    return Filter(packed, canonical, "filter" if filters is None else "filters")
 
 
 def pack_fields(metadata: Mapping[str, Any]) -> bytes:
     """The metadata of a document in the binary form of the index.
 
-    Values without a binary form are left out: null, texts of more than 1,024 bytes, arrays of arrays or objects. After
-    256 fields or 65,536 bytes the remaining fields are left out.
+    A field that is null is left out. A field whose value has no binary form (a text of more than 1,024 bytes, an array
+    of arrays or objects) has no values, like an empty array. After 256 fields or 65,536 bytes the remaining fields are
+    left out.
     """
     parts: list[bytes] = []
     size = 2
@@ -229,16 +260,21 @@ def _checked(node: object, where: str, size: _Size, depth: int) -> list[Any]:
         if operator == "NOT":
             return [*joined, _all(inner, where, depth + 1, size)]
         return [*joined, *(part(depth + 1) for part in inner)]
-    if operator not in (*_COMPARISONS, *_MEMBERSHIP):
-        known = ", ".join((*_COMPARISONS, *_MEMBERSHIP, *_LOGIC, "NOT"))
+    if operator not in (*_COMPARISONS, *_MEMBERSHIP, EXISTS):
+        known = ", ".join((*_COMPARISONS, *_MEMBERSHIP, EXISTS, *_LOGIC, "NOT"))
         raise _invalid(f"{where}/operator", f"must be one of {known}, got {operator!r}")
     _only(node, ("field", "operator", "value"), where)
     field = node.get("field")
     if not isinstance(field, str):
         raise _invalid(f"{where}/field", f"must be a string, got {type(field).__name__}")
+    if operator == EXISTS:
+        value = node.get("value", True)
+        if not isinstance(value, bool):
+            raise _invalid(f"{where}/value", f"must be true or false for {EXISTS!r}, got {type(value).__name__}")
+        return _condition(field, "!=" if value else "==", None, where, size=size, depth=depth)
     if "value" not in node:
         raise _invalid(f"{where}/value", "is missing")
-    return size.counted(_condition(field, operator, node["value"], where), depth, where)
+    return _condition(field, operator, node["value"], where, size=size, depth=depth)
 
 
 def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
@@ -247,28 +283,38 @@ def _only(node: Mapping[Any, Any], known: Sequence[str], where: str) -> None:
             raise _invalid(where, f"has an unknown member {name!r}, known are {', '.join(known)}")
 
 
-def _condition(field: str, operator: str, value: Any, where: str) -> list[Any]:
+def _condition(field: str, operator: str, value: Any, where: str, *, size: _Size, depth: int) -> list[Any]:
     name = "" if field == "id" else field.removeprefix("meta.")
     if (not name and field != "id") or not _encodable(name) or len(name.encode()) > MAX_NAME_BYTES:
         raise _invalid(f"{where}/field", f"must be id or have 1 to {MAX_NAME_BYTES} bytes, got {field[:100]!r}")
-    if operator in _MEMBERSHIP:
-        if not isinstance(value, Sequence) or isinstance(value, str):
-            raise _invalid(f"{where}/value", f"must be a list for {operator!r}, got {type(value).__name__}")
-        if len(value) > MAX_VALUES:
-            raise InputTooLong(f"{where}/value has {len(value)} values, the limit is {MAX_VALUES}")
-        values = list(value)
-    else:
-        values = [value]
-    for item in values:
+    if operator not in _MEMBERSHIP:
+        _check_value(name, operator, value, where)
+        return size.counted([operator, name, value], depth, where)
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise _invalid(f"{where}/value", f"must be a list for {operator!r}, got {type(value).__name__}")
+    if len(value) > MAX_VALUES:
+        raise InputTooLong(f"{where}/value has {len(value)} values, the limit is {MAX_VALUES}")
+    for item in value:
         _check_value(name, operator, item, where)
-    return [operator, name, values if operator in _MEMBERSHIP else value]
+    values = [item for item in value if item is not None]
+    if len(values) == len(value):
+        return size.counted([operator, name, values], depth, where)
+    equal, joined = ("==", "OR") if operator == "in" else ("!=", "AND")
+    if not values:
+        return size.counted([equal, name, None], depth, where)
+    node = size.counted([joined], depth, where)
+    return [*node, *(size.counted(each, depth + 1, where) for each in ([equal, name, None], [operator, name, values]))]
 
 
 def _check_value(name: str, operator: str, value: Any, where: str) -> None:
     where = f"{where}/value"
+    if value is None:
+        if not name or operator in _ORDERING:
+            what = f"must be a number or a date for {operator}" if name else "must be a document's id"
+            raise _invalid(where, f"{what}, got null")
+        return
     if not isinstance(value, str | int | float):
-        kind = "null" if value is None else type(value).__name__
-        raise _invalid(where, f"must be text, a number, true or false, got {kind}")
+        raise _invalid(where, f"must be text, a number, true, false or null, got {type(value).__name__}")
     if isinstance(value, str) and not _encodable(value):
         raise _invalid(where, "holds a lone surrogate: it is not valid Unicode")
     if not _fits(value):
@@ -301,25 +347,22 @@ def _encodable(text: str) -> bool:
 def _short(text: str, where: str, size: _Size, depth: int) -> list[Any]:
     """Read ``name=value``, ``name=one,two`` (either value), ``name!=value``, ``name<value`` and so on.
 
-    A value that looks like a number, true or false is read as such. In double quotes it is text, commas included.
+    A value that looks like a number, true, false or null is read as such. In double quotes it is text, commas included.
     """
     found = _OPERATOR.search(text)
     name = text[: found.start()].strip() if found else ""
     if found is None or not name or "!" in name:
         raise _invalid(where, f"must look like year>=2020 or lang=en, got {text[:100]!r}")
     operator, written = found[0].replace("==", "="), text[found.end() :].strip()
-    values = [_short_value(value) for value in _split(written)]
-    if name == "id":
-        values = [value if isinstance(value, str) else written for value in values]
+    values = [_short_value(value, is_id=name == "id") for value in _split(written)]
     if len(values) > 1:
         if operator not in ("=", "!="):
             raise _invalid(where, f"takes one value for {operator}, got {text[:100]!r}")
-        condition = _condition(name, "in" if operator == "=" else "not in", values, where)
-    else:
-        condition = _condition(name, "==" if operator == "=" else operator, values[0], where)
-    return size.counted(condition, depth, where)
+        return _condition(name, "in" if operator == "=" else "not in", values, where, size=size, depth=depth)
+    return _condition(name, "==" if operator == "=" else operator, values[0], where, size=size, depth=depth)
 
 
+_WORDS = {"true": True, "false": False, "null": None}
 _QUOTED = re.compile(r'\s*+("(?:[^"\\]|\\.)*+")\s*+(,|\Z)', re.DOTALL)
 _UNQUOTED = re.compile(r"([^,]*+)(,|\Z)")
 _DECIMAL = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d{1,3})?")
@@ -358,11 +401,13 @@ def metadata_of(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _short_value(text: str) -> Any:
+def _short_value(text: str, *, is_id: bool = False) -> Any:
     if text.startswith('"'):
         return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
+    if is_id:
+        return text
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
     if re.fullmatch(r"[+-]?\d{1,15}", text):
         return int(text)
     if _DECIMAL.fullmatch(text) and math.isfinite(float(text)):
@@ -381,6 +426,8 @@ def _pack(node: Any) -> bytes:
         return b"!" + _pack(node[1])
     _, name, value = node
     encoded = name.encode()
+    if value is None:
+        return b"".join((_NULL[operator], bytes([len(encoded)]), encoded))
     head: bytes = (_COMPARISONS | _MEMBERSHIP)[operator] + bytes([len(encoded)]) + encoded
     values = [_pack_value(each) if name else _pack_id(each) for each in (value if operator in _MEMBERSHIP else [value])]
     if operator in _MEMBERSHIP:

@@ -17,6 +17,7 @@ _SHARED = {
     "answer_lists": (
         "put_document",
         "delete_document",
+        "set_metadata",
         "index_document",
         "fail_document",
         "store_tokens",
@@ -31,6 +32,7 @@ _SHARED = {
     "keys": (
         "put_document",
         "delete_document",
+        "set_metadata",
         "index_document",
         "fail_document",
         "store_tokens",

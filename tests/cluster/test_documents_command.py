@@ -76,8 +76,8 @@ def test_documents_are_listed_counted_shown_and_deleted(up: Qa) -> None:
     assert json.loads(up("documents", "show", "manage/ada.txt", "--json").stdout)["text"] == TEXT
     assert "no such document" in up("documents", "show", "manage/eve.txt", code=1).stderr
 
-    assert "2 documents deleted" in up("documents", "delete", "manage/ada.txt", "manage/bob.txt").stdout
-    done = up("documents", "delete", "manage/cyd.txt", "manage/eve.txt", "--json", code=1)
+    assert "2 documents deleted" in up("documents", "delete", "--yes", "manage/ada.txt", "manage/bob.txt").stdout
+    done = up("documents", "delete", "--yes", "manage/cyd.txt", "manage/eve.txt", "--json", code=1)
     assert json.loads(done.stdout) == {"deleted": ["manage/cyd.txt"], "missing": ["manage/eve.txt"]}
     assert "'manage/eve.txt'" in done.stderr
     assert listed(up, "manage/") == []
@@ -141,8 +141,8 @@ def test_ingest_tells_what_it_replaces_of_another_source(up: Qa) -> None:
     (up.folder / "two").rename(up.folder / "moved")
     write(up, "moved/own-a.txt", "moved wrote a.")
     assert "replaced" not in up("ingest", "moved", "--prefix", "two/").stderr
-    up("documents", "delete", "--prefix", "own-")
-    up("documents", "delete", "--prefix", "two/")
+    up("documents", "delete", "--yes", "--prefix", "own-")
+    up("documents", "delete", "--yes", "--prefix", "two/")
 
 
 def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
@@ -160,7 +160,7 @@ def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
     assert json.loads(up("documents", "count", "--json", *of_books).stdout) == counted
     assert json.loads(up("ask", "Who designed the engine?", "--json", *of_books).stdout)["answerable"]
     assert "Babbage" in up("search", "engine", *of_books).stdout
-    assert "no sentence" in up("search", "Babbage", "--filter", "x=1", *of_books).stdout
+    assert "no sentence" in up("search", "Babbage", "--filter", "x=null,1", "--filter", "id=none", *of_books).stdout
     assert "ada.txt" in up("documents", "list", *of_books).stdout
     assert TEXT in up("documents", "show", "ada.txt", *of_books).stdout
     assert "no such document" in up("documents", "show", "ada.txt", code=1).stderr
@@ -175,11 +175,11 @@ def test_a_collection_from_its_first_document_to_its_end(up: Qa) -> None:
     (up.folder / "books/ada.txt").unlink()
     synced = up("ingest", "books", *of_books, "--prefix", "b/", "--sync").stdout
     assert "1 new" in synced and "0 documents deleted" in synced
-    assert "1 document deleted" in up("documents", "delete", "--prefix", "b/", *of_books).stdout
-    assert "1 document deleted" in up("collections", "delete", "books").stdout
-    gone = up("collections", "delete", "books", code=1).stderr
+    assert "1 document deleted" in up("documents", "delete", "--yes", "--prefix", "b/", *of_books).stdout
+    assert "1 document deleted" in up("collections", "delete", "--yes", "books").stdout
+    gone = up("collections", "delete", "--yes", "books", code=1).stderr
     assert "no such collection" in gone and "create" not in gone
-    assert "always exists" in up("collections", "delete", "default", code=1).stderr
+    assert "always exists" in up("collections", "delete", "--yes", "default", code=1).stderr
     assert json.loads(up("documents", "count", "--json").stdout) == before
     assert "books" not in up("collections", "list").stdout
 
@@ -337,7 +337,7 @@ def test_deleting_more_than_a_tenth_needs_a_confirmation(up: Qa, tmp_path: Path)
     assert sorted(said["gone"]) == ["t/2.txt", "t/3.txt"] and said["deleted"] is None
     assert "2 documents deleted" in up(*arguments, "--yes").stdout
     assert json.loads(up("collections", "count", "tenth", "--json").stdout)["documents"] == 17
-    up("collections", "delete", "tenth")
+    up("collections", "delete", "--yes", "tenth")
 
 
 def test_documents_without_a_prefix_are_adopted(up: Qa, tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_documents_without_a_prefix_are_adopted(up: Qa, tmp_path: Path) -> None:
         *("c.txt", "d.txt", "e.txt"),
         *("s/b.txt", "s/c.txt", "s/guide/a.txt", "s/guide/z.txt"),
     ]
-    up("collections", "delete", "adopt")
+    up("collections", "delete", "--yes", "adopt")
 
 
 def test_sync_removes_nothing_when_the_cluster_cannot_be_listed_or_storing_fails(
@@ -427,3 +427,40 @@ def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     assert f"title {stored.MAX_TITLE_BYTES:,} bytes" in shown
     assert f"metadata {stored.MAX_METADATA_BYTES:,} bytes" in shown
     assert f"file has at most {MAX_FILE_BYTES >> 20} MiB (.json: {MAX_JSON_BYTES >> 20} MiB" in shown
+
+
+def test_metadata_are_updated_and_counted(up: Qa) -> None:
+    up("collections", "create", "meta")
+    of_meta = ("--collection", "meta")
+    lines = [
+        {"id": name, "text": f"{name} wrote it.", "metadata": {"lang": "en", "year": 2000 + year}}
+        for year, name in enumerate(("a", "b", "c"))
+    ]
+    write(up, "meta.jsonl", "\n".join(map(json.dumps, lines)))
+    up("ingest", "meta.jsonl", *of_meta)
+    done = up("documents", "update", "a", "eve", "--metadata", "tags=x,y", "--remove", "year", *of_meta, code=1)
+    assert "1 document updated, 0 unchanged" in done.stdout and "no such document: 'eve'" in done.stderr
+    update = ("documents", "update", "--filter", "year!=null", "--metadata", "lang=null", *of_meta)
+    assert "2 documents updated, 0 unchanged" in up(*update).stdout
+    found = json.loads(up(*update, "--json").stdout)
+    assert found == {
+        "updated": 0, "unchanged": 2, "skipped": 0, "complete": True, "next_cursor": None, "missing": []
+    }  # fmt: skip
+    assert json.loads(up("documents", "show", "a", "--json", *of_meta).stdout)["metadata"] == {
+        "lang": "en",
+        "tags": ["x", "y"],
+    }
+    assert "2 documents" in up("documents", "count", "--filter", "lang=null", *of_meta).stdout
+    assert "did you mean 'lang'" in up("documents", "count", "--filter", "lagn=en", *of_meta, code=2).stderr
+    listed = json.loads(up("collections", "fields", *of_meta, "--json").stdout)["data"]
+    assert {entry["name"]: entry["documents"] for entry in listed} == {"year": 2, "lang": 1, "tags": 1}
+    assert "3 fields" in up("collections", "fields", *of_meta).stdout
+    shown = up("collections", "fields", "year", *of_meta).stdout
+    assert "2 distinct values, 2001 to 2002; 2 documents with the field, 1 without it" in shown
+    for words in (("a",), ("--metadata", "x=1"), ("a", "--metadata", "x"), ("a", "--remove", "_source")):
+        up("documents", "update", *words, *of_meta, code=2)
+    for words in (("documents", "delete", "a", *of_meta), ("documents", "delete", "--prefix", "a", *of_meta)):
+        assert "--yes" in up(*words, code=2).stderr
+    assert "--yes" in up("collections", "delete", "meta", code=2).stderr
+    assert "3 documents" in up("documents", "count", *of_meta).stdout
+    up("collections", "delete", "--yes", "meta")

@@ -38,22 +38,9 @@ LIBRARY = "index"
 PUBLIC = "index/index.h"
 # The files of the library, the lowest first. A file calls only lower files and includes only their headers.
 LAYERS = [
-    *("structure", "memory", "codes", "dot", "fields", "table", "blocks", "runs", "postings", "dictionary", "vectors"),
-    *(
-        "documents",
-        "filter",
-        "open",
-        "sentences",
-        "list",
-        "embed",
-        "meaning",
-        "rank",
-        "maintain",
-        "index",
-        "save",
-        "load",
-    ),
-    *("questions", "watch"),
+    *("structure", "memory", "codes", "dot", "fields", "table", "blocks", "runs", "postings", "dictionary", "names"),
+    *("vectors", "documents", "filter", "open", "sentences", "list", "values", "embed", "meaning", "rank", "maintain"),
+    *("index", "save", "load", "questions", "watch"),
 ]
 
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)

@@ -58,7 +58,7 @@ def refusals(shards: Shards) -> set[str]:
 
 
 def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
-    assert len(ROWS) == 11 and " ".join(ROWS["rank sentences"]) == RIGHTS
+    assert len(ROWS) == 12 and " ".join(ROWS["rank sentences"]) == RIGHTS
     with user(shards) as url, ClusterClient(url) as client:
         assert client.create_collection("more")
         for collection in ("default", "more"):
@@ -73,6 +73,11 @@ def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
             ]
             assert client.count_documents(collection=collection, waiting=True).documents >= 1
             client.ask(QUESTION, collection=collection, cache="refresh")
+            assert client.update_document("service/d", {"lang": "en"}, collection=collection).changed
+            assert client.update_documents({"lang": "de"}, filter="lang=en", collection=collection).updated == 1
+            assert client.search("whale", filter="lang=de", collection=collection).hits
+            assert "lang" in {entry.name for entry in client.fields(collection).fields}
+            assert client.field_values("lang", collection=collection).values[0].value == "de"
         assert {entry.name for entry in client.collections()} >= {"default", "more"}
         assert client.models()
         client.put_documents([Document(f"service/{number}", TEXT) for number in range(20)], wait=True)

@@ -33,7 +33,16 @@ def packed_sentences(chance: random.Random) -> bytes:
 
 
 FIELDS = [b"", b"", b"\0\0", b"\1\0\1y\1\0n\0\0\0\0\0\0\x9f@", b"\1\0\1y\2\0s\1\0as\1\0b", b"\1\0"]
-FILTERS = [b"&\0\0", b"!|\0\0", b"=\0s\1\0a", b"i\0\2\0\0\0s\1\0as\1\0b", b">\1yn\0\0\0\0\0\0\0@", b"!" * 40]
+FILTERS = [
+    b"&\0\0",
+    b"!|\0\0",
+    b"=\0s\1\0a",
+    b"i\0\2\0\0\0s\1\0as\1\0b",
+    b">\1yn\0\0\0\0\0\0\0@",
+    b"!" * 40,
+    b"z\1y",
+    b"!e\1y",
+]
 DOCUMENTS = ["a", "b", "c", "d" * 300]
 
 
@@ -182,6 +191,45 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
             chance.choice([0, 1, 50, 2**62]),
             chance.choice([0, 1, 1000, 1001]),
             *filtered(chance),
+        ],
+    ),
+    (
+        "QA.INDEX.FIELDS",
+        lambda chance: [
+            "QA.INDEX.FIELDS",
+            chance.choice(INDEXES),
+            *chance.choice(
+                [("SCAN", 0, 10), ("SCAN", 2**40, 1), ("SCAN", 1, 0), ("NAMES", "y", "", "x" * 300), ("", 0)]
+            ),
+        ],
+    ),
+    (
+        "QA.INDEX.VALUES",
+        lambda chance: [
+            "QA.INDEX.VALUES",
+            chance.choice(INDEXES),
+            chance.choice([0, 0, 1, 7, 2**63 - 1, -1]),
+            chance.choice(["y", "y", "x", "", "z" * 256]),
+            *filtered(chance),
+        ],
+    ),
+    (
+        "QA.INDEX.CHANGE",
+        lambda chance: [
+            "QA.INDEX.CHANGE",
+            chance.choice(INDEXES),
+            chance.choice(DOCUMENTS),
+            chance.choice(FIELDS) if chance.random() < 0.8 else junk(chance),
+        ],
+    ),
+    (
+        "QA.SETMETADATA",
+        lambda chance: [
+            "QA.SETMETADATA",
+            f"paragraphs:{chance.choice(['a', 'b%/c', '%zz'])}:{{t}}",
+            chance.choice(["*", "", "0" * 16]),
+            chance.choice(["{}", '{"a":1}', "[", "{" * 40, "\xff"]),
+            chance.choice(FIELDS) if chance.random() < 0.8 else junk(chance),
         ],
     ),
     ("QA.INDEX.GET", lambda chance: ["QA.INDEX.GET", chance.choice(INDEXES), chance.choice(DOCUMENTS)]),

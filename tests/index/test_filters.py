@@ -66,16 +66,29 @@ def values_of(metadata: Any, field: str) -> list[Any]:
     return [] if metadata is None else metadata if isinstance(metadata, list) else [metadata]
 
 
+def is_null(metadata: Any, field: str) -> bool:
+    """Whether a field is missing or null. An object is null if all its fields are."""
+    for name in field.split("."):
+        metadata = metadata.get(name) if isinstance(metadata, dict) else None
+    if isinstance(metadata, dict):
+        return all(is_null(metadata, name) for name in metadata)
+    return metadata is None
+
+
 def admits(filters: dict[str, Any], metadata: dict[str, Any]) -> bool:
     """Haystack's filters. An array satisfies a condition if any of its values does."""
     operator = filters["operator"]
     if operator in ("AND", "OR", "NOT"):
         inner = [admits(each, metadata) for each in filters["conditions"]]
         return {"AND": all(inner), "OR": any(inner), "NOT": not all(inner)}[operator]
-    values = [comparable(value) for value in values_of(metadata, filters["field"].removeprefix("meta."))]
+    null = is_null(metadata, filters["field"].removeprefix("meta."))
     wanted = filters["value"]
+    if operator in ("exists", "==", "!=") and (operator == "exists" or wanted is None):
+        return null == (operator == "==" if operator != "exists" else not wanted)
+    values = [comparable(value) for value in values_of(metadata, filters["field"].removeprefix("meta."))]
     if operator in ("in", "not in"):
-        return any(value in map(comparable, wanted) for value in values) == (operator == "in")
+        found = any(value in [comparable(each) for each in wanted if each is not None] for value in values)
+        return (found or (null and None in wanted)) == (operator == "in")
     kind, limit = comparable(wanted)
     if operator in ("==", "!="):
         return ((kind, limit) in values) == (operator == "==")
@@ -90,9 +103,11 @@ def condition(chance: random.Random, depth: int = 0) -> dict[str, Any]:
         inner = [condition(chance, depth + 1) for _ in range(chance.choice([1, 2, 3]))]
         return {"operator": chance.choice(["AND", "OR", "NOT"]), "conditions": inner}
     field = chance.choice(["meta.", ""]) + chance.choice(FIELDS)
-    operator = chance.choice(["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
+    operator = chance.choice(["==", "!=", "<", "<=", ">", ">=", "in", "not in", "exists"])
+    if operator == "exists":
+        return {"field": chance.choice(["author", field]), "operator": operator, "value": chance.random() < 0.5}
     dates = [word for word in WORDS if moment_of(word) is not None]
-    ordered, others = [*NUMBERS, *dates], [*NUMBERS, *WORDS, True, False]
+    ordered, others = [*NUMBERS, *dates], [*NUMBERS, *WORDS, True, False, None]
     if operator in ("in", "not in"):
         return {"field": field, "operator": operator, "value": chance.choices(others, k=chance.choice([0, 1, 3, 12]))}
     return {
@@ -112,7 +127,7 @@ def metadata_of(chance: random.Random) -> dict[str, Any]:
         if "." in field:
             made["author"] = {"name": found, "nothing": None}
         else:
-            made[field] = found
+            made[field] = None if chance.random() < 0.1 else found
     return made
 
 
@@ -148,6 +163,14 @@ def test_the_index_admits_what_the_filter_says(index: NativeIndex, seed: int) ->
         ("id=12", ("==", "", "12")),
         ("lang=", ("==", "lang", "")),
         ("formula=a=b", ("==", "formula", "a=b")),
+        ("year=null", ("==", "year", None)),
+        ("year!=null", ("!=", "year", None)),
+        ('year="null"', ("==", "year", "null")),
+        ("lang=null,en", ("OR", ["==", "lang", None], ["in", "lang", ["en"]])),
+        ("lang!=en,NULL", ("AND", ["!=", "lang", None], ["not in", "lang", ["en"]])),
+        ("lang=null,null", ("==", "lang", None)),
+        ("id=null", ("==", "", "null")),
+        ("id=1,null,true", ("in", "", ["1", "null", "true"])),
     ],
 )
 def test_the_short_form(short: str, long: tuple[Any, ...]) -> None:
@@ -189,7 +212,11 @@ def test_documents_are_named_as_in_their_keys(index: NativeIndex) -> None:
         ({"field": "", "operator": "==", "value": 1}, "must be id or have 1 to 255 bytes"),
         ({"field": "x" * 256, "operator": "==", "value": 1}, "must be id or have 1 to 255 bytes"),
         ({"field": "x", "operator": "=="}, "filters/value is missing"),
-        ({"field": "x", "operator": "==", "value": None}, "got null"),
+        ({"field": "x", "operator": ">", "value": None}, "must be a number or a date for >, got null"),
+        ({"field": "id", "operator": "==", "value": None}, "must be a document's id, got null"),
+        ({"field": "id", "operator": "in", "value": ["a", None]}, "must be a document's id, got null"),
+        ({"field": "id", "operator": "exists"}, "must be a document's id, got null"),
+        ({"field": "x", "operator": "exists", "value": None}, "must be true or false for 'exists', got NoneType"),
         ({"field": "x", "operator": "==", "value": {}}, "got dict"),
         ({"field": "x", "operator": "in", "value": "a"}, "must be a list for 'in'"),
         ({"field": "x", "operator": "in", "value": [[1]]}, "got list"),
@@ -208,7 +235,7 @@ def test_errors_in_a_filter_name_their_place(filters: Any, words: str) -> None:
         chosen(filters)
 
 
-@pytest.mark.parametrize("text", ["", "year", ">=3", "year>=1,2", 'lang="en', "=", "id>a"])
+@pytest.mark.parametrize("text", ["", "year", ">=3", "year>null", "id!=", "year>=1,2", 'lang="en', "=", "id>a"])
 def test_errors_in_the_short_form(text: str) -> None:
     with pytest.raises(InvalidInput):
         chosen(None, [text])
@@ -227,6 +254,7 @@ def test_limits_equal_the_limits_of_the_index(index: NativeIndex) -> None:
         {"operator": "NOT", "conditions": [deep]},
         {"field": "x", "operator": "in", "value": [1] * 10_001},
         {"field": "x", "operator": "in", "value": ["y" * 100] * 1000},
+        {"operator": "AND", "conditions": [{"field": "x", "operator": "in", "value": [None, 1]}] * 86},
     ):
         with pytest.raises(InputTooLong):
             chosen(filters)
@@ -245,6 +273,28 @@ def test_limits_equal_the_limits_of_the_index(index: NativeIndex) -> None:
     ):
         with pytest.raises(InputTooLong):
             both()
+
+
+def test_null_is_a_missing_field_and_nothing_else(index: NativeIndex) -> None:
+    put(index, "none", {})
+    put(index, "null", {"x": None, "xy": 1})
+    put(index, "within", {"x": {"y": 1}})
+    put(index, "empty object", {"x": {}})
+    for number, value in enumerate(["", 0, False, [], [None], "x" * 5000, [[1]], "2020-01-31"]):
+        put(index, f"value {number}", {"x": value})
+    lacking = ["none", "null", "empty object"]
+    assert listed(index, chosen(None, ["x=null"]).packed) == lacking
+    assert listed(index, chosen({"field": "meta.x", "operator": "==", "value": None}).packed) == lacking
+    assert listed(index, chosen({"field": "x", "operator": "exists", "value": False}).packed) == lacking
+    others = ["within", *(f"value {number}" for number in range(8))]
+    assert listed(index, chosen(None, ["x!=null"]).packed) == others
+    assert listed(index, chosen({"field": "x", "operator": "exists"}).packed) == others
+    assert listed(index, chosen(None, ["x.y!=null"]).packed) == ["within"]
+    assert listed(index, chosen(None, ["x=null,0"]).packed) == [*lacking, "value 1"]
+    assert listed(index, chosen(None, ["x!=null,0"]).packed) == [name for name in others if name != "value 1"]
+    assert listed(index, chosen(None, ["x!=0"]).packed) == [
+        name for name in [*lacking[:2], "within", lacking[2], *others[1:]] if name != "value 1"
+    ]
 
 
 def test_values_that_cannot_be_filtered_are_ignored(index: NativeIndex) -> None:

@@ -22,7 +22,7 @@ TABLE = {
     for name, categories, right in ROW.findall((ROOT / "docs" / "access.md").read_text())
 }
 # Commands with the rights of the module, for users who may write the key.
-WRITES = {"QA.PUTDOCUMENT", "QA.DELDOCUMENT", "QA.PUTANSWER", "QA.DELANSWER", "QA.DELCOLLECTION"}
+WRITES = {"QA.PUTDOCUMENT", "QA.SETMETADATA", "QA.DELDOCUMENT", "QA.PUTANSWER", "QA.DELANSWER", "QA.DELCOLLECTION"}
 TENSOR = ["FLOAT", "1", "VALUES", "1"]
 
 
@@ -353,6 +353,7 @@ SERVICE = {
         "flight:{t}",
     },
     "store answers": {"answer:{t}:x", "index:{t}", "index:book:{t}"},
+    "check the fields of filters": {"index:{t}", "index:book:{t}", "pending:{t}", "layout:{t}"},
     "read and list documents": {*INTERNAL, *OF_OTHERS},
     "write and remove documents": {*INTERNAL, *OF_OTHERS},
     "create and remove collections": {"collections:{t}", "answer:{t}:x", *OF_OTHERS},

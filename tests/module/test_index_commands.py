@@ -19,8 +19,9 @@ ARITY = "wrong number of arguments"
 NEEDED = {"PUT": "k d f s", "DEL": "k d", "RANK": "k 1 0 TERMS", "STATS": "k TERMS", "LIST": "k 0", "GET": "k d"}
 NEEDED |= {"INFO": "k", "LOAD": "k 0 p", "WATCH": "k n 1 0 0 0 0 0 0 TERMS 0 DOCUMENTS 0", "WATCHED": "k n"}
 NEEDED |= {"BEGIN": "k d f", "ADD": "k d 0 0 p", "COMMIT": "k d 0 0", "ABORT": "k d 0"}
+NEEDED |= {"CHANGE": "k d f", "FIELDS": "k NAMES n", "VALUES": "k 0 f"}
 NEEDED |= {"EMBED": "k d digest 4 0 0 p", "UNEMBEDDED": "k digest 0 1"}
-OPEN_ENDED = {"PUT", "DEL", "RANK", "STATS", "LIST", "WATCH"}
+OPEN_ENDED = {"FIELDS", "VALUES", "PUT", "DEL", "RANK", "STATS", "LIST", "WATCH"}
 
 
 def refusal(client: redis.Redis, *words: Any) -> str:

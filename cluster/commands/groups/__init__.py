@@ -22,16 +22,16 @@ model_group = lazy_group(
 documents_group = lazy_group(
     {
         "list": LazyCommand(f"{__package__}.documents", "list_documents"),
-        **{name: LazyCommand(f"{__package__}.documents", name) for name in ("show", "count", "delete")},
+        **{name: LazyCommand(f"{__package__}.documents", name) for name in ("show", "count", "update", "delete")},
     },
-    "List, count, show and delete the stored documents.",
+    "List, count, show, update and delete the stored documents.",
 )
 collections_group = lazy_group(
     {
         "list": LazyCommand(f"{__package__}.collections", "list_collections"),
-        **{name: LazyCommand(f"{__package__}.collections", name) for name in ("create", "count", "delete")},
+        **{name: LazyCommand(f"{__package__}.collections", name) for name in ("create", "count", "fields", "delete")},
     },
-    "List, create, count and delete collections of documents. A question searches one collection.",
+    "List, create, count and delete collections of documents, and show their metadata fields.",
 )
 keys_group = lazy_group(
     {

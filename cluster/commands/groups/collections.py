@@ -1,4 +1,4 @@
-"""`qa-cluster collections ..`: lists, creates, counts and deletes collections of documents."""
+"""`qa-cluster collections ..`: lists, creates, counts and deletes collections of documents, and shows their fields."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ from typing import Annotated
 
 import typer
 
+from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.types import FieldList, FieldValues
+
 from ...terminal import console, tables
-from ..shared_options import Json, audit_of, client_of, collection_name
+from ..shared_options import (
+    CollectionOption,
+    FilterOption,
+    Json,
+    YesOption,
+    audit_of,
+    client_of,
+    collection_name,
+    confirm_deletion,
+    refusals_as_usage,
+)
 
 Name = Annotated[
     str,
@@ -78,6 +93,80 @@ def count(context: typer.Context, name: Name, json: Json = False) -> None:
     console.say(counts + state)
 
 
+def fields(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    field: Annotated[
+        str, typer.Argument(help="Show the values of this field.", metavar="[FIELD]", show_default=False)
+    ] = "",
+    filter: FilterOption = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    limit: Annotated[
+        int, typer.Option(help="Maximum number of values.", min=1, max=MAX_SHOWN_VALUES)
+    ] = DEFAULT_SHOWN_VALUES,
+    json: Json = False,
+) -> None:
+    """Show the metadata fields of a collection with their types, or the most frequent values of one field.
+
+    Only indexed documents count. The values of a field come with the number of documents that have each.
+
+    Examples:
+
+        qa-cluster collections fields --collection books
+
+        qa-cluster collections fields lang --filter "year>=2020" --limit 10
+    """
+    if not field and filter:
+        raise typer.BadParameter("--filter chooses documents for the values of a field: name the field")
+    with client_of(context) as client, refusals_as_usage(InvalidInput, "FIELD or --filter"):
+        if not field:
+            listed = client.fields(collection)
+        else:
+            found = client.field_values(field, collection=collection, filter=filter or (), limit=limit)
+    if json:
+        console.say_json(found.to_dict() if field else listed.to_dict())
+    elif field:
+        _show_values(found)
+    else:
+        _show_fields(listed)
+
+
+def _show_fields(listed: FieldList) -> None:
+    kinds = ("texts", "numbers", "booleans", "times")
+    tables.table(
+        [
+            {"field": entry.name, "documents": entry.documents, **{kind: getattr(entry, kind) for kind in kinds}}
+            for entry in listed.fields
+        ],
+        right=("documents", *kinds),
+    )
+    console.say(console.counted(len(listed.fields), "field"))
+    if not listed.complete:
+        console.notice("the collection has more fields than the list")
+
+
+def _show_values(found: FieldValues) -> None:
+    tables.table(
+        [{found.name: _shown(each.value), "documents": each.documents} for each in found.values], right=("documents",)
+    )
+    bounds = [f"{low} to {high}" for low, high in _bounds(found)]
+    about = [console.counted(found.distinct, "distinct value"), *bounds]
+    if not found.exact:
+        about[0] = f"at least {about[0]}"
+    have = f"{console.counted(found.documents, 'document')} with the field, {found.missing} without it"
+    console.say(f"{', '.join(about)}; {have}")
+    if found.other:
+        console.notice(f"{found.other} further values are not shown: raise --limit or choose documents with --filter")
+
+
+def _bounds(found: FieldValues) -> list[tuple[object, object]]:
+    pairs: list[tuple[object, object]] = [(found.minimum, found.maximum), (found.earliest, found.latest)]
+    return [pair for pair in pairs if pair[0] is not None]
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else " ".join(str(value).split())
+
+
 _FAILED = 1
 
 
@@ -87,9 +176,12 @@ def delete(
     timeout: Annotated[
         float, typer.Option(help="Stop after this many seconds; repeat the command to continue.", min=1)
     ] = 600.0,
+    yes: YesOption = False,
     json: Json = False,
 ) -> None:
     """Delete a collection with all its documents and cached answers. It accepts no new documents from the start.
+
+    On a terminal, the command asks first. Elsewhere it needs --yes.
 
     The exit code is 1 if the time is over before everything is deleted. Repeat the command then, or after an
     interruption, to continue.
@@ -97,6 +189,7 @@ def delete(
     Example: qa-cluster collections delete books
     """
     audit = audit_of(context)
+    confirm_deletion(f"collection {name} with all its documents", yes)
     with client_of(context) as client:
         removal = client.delete_collection(name, timeout=timeout)
     audit.note("collection.delete", collection=name, deleted=removal.deleted, complete=removal.complete)

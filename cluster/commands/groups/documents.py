@@ -1,23 +1,35 @@
-"""`qa-cluster documents ..`: lists, counts, shows and deletes stored documents."""
+"""`qa-cluster documents ..`: lists, counts, shows, updates and deletes stored documents."""
 
 from __future__ import annotations
 
 import json as json_module
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
 from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.documents.source_map import FIELD, NO_MAP, read_map, shown_metadata
 from qa_cluster.documents.stored import MAX_ID_BYTES
-from qa_cluster.errors import InvalidInput, NotFound
+from qa_cluster.errors import InvalidInput, NotFound, RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.types import DocumentEntry, DocumentPage
+from qa_cluster.ranking.filters import metadata_of
+from qa_cluster.types import DocumentEntry, DocumentPage, MetadataUpdate
 
 from ...terminal import console, tables
-from ..shared_options import CollectionOption, FilterOption, Json, audit_of, client_of, refusals_as_usage
+from ..shared_options import (
+    CollectionOption,
+    FilterOption,
+    Json,
+    YesOption,
+    audit_of,
+    client_of,
+    confirm_deletion,
+    refusals_as_usage,
+)
 
 Prefix = Annotated[
     str, typer.Option(help=f"Only documents whose ids start with this prefix of at most {MAX_ID_BYTES} bytes.")
@@ -191,6 +203,113 @@ def _file(metadata: Mapping[str, Any]) -> str:
 
 
 _FAILED = 1
+_STEP_SECONDS = 10.0
+
+
+def update(  # noqa: PLR0917 - one parameter is one option
+    context: typer.Context,
+    ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Ids of the documents; `qa-cluster documents list` lists them.", metavar="ID", show_default=False
+        ),
+    ] = None,
+    prefix: Prefix = "",
+    filter: FilterOption = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Set a metadata field: name=value, or name=one,two for an array. Repeatable.",
+            metavar="NAME=VALUE",
+            show_default=False,
+        ),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option(help="Remove a metadata field. Repeatable.", metavar="NAME", show_default=False),
+    ] = None,
+    collection: CollectionOption = DEFAULT_COLLECTION,
+    json: Json = False,
+) -> None:
+    """Change the metadata of documents by id, or of all documents that match a prefix or filter. The texts stay.
+
+    A value that looks like a number, true, false or null is read as such; in double quotes it is text. The texts are
+    not indexed again. Repeating a command changes nothing more.
+
+    The exit code is 1 if a document does not exist, or if a matching document was written meanwhile. Such a document is
+    skipped; all others are updated.
+
+    Examples:
+
+        qa-cluster documents update manual.txt --metadata status=final --remove draft
+
+        qa-cluster documents update --filter status=draft --metadata status=final
+
+        qa-cluster documents update --prefix news/ --filter lang=null --metadata lang=en
+    """
+    if bool(ids) == bool(prefix or filter):
+        raise typer.BadParameter("give either the ids of documents, or --prefix or --filter")
+    audit = audit_of(context)
+    with refusals_as_usage(RequestError, "--metadata or --remove"):
+        fields, removed = metadata_of(metadata or ()), tuple(remove or ())
+        MetadataChange.of(fields, removed)
+    missing: list[str] = []
+    with client_of(context) as client:
+        if ids:
+            update, missing = _update_by_id(client, ids, fields, removed, collection)
+        else:
+            choice: ChoiceArguments = {"prefix": prefix, "filter": filter, "collection": collection}
+            with refusals_as_usage(InvalidInput, "--filter"):
+                update = _update_matching(client, fields, removed, choice)
+    audit.note("documents.update", collection=collection, updated=update.updated, skipped=update.skipped)
+    if json:
+        console.say_json({**update.to_dict(), "missing": missing})
+    else:
+        console.say(f"{console.counted(update.updated, 'document')} updated, {update.unchanged} unchanged")
+    for document_id in missing:
+        console.error(f"no such document: {document_id!r}")
+    if update.skipped:
+        written = "matching document was" if update.skipped == 1 else "matching documents were"
+        console.error(f"{update.skipped} {written} written meanwhile: repeat the command to update the rest")
+    if missing or update.skipped:
+        raise typer.Exit(_FAILED)
+
+
+def _update_by_id(
+    client: ClusterClient, ids: list[str], fields: dict[str, Any], remove: tuple[str, ...], collection: str
+) -> tuple[MetadataUpdate, list[str]]:
+    client.collection(collection)
+    missing: list[str] = []
+    updated = unchanged = 0
+    for document_id in dict.fromkeys(ids):
+        try:
+            written = client.update_document(document_id, fields, remove=remove, collection=collection)
+        except NotFound:
+            missing.append(document_id)
+            continue
+        updated, unchanged = updated + written.changed, unchanged + (not written.changed)
+    return MetadataUpdate(updated, unchanged, 0, not missing), missing
+
+
+def _update_matching(
+    client: ClusterClient, fields: dict[str, Any], remove: tuple[str, ...], choice: ChoiceArguments
+) -> MetadataUpdate:
+    """Update in steps of some seconds, and show the number of documents after each."""
+    found = MetadataUpdate(0, 0, 0, False, "")
+    with console.progress("updating", None) as advance:
+        while found.next_cursor is not None:
+            step = client.update_documents(
+                fields, remove=remove, cursor=found.next_cursor, timeout=_STEP_SECONDS, **choice
+            )
+            found = MetadataUpdate(
+                found.updated + step.updated,
+                found.unchanged + step.unchanged,
+                found.skipped + step.skipped,
+                False,
+                step.next_cursor,
+            )
+            advance(found.updated + found.unchanged)
+    return replace(found, complete=not found.skipped)
 
 
 def delete(  # noqa: PLR0917 - one parameter is one option
@@ -204,12 +323,15 @@ def delete(  # noqa: PLR0917 - one parameter is one option
     prefix: Prefix = "",
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
+    yes: YesOption = False,
     json: Json = False,
 ) -> None:
     """Delete documents by id, or all documents that match a prefix or filter.
 
     The exit code is 1 if a document does not exist, or if a matching document was written meanwhile. Such a document is
     not deleted; all others are.
+
+    On a terminal, the command asks first. Elsewhere it needs --yes.
 
     Examples:
 
@@ -220,14 +342,21 @@ def delete(  # noqa: PLR0917 - one parameter is one option
     if bool(ids) == bool(prefix or filter):
         raise typer.BadParameter("give either the ids of documents, or --prefix or --filter")
     if ids:
+        what = repr(ids[0]) if len(ids) == 1 else console.counted(len(ids), "document")
+        confirm_deletion(f"{what} from collection {collection}", yes)
         _delete_by_id(context, ids, collection, json)
     else:
-        _delete_matching(context, {"prefix": prefix, "filter": filter, "collection": collection}, json)
+        _delete_matching(context, {"prefix": prefix, "filter": filter, "collection": collection}, yes, json)
 
 
-def _delete_matching(context: typer.Context, choice: ChoiceArguments, json: bool) -> None:
+def _delete_matching(context: typer.Context, choice: ChoiceArguments, yes: bool, json: bool) -> None:
     audit = audit_of(context)
+    if not yes and not console.is_answered():
+        confirm_deletion("all matching documents", yes)
     with client_of(context) as client, refusals_as_usage(InvalidInput, "--filter"):
+        if not yes:
+            number = client.count_documents(**choice).documents
+            confirm_deletion(f"{console.counted(number, 'document')} from collection {choice['collection']}", yes)
         removal = client.delete_documents(**choice)
     audit.note("documents.delete", collection=choice.get("collection"), deleted=removal.deleted)
     if json:

@@ -1,0 +1,325 @@
+"""The metadata fields of a collection: their names, types and values; and the check that a filter's fields exist.
+
+The index of a partition counts its fields as documents are written, so a list of them costs no scan. The values of a
+field are counted page by page: the index aggregates some thousands of documents in each step, and this process adds the
+pages of all partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import threading
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from heapq import nsmallest
+from time import monotonic
+from typing import Any
+
+from qa_cluster.errors import InvalidInput, QAError, ReplyError
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection, index_key, layout_key, partition_tags, pending_key
+from qa_cluster.off_loop import off_loop
+from qa_cluster.ranking.filters import MAX_NAME_BYTES, Filter
+from qa_cluster.routing.shards import Shards
+from qa_cluster.types import FieldEntry, FieldList, FieldValue, FieldValues
+
+from .collections import Collections, index_sums
+
+MAX_LISTED_FIELDS = 10_000
+"""The limit of fields in a list, and of names that are compared with a mistyped one."""
+MAX_SHOWN_VALUES = 1000
+DEFAULT_SHOWN_VALUES = 100
+# The limits of the distinct values of one field that a process counts. Further values are not told apart.
+MAX_DISTINCT = 200_000
+MAX_DISTINCT_BYTES = 16 * 1024 * 1024
+# The limits of partitions that are read at the same time for one field, and of fields that are counted at once.
+READ_AT_ONCE = 4
+COUNTED_AT_ONCE = 2
+FIELDS_IN_REPLY = 1000
+KNOWN_SECONDS = 60.0
+"""How long a process remembers that a collection has a field."""
+MAX_KNOWN = 10_000
+# Bytes of a field in the reply of an index.
+FIELD_BYTES = 64
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_EXACT_INTEGER = 2**53
+
+_log = logging.getLogger(__name__)
+
+
+class DocumentFields:
+    """The fields of the collections of one cluster. `partitions` is the number of its partitions."""
+
+    def __init__(self, shards: Shards, partitions: int, collections: Collections) -> None:
+        self._shards = shards
+        self.partitions = partitions
+        self._collections = collections
+        self._known: dict[tuple[str, str], float] = {}
+        self._counting = asyncio.Semaphore(COUNTED_AT_ONCE)
+
+    async def entries(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
+        """The fields of the indexed documents of a collection; NotFound if it does not exist."""
+        await self._collections.check(check_collection(collection))
+        return await self._entries(collection)
+
+    async def values(
+        self,
+        name: str,
+        *,
+        collection: str = DEFAULT_COLLECTION,
+        chosen: Filter | None = None,
+        limit: int = DEFAULT_SHOWN_VALUES,
+    ) -> FieldValues:
+        """The values of a field in the indexed documents that the filter admits: at most `limit`, with their counts.
+
+        Raises:
+            NotFound: the collection does not exist.
+            InvalidInput: no document of the collection has the field, or a field of the filter.
+        """
+        if not 1 <= limit <= MAX_SHOWN_VALUES:
+            raise InvalidInput(f"limit must be from 1 to {MAX_SHOWN_VALUES}, got {limit}", place="limit")
+        if not 1 <= len(name.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
+            raise InvalidInput(f"a field has a name of 1 to {MAX_NAME_BYTES} bytes, got {name[:100]!r}", place="field")
+        name = name.removeprefix("meta.")
+        await self._collections.check(check_collection(collection))
+        await self._check({name: False}, collection, "field")
+        await self.check(chosen, collection)
+        tally, turns = _Tally(), asyncio.Semaphore(READ_AT_ONCE)
+        arguments = (name.encode("utf-8", "replace"), *(() if chosen is None else ("FILTER", chosen.packed)))
+
+        async def count(tag: str) -> None:
+            key, cursor = index_key(tag, collection), 0
+            async with turns:
+                while True:
+                    reply = await self._shards.execute(key, "QA.INDEX.VALUES", key, cursor, *arguments)
+                    cursor = int(reply[0])
+                    await off_loop(len(reply[3]) * FIELD_BYTES, tally.add, int(reply[1]), int(reply[2]), reply[3])
+                    if not cursor:
+                        return
+
+        async with self._counting:
+            await asyncio.gather(*map(count, partition_tags(self.partitions)))
+            return await asyncio.to_thread(tally.result, name, limit)
+
+    async def check(self, chosen: Filter | None, collection: str) -> None:
+        """Raise InvalidInput if a filter names a field that no document of the collection has.
+
+        It asks the shards only about fields that this process does not know to exist. It raises nothing if the
+        collection has no documents or pending ones, or if a shard cannot be asked.
+        """
+        if chosen is not None:
+            await self._check(chosen.fields(), collection, chosen.place)
+
+    async def _check(self, fields: Mapping[str, bool], collection: str, place: str) -> None:
+        now = monotonic()
+        unsure = [name for name in fields if self._known.get((collection, name), 0.0) < now]
+        if not unsure:
+            return
+        try:
+            unknown = await self._unknown(unsure, fields, collection, now + KNOWN_SECONDS)
+        except (QAError, ReplyError) as error:
+            _log.debug("the fields of a filter were not checked: %s", error)
+            return
+        if unknown is None:
+            return
+        name, names = unknown
+        near = await off_loop(len(names) * FIELD_BYTES, _nearest, name, names)
+        hint = f": did you mean {near[:100]!r}?" if near else ""
+        raise InvalidInput(
+            f"{place}: no document of collection {collection} has the field {name[:100]!r}{hint}", place=place
+        )
+
+    async def _unknown(
+        self, names: list[str], fields: Mapping[str, bool], collection: str, until: float
+    ) -> tuple[str, list[str]] | None:
+        """The first of these names that no document has, and the names of all fields; None if each is in use."""
+        tags = partition_tags(self.partitions)
+        # What is pending first: a document that is indexed afterwards is found in the index.
+        waiting = await self._shards.execute_many(
+            [
+                command
+                for tag in tags
+                for command in (
+                    (pending_key(tag), ("HGET", pending_key(tag), "")),
+                    (layout_key(tag), ("HGET", layout_key(tag), "analyzer")),
+                )
+            ]
+        )
+        keys = [index_key(tag, collection) for tag in tags]
+        replies = await self._shards.execute_many(
+            [
+                (key, ("QA.INDEX.FIELDS", key, "NAMES", *(name.encode("utf-8", "replace") for name in names)))
+                for key in keys
+            ]
+        )
+        counts = [sum(map(int, column)) for column in zip(*replies, strict=True)]
+        self._remember(collection, [name for name, count in zip(names, counts, strict=True) if count], until)
+        lacking = [name for name, count in zip(names, counts, strict=True) if not count]
+        if not lacking or any(pending is not None for pending in waiting[::2]) or None in waiting[1::2]:
+            return None
+        infos = await self._shards.execute_many([(key, ("QA.INDEX.INFO", key)) for key in keys])
+        if not index_sums(infos)[0]:
+            return None
+        found = await self._entries(collection)
+        known = [entry.name for entry in found.fields]
+        for name in lacking:
+            if not fields[name] or (found.complete and not any(other.startswith(f"{name}.") for other in known)):
+                return None if name in known else (name, known)
+        return None
+
+    def _remember(self, collection: str, names: Iterable[str], until: float) -> None:
+        if len(self._known) > MAX_KNOWN:
+            self._known.clear()
+        self._known.update({(collection, name): until for name in names})
+
+    async def _entries(self, collection: str) -> FieldList:
+        sums: dict[bytes, list[int]] = {}
+        complete = True
+        for tag in partition_tags(self.partitions):
+            key, cursor = index_key(tag, collection), 0
+            while True:
+                reply = await self._shards.execute(key, "QA.INDEX.FIELDS", key, "SCAN", cursor, FIELDS_IN_REPLY)
+                cursor, rows = int(reply[0]), reply[1]
+                complete = await off_loop(len(rows) * FIELD_BYTES, _add, sums, rows) and complete
+                if not cursor or not complete:
+                    break
+        entries = await off_loop(len(sums) * FIELD_BYTES, _field_entries, sums)
+        return FieldList(entries, complete)
+
+
+def _add(sums: dict[bytes, list[int]], rows: list[Any]) -> bool:
+    """Add the fields of a reply; false if a new one is beyond the limit."""
+    complete = True
+    for name, *counts in rows:
+        known = sums.get(name)
+        if known is None:
+            if len(sums) >= MAX_LISTED_FIELDS:
+                complete = False
+                continue
+            known = sums[name] = [0] * len(counts)
+        for place, count in enumerate(counts):
+            known[place] += int(count)
+    return complete
+
+
+def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
+    entries = (
+        FieldEntry(name.decode("utf-8", "replace"), documents, texts, numbers, booleans, times)
+        for name, (documents, booleans, numbers, texts, times) in sums.items()
+    )
+    return tuple(sorted(entries, key=lambda entry: (-entry.documents, entry.name)))
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    """The name that is most like a mistyped name, or the name of a field in it; empty if no name is like it."""
+    folded = {other.lower(): other for other in reversed(names)}
+    close = get_close_matches(name.lower(), folded, n=1)
+    inner = next((other for other in names if other.startswith(f"{name}.")), "")
+    return inner or (folded[close[0]] if close else "")
+
+
+class _Tally:
+    """The counts of the values of a field, in their binary form. Several threads may add pages."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[bytes] = Counter()
+        self._bytes = 0
+        self._exact = True
+        self._chosen = self._with_field = 0
+        self._numbers: list[float] = []
+        self._times: list[tuple[int, int]] = []
+
+    def add(self, chosen: int, with_field: int, pairs: list[Any]) -> None:
+        """Add a page: the numbers of documents, then each value with its number of documents."""
+        with self._lock:
+            self._chosen += chosen
+            self._with_field += with_field
+            numbers, times = self._numbers, self._times
+            for value, count in zip(pairs[::2], pairs[1::2], strict=True):
+                kind = value[:1]
+                if kind == b"n":
+                    numbers.append(struct.unpack_from("<d", value, 1)[0])
+                elif kind in (b"t", b"m"):
+                    times.append(_moment(value))
+                if value not in self._counts:
+                    if len(self._counts) >= MAX_DISTINCT or self._bytes + len(value) > MAX_DISTINCT_BYTES:
+                        self._exact = False
+                        continue
+                    self._bytes += len(value)
+                self._counts[value] += int(count)
+            self._numbers = [min(numbers), max(numbers)] if numbers else []
+            self._times = [min(times), max(times)] if times else []
+
+    def result(self, name: str, limit: int) -> FieldValues:
+        """The most frequent values; equal counts are in the order of the values."""
+        best = nsmallest(limit, self._counts.items(), key=lambda item: (-item[1], *_order(item[0])))
+        distinct = len(self._counts)
+        return FieldValues(
+            name=name,
+            documents=self._with_field,
+            missing=self._chosen - self._with_field,
+            distinct=distinct,
+            other=distinct - len(best),
+            values=tuple(FieldValue(_value(value), count) for value, count in best),
+            minimum=_number(self._numbers[0]) if self._numbers else None,
+            maximum=_number(self._numbers[-1]) if self._numbers else None,
+            earliest=_time(*self._times[0]) if self._times else None,
+            latest=_time(*self._times[-1]) if self._times else None,
+            exact=self._exact,
+        )
+
+
+def _order(packed: bytes) -> tuple[bytes, Any]:
+    """The place of a value among equal counts: by its type, then by its order."""
+    kind = packed[:1]
+    if kind == b"n":
+        return kind, struct.unpack_from("<d", packed, 1)[0]
+    return (b"t", _moment(packed)) if kind in (b"t", b"m") else (kind, packed[1:] if kind == b"b" else packed[3:])
+
+
+def _value(packed: bytes) -> str | int | float | bool:
+    """A value from the binary form of the index (`ranking.filters`)."""
+    kind = packed[:1]
+    if kind == b"b":
+        return packed[1] == 1
+    if kind == b"n":
+        return _number(struct.unpack_from("<d", packed, 1)[0])
+    if kind == b"s":
+        return packed[3:].decode("utf-8", "replace")
+    return _time(*_moment(packed))
+
+
+def _moment(packed: bytes) -> tuple[int, int]:
+    seconds, nanoseconds = (
+        struct.unpack("<qI", packed[1:]) if packed[:1] == b"m" else (*struct.unpack("<q", packed[1:]), 0)
+    )
+    return seconds, nanoseconds
+
+
+def _number(value: float) -> int | float:
+    return int(value) if value.is_integer() and abs(value) < _MAX_EXACT_INTEGER else value
+
+
+def _time(seconds: int, nanoseconds: int) -> str:
+    """A time in UTC as text, which a filter reads as the same moment; a date alone at midnight.
+
+    >>> _time(86400, 0), _time(86400, 250000000)
+    ('1970-01-02', '1970-01-02T00:00:00.25Z')
+    """
+    try:
+        moment = _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:  # a zone leads out of the years 1 to 9999
+        return f"{seconds} s since 1970"
+    if not nanoseconds and not seconds % 86400:
+        return moment.date().isoformat()
+    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
+    return (
+        f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
+        if moment.year > 999
+        else f"{moment.replace(tzinfo=None).isoformat()}{fraction}Z"
+    )

@@ -1,0 +1,72 @@
+"""Changes the metadata of many documents, chosen by a filter or a prefix of their ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from time import monotonic
+
+from qa_cluster.documents.metadata_change import MetadataChange
+from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
+from qa_cluster.types import DocumentEntry, MetadataUpdate
+
+from .document_list import DocumentChoice, DocumentList
+from .document_store import DocumentStore, VersionConflict
+
+# The limit of concurrent changes: each is a script on a shard, and questions need the shard as well.
+AT_A_TIME = 16
+# An update that its time limit ends continues at the last page, and finds at most these documents unchanged.
+PAGE = 200
+
+
+async def update_all(
+    listing: DocumentList,
+    store: DocumentStore,
+    choice: DocumentChoice,
+    change: MetadataChange,
+    *,
+    cursor: str = "",
+    seconds: float,
+) -> MetadataUpdate:
+    """Change the metadata of the selected documents, for `seconds` at most; InvalidInput for all documents.
+
+    A document is changed only at the version that was listed, because another version may not be selected. A changed
+    document keeps its place in the list, so each document is listed once, also if it is still selected afterwards.
+    """
+    if not choice:
+        raise InvalidInput(
+            "updating many documents takes a prefix or a filter: without either, all documents would be changed",
+            place="prefix",
+        )
+    until = monotonic() + seconds
+    slots = asyncio.Semaphore(AT_A_TIME)
+
+    async def update(entry: DocumentEntry) -> str:
+        async with slots:
+            if (left := until - monotonic()) <= 0:
+                return "late"
+            try:
+                written = await store.change_metadata(
+                    entry.id, change, collection=choice.collection, if_version=entry.version, timeout=left
+                )
+            except (NotFound, VersionConflict):
+                return "skipped"
+            except DeadlineExceeded:
+                return "late"
+            return "updated" if written.changed else "unchanged"
+
+    counts: Counter[str] = Counter()
+    following: str | None = cursor
+    while following is not None:
+        if monotonic() >= until:
+            break
+        page = await listing.page(following, limit=PAGE, choice=choice, checked=False)
+        if page.documents and not counts and not cursor:
+            await listing.check(choice)
+        found = Counter(await asyncio.gather(*map(update, page.documents)))
+        counts += found
+        if found["late"]:
+            break
+        following = page.next_cursor
+    complete = following is None and not counts["skipped"]
+    return MetadataUpdate(counts["updated"], counts["unchanged"], counts["skipped"], complete, following)
