@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from time import monotonic
+from typing import Any
 
 from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
@@ -17,6 +19,11 @@ from .document_store import DocumentStore, VersionConflict
 AT_A_TIME = 16
 # An update that its time limit ends continues at the last page, and finds at most these documents unchanged.
 PAGE = 200
+
+
+def metadata_change(fields: Mapping[str, Any] | None, remove: str | Iterable[str]) -> MetadataChange:
+    """The change that sets and removes these fields; InvalidInput or InputTooLong says what is wrong."""
+    return MetadataChange.of(fields, remove)
 
 
 async def update_all(

@@ -25,14 +25,12 @@ from qa_cluster.asking.document_list import DEFAULT_PAGE, ChoiceArguments, choic
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
-from qa_cluster.asking.metadata_updates import update_all
+from qa_cluster.asking.metadata_updates import metadata_change, update_all
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
 from qa_cluster.config import Settings
-from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import ClusterError, InvalidInput, RequestError
 from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.ranking.filters import chosen_by
 from qa_cluster.security.local_password import password_at
 from qa_cluster.types import (
     AskResult,
@@ -278,7 +276,7 @@ class AsyncClusterClient:
 
         NotFound if the document does not exist.
         """
-        change = MetadataChange.of(metadata, remove)
+        change = metadata_change(metadata, remove)
         return await self.engine.documents.change_metadata(
             id, change, collection=collection, if_version=if_version, timeout=timeout
         )
@@ -297,7 +295,7 @@ class AsyncClusterClient:
         The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
         select all documents of the collection. Documents that are written during the call are skipped.
         """
-        engine, change = self.engine, MetadataChange.of(metadata, remove)
+        engine, change = self.engine, metadata_change(metadata, remove)
         return await update_all(
             engine.listing, engine.documents, choice_of(choice), change, cursor=cursor, seconds=timeout
         )
@@ -319,7 +317,7 @@ class AsyncClusterClient:
 
         `filters` and `filter` choose the documents, as in `ask`. InvalidInput if no document has the field.
         """
-        chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
+        chosen = choice_of({"filters": filters, "filter": filter}).chosen
         return await self.engine.fields.values(name, collection=collection, chosen=chosen, limit=limit)
 
     async def document_page(

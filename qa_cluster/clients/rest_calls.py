@@ -16,8 +16,8 @@ from qa_cluster.asking.collections import CollectionBusy
 from qa_cluster.asking.document_list import ChoiceArguments, choice_of
 from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.loaded_readers import LoadedModel
+from qa_cluster.asking.metadata_updates import metadata_change
 from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
-from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import (
     LEAVES,
     AccessDenied,
@@ -204,7 +204,7 @@ def update_call(
     if_version: str | None,
 ) -> RestCall:
     """The request that changes the metadata of a document."""
-    content = _change(MetadataChange.of(metadata, remove))
+    content = _change(metadata, remove)
     return RestCall("PATCH", document_path(document_id), content, collection_query(collection), condition(if_version))
 
 
@@ -216,12 +216,13 @@ def updates_call(
     arguments: ChoiceArguments,
 ) -> RestCall:
     """The request that changes the metadata of the selected documents."""
-    content = _change(MetadataChange.of(metadata, remove))
+    content = _change(metadata, remove)
     query: _Query = {**_timeout_query(timeout), **({"cursor": cursor} if cursor else {}), **_choice(arguments)}
     return RestCall("PATCH", "/documents", content, query, timeout=timeout)
 
 
-def _change(change: MetadataChange) -> bytes:
+def _change(metadata: Mapping[str, Any] | None, remove: str | Iterable[str]) -> bytes:
+    change = metadata_change(metadata, remove)
     return as_json({"metadata": dict(change.fields), "remove": sorted(change.remove)}, "metadata")
 
 
