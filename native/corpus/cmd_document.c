@@ -112,6 +112,10 @@ static bool consists_of(RedisModuleString *string, size_t least, size_t most, co
     return true;
 }
 
+static const char NOT_METADATA[] =
+    "ERR the metadata must be a JSON object, nested at most 32 deep, with finite numbers "
+    "and integers of 64 bits";
+
 /* NULL: the arguments are valid. */
 static const char *check_put(RedisModuleString **argv, char *error) {
     TextKey key;
@@ -133,9 +137,7 @@ static const char *check_put(RedisModuleString **argv, char *error) {
     }
     size_t length;
     const char *metadata = RedisModule_StringPtrLen(argv[5], &length);
-    if (!document_metadata_valid(metadata, length))
-        return "ERR the metadata must be a JSON object, nested at most 32 deep, with finite numbers and integers of 64 "
-               "bits";
+    if (!document_metadata_valid(metadata, length)) return NOT_METADATA;
     if (!consists_of(argv[6], VERSION_LENGTH, VERSION_LENGTH, "0123456789abcdef"))
         return "ERR the version must be 16 hexadecimal digits";
     if (!consists_of(argv[7], 1, MAX_LENGTH_DIGITS, "0123456789"))
@@ -223,7 +225,7 @@ static const char *check_metadata(RedisModuleString *metadata, RedisModuleString
         return error;
     }
     if (!text_is_utf8(text, length)) return "ERR the metadata is not valid UTF-8";
-    if (!is_shallow_object(metadata)) return "ERR the metadata must be a JSON object, nested at most 32 deep";
+    if (!document_metadata_valid(text, length)) return NOT_METADATA;
     const char *packed = RedisModule_StringPtrLen(fields, &length);
     return index_fields_valid(packed, length) ? NULL : "ERR the fields are not valid";
 }
