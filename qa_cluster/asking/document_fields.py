@@ -12,14 +12,15 @@ import logging
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from heapq import nsmallest
 from time import monotonic
 from typing import Any
 
-from qa_cluster.errors import InvalidInput, QAError, ReplyError
+from qa_cluster.errors import ClusterError, InvalidInput, QAError, ReplyError
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection, index_key, layout_key, partition_tags, pending_key
 from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.filters import MAX_NAME_BYTES, Filter
@@ -51,6 +52,17 @@ _MAX_EXACT_INTEGER = 2**53
 _log = logging.getLogger(__name__)
 
 
+@contextmanager
+def newer_commands() -> Iterator[None]:
+    """Raise ClusterError with what to do if a server does not know a command, because its module is older."""
+    try:
+        yield
+    except ReplyError as error:
+        if "unknown command" not in str(error):
+            raise
+        raise ClusterError(f"a shard has an earlier version of the module, upgrade it first: {error}"[:300]) from error
+
+
 class DocumentFields:
     """The fields of the collections of one cluster. `partitions` is the number of its partitions."""
 
@@ -64,7 +76,8 @@ class DocumentFields:
     async def entries(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
         """The fields of the indexed documents of a collection; NotFound if it does not exist."""
         await self._collections.check(check_collection(collection))
-        return await self._entries(collection)
+        with newer_commands():
+            return await self._entries(collection)
 
     async def values(
         self,
@@ -102,7 +115,8 @@ class DocumentFields:
                         return
 
         async with self._counting:
-            await asyncio.gather(*map(count, partition_tags(self.partitions)))
+            with newer_commands():
+                await asyncio.gather(*map(count, partition_tags(self.partitions)))
             return await asyncio.to_thread(tally.result, name, limit)
 
     async def check(self, chosen: Filter | None, collection: str) -> None:

@@ -36,6 +36,7 @@ from qa_cluster.scripts.calls import Call
 from qa_cluster.types import Document, WriteResult
 
 from .collections import Collections, missing
+from .document_fields import newer_commands
 
 READ_ATTEMPTS = 20
 # A shorter text is checked in a millisecond or two. A longer text is checked in a thread, not on the event loop.
@@ -187,7 +188,8 @@ class DocumentStore:
                     return WriteResult(name.id, version, was_sent, False, record.tokenized)
                 if if_version not in (None, version):
                     raise _conflict(name.id, version, if_version)
-            reply, attempts = await self._run(stored.set_metadata(name, tag, version, wanted, fields), timeout)
+            with newer_commands():
+                reply, attempts = await self._run(stored.set_metadata(name, tag, version, wanted, fields), timeout)
             done = stored.parse_metadata(reply)
             if done.status == "no_collection":
                 raise missing(name.collection)

@@ -26,6 +26,11 @@ ROUTES: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("POST", "/documents/upload?collection={}", "{}", ("write",)),
     ("DELETE", "/documents/none?collection={}", "", ("write",)),
     ("DELETE", "/documents?prefix=none&collection={}", "", ("write",)),
+    ("PATCH", "/documents/ada?collection={}", '{"remove": ["x"]}', ("write",)),
+    ("PATCH", "/documents?prefix=none&collection={}", '{"remove": ["x"]}', ("write",)),
+    ("GET", "/collections/{}/fields", "", ("search",)),
+    ("GET", "/collections/{}/fields/x", "", ("search",)),
+    ("PUT", "/collections/{}/fields", "{}", ("admin",)),
     ("GET", "/collections/{}", "", ("ask", "search", "write", "admin")),
     ("POST", "/collections", '{"name": "{}"}', ("admin",)),
     ("DELETE", "/collections/{}", "", ("admin",)),
@@ -38,7 +43,7 @@ WHOLE: list[tuple[str, str, str, tuple[str, ...]]] = [
     ("GET", "/metrics", "", ("admin",)),
     ("GET", "/no/such/route", "", ("ask", "search", "write", "admin")),
     ("OPTIONS", "/qa", "", ("ask",)),
-    ("PATCH", "/documents/ada", "", ("write",)),
+    ("POST", "/documents/ada", "", ("write",)),
 ]
 OPEN = ("/livez", "/readyz", "/openapi.json", "/docs", "/", "/page.css", "/page.js", "/page/dom.js")
 

@@ -74,7 +74,7 @@ def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
             assert client.count_documents(collection=collection, waiting=True).documents >= 1
             client.ask(QUESTION, collection=collection, cache="refresh")
             assert client.update_document("service/d", {"lang": "en"}, collection=collection).changed
-            assert client.update_documents({"lang": "de"}, filter="lang=en", collection=collection).updated == 1
+            assert client.update_documents({"lang": "de"}, prefix="service/", collection=collection).updated == 1
             assert client.search("whale", filter="lang=de", collection=collection).hits
             assert "lang" in {entry.name for entry in client.fields(collection).fields}
             assert client.field_values("lang", collection=collection).values[0].value == "de"
