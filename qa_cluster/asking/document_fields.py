@@ -47,6 +47,7 @@ MAX_KNOWN = 10_000
 FIELD_BYTES = 64
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_ZERO = struct.pack("<cd", b"n", 0.0)
 _MAX_EXACT_INTEGER = 2**53
 
 _log = logging.getLogger(__name__)
@@ -258,6 +259,8 @@ class _Tally:
                 kind = value[:1]
                 if kind == b"n":
                     numbers.append(struct.unpack_from("<d", value, 1)[0])
+                    if not numbers[-1]:
+                        value = _ZERO  # noqa: PLW2901 - the index also stores -0
                 elif kind in (b"t", b"m"):
                     times.append(_moment(value))
                 if value not in self._counts:
