@@ -318,3 +318,99 @@ def test_the_bundled_reader_answers_alike_alone_and_in_batches() -> None:
         for a, b in zip(one, other, strict=True):
             assert int(a.argmax()) == int(b.argmax())
             np.testing.assert_allclose(a, b, atol=0.05)
+
+
+class FakeEncoder(FakeModel):
+    """An encoder whose vectors have the sum of the ids of a row in all dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs = (Port("vector", np.dtype("<f4"), (None, 3)),)
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        (sums,) = super().run(arrays)
+        return [np.repeat(sums[:, :1], 3, axis=1)]
+
+
+async def test_an_encoder_s_rows_are_batched_and_each_gets_its_vector(batcher: Batcher) -> None:
+    encoder = FakeEncoder()
+    model = ServedModel(2, encoder)
+    assert (model.is_token_model, model.makes_vectors) == (True, True)
+    found = await asyncio.gather(*(batcher.submit(model, row(length, 2)) for length in (5, 20, 7)))
+    assert [vectors.tolist() for (vectors,) in found] == [[[10.0] * 3], [[40.0] * 3], [[14.0] * 3]]
+    assert encoder.shapes == [(2, 16), (1, 32)]
+
+
+def test_only_an_output_of_this_name_and_shape_is_a_vector() -> None:
+    for port in (Port("logits", None, (None, 3)), Port("vector", None, (None, None)), Port("vector", None, (3, None))):
+        assert not port.is_vector
+    other = FakeEncoder()
+    other.outputs = (Port("logits", np.dtype("<f4"), (None, 3)),)
+    assert not is_token_model(other)  # a classifier of a user is never padded
+
+
+async def test_an_encoder_without_a_vector_for_each_row_is_refused(batcher: Batcher) -> None:
+    encoder = FakeEncoder()
+    model = ServedModel(2, encoder)
+    encoder.run = lambda arrays: [np.zeros((7, 3), "<f4")]  # type: ignore[method-assign]
+    with pytest.raises(InferenceFailed, match="an encoder must return values for each row"):
+        await batcher.submit(model, row(5))
+
+
+async def test_background_work_waits_for_all_other_work(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+    fake.gate.clear()
+    first = batcher.submit(model, row(4))
+    await asyncio.to_thread(fake.entered.wait, 10)
+    background = asyncio.ensure_future(batcher.run_in_background(model, row(90)))
+    await asyncio.sleep(0)
+    later = [batcher.submit(model, row(40)), batcher.submit(model, row(60))]
+    await asyncio.sleep(0.02)
+    fake.gate.set()
+    await asyncio.gather(first, *later, background)
+    assert fake.shapes[-1] == (1, 96)
+    assert len(fake.shapes) in (3, 4)
+
+
+async def test_background_work_pauses_after_a_question(
+    batcher: Batcher, fake: FakeModel, model: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qa_cluster.gears.inference.batcher.QUIET_SECONDS", 0.3)
+    await batcher.submit(model, row(4))
+    background = asyncio.ensure_future(batcher.run_in_background(model, row(90)))
+    await asyncio.sleep(0.05)
+    await batcher.submit(model, row(30))  # the next wave of the question
+    assert not background.done()
+    assert fake.shapes == [(1, 16), (1, 32)]
+    await background
+    assert fake.shapes[-1] == (1, 96)
+
+
+async def test_steady_questions_do_not_stop_background_work(
+    batcher: Batcher, fake: FakeModel, model: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qa_cluster.gears.inference.batcher.QUIET_SECONDS", 60.0)
+    monkeypatch.setattr("qa_cluster.gears.inference.batcher.MAX_BACKGROUND_SECONDS", 0.1)
+    background = asyncio.ensure_future(batcher.run_in_background(model, row(90)))
+    for _ in range(1000):
+        await batcher.submit(model, row(4))
+        if background.done():
+            break
+    assert (await background)[0].shape == (1, 90)
+
+
+async def test_failed_and_cancelled_background_work(batcher: Batcher, fake: FakeModel, model: ServedModel) -> None:
+    with pytest.raises(InferenceFailed, match="poison"):
+        await batcher.run_in_background(model, row(5, POISON))
+    fake.gate.clear()
+    fake.entered.clear()
+    running = batcher.submit(model, row(4))
+    await asyncio.to_thread(fake.entered.wait, 10)
+    background = asyncio.ensure_future(batcher.run_in_background(model, row(90)))
+    await asyncio.sleep(0.01)
+    background.cancel()
+    fake.gate.set()
+    await running
+    with pytest.raises(asyncio.CancelledError):
+        await background
+    await batcher.submit(model, row(20))
+    assert (1, 96) not in fake.shapes
