@@ -180,12 +180,13 @@ def test_a_reader_is_loaded_and_a_lost_one_comes_back(up: Qa, tmp_path: Path) ->
 
     def ready() -> list[dict[str, Any]] | None:
         rows = listed()
-        return rows if [(row["default"], row["warm"]) for row in rows] == [(True, 3)] else None
+        found = [(row["kind"], row["default"], row["warm"]) for row in rows]
+        return rows if found == [("reader", True, 3), ("encoder", False, 3)] else None
 
     # the worker compiles the usual shapes before the first question, and the others after it
     before = eventually(ready, SECONDS)
     assert before is not None
-    assert [row["shards"] for row in before] == [3]
+    assert [row["shards"] for row in before] == [3, 3]
     [shard] = [shard for shard in up.status()["shards"] if shard["documents"]]
     key = f"bert-qa{{{shard['tag']}}}"
     host, port = shard["address"].split(":")

@@ -183,6 +183,14 @@ def test_a_new_encoder_replaces_the_vectors(shards: TinyShards, encoder: Encoder
     wait_embedded(shards, encoder.digest, "kept")
 
 
+def test_a_shard_that_lost_the_encoder_gets_it_from_the_others(shards: TinyShards, encoder: EncoderManifest) -> None:
+    assert shards.remove(shards.nodes[0], encoder.name) == 3
+    key = keys.model_key(shards.tag_of(shards.nodes[0]), encoder.name)
+    eventually(lambda: shards.on(shards.nodes[0], "EXISTS", key), SECONDS)
+    eventually(lambda: shards.models(shards.nodes[0]).get(encoder.name, {}).get("warm"), SECONDS)
+    assert embed(shards, QUESTION)[0] == encoder.digest
+
+
 def test_preparing_embeds_everything(shards: TinyShards, encoder: EncoderManifest) -> None:
     for number in range(8):
         shards.put(f"prepared{number}", f"Text {number} is prepared.")

@@ -32,8 +32,9 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path) -> None:
 
         def warm() -> bool:
             listed = json.loads(own.cli("model", "list", "--json").stdout)
-            found = [(row["name"] == beside, row["default"], row["warm"]) for row in listed]
-            return found == [(False, True, 3), (True, False, 3)]
+            found = [(row["kind"], row["name"] == beside, row["default"], row["warm"]) for row in listed]
+            expected = [("reader", False, True, 3), ("reader", True, False, 3), ("encoder", False, False, 3)]
+            return sorted(found) == sorted(expected)
 
         eventually(warm, 60)
         shown = own.status()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from qa_cluster.errors import QAError
 from qa_cluster.gears.functions.readers.encoder import ShardEncoder
@@ -21,7 +22,7 @@ from qa_cluster.gears.shard.failures import GearsError
 from qa_cluster.keys import DEFAULT_COLLECTION, DocumentName, collection_prefix, collections_key, index_key
 from qa_cluster.shard_functions import EMBEDDING_SETTING
 
-from .document_vectors import EMBEDDED, DocumentVectors
+from .document_vectors import DocumentVectors
 from .passages import Name
 from .quarantine import Quarantine
 
@@ -120,16 +121,19 @@ class BackgroundEmbedding:
             if allowed := [name for name in names if self._quarantine.allows(name)]:
                 if time.monotonic() - self._counted_at > COUNT_SECONDS:
                     await self._count()
-                outcomes = await self._vectors.embed(allowed, encoder)
+                outcomes = await self._vectors.embed(allowed, encoder, partial(self._embedded, on_step))
                 failed = {name: error for name, error in outcomes.items() if isinstance(error, QAError)}
                 for name, error in failed.items():
                     self._quarantine.add(name, error)
-                embedded = [name for name, outcome in outcomes.items() if outcome == EMBEDDED]
-                self._quarantine.forget(embedded)
-                self.waiting = max(0, self.waiting - len(embedded))
-                on_step(len(embedded), len(failed))
+                if failed:
+                    on_step(0, len(failed))
             if str(cursor) == "0":
                 return
+
+    def _embedded(self, on_step: OnEmbedded, name: Name) -> None:
+        self._quarantine.forget([name])
+        self.waiting = max(0, self.waiting - 1)
+        on_step(1, 0)
 
     async def count(self, collection: str = "") -> int:
         """The documents without vectors of the shard's encoder: of one collection, or of all. 0 without an encoder."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from qa_cluster.documents.stored import Embedding, embed_document
 from qa_cluster.errors import QAError
@@ -37,8 +37,12 @@ class DocumentVectors:
         self._commands = shard.commands
         self._pace = pace
 
-    async def embed(self, names: Sequence[Name], encoder: ShardEncoder) -> dict[Name, Outcome]:
+    async def embed(
+        self, names: Sequence[Name], encoder: ShardEncoder, on_embedded: Callable[[Name], None] = lambda name: None
+    ) -> dict[Name, Outcome]:
         """Embed documents with an encoder; return `EMBEDDED`, `STALE` or the error of each.
+
+        `on_embedded` is called for each document when all its passages are stored.
 
         GearsError if the shard refuses a command, for example because the slot of the documents is migrating.
         """
@@ -55,11 +59,11 @@ class DocumentVectors:
                 if sum(len(document.rows) for document in batch) >= PORTION:
                     if encoding is not None:
                         await encoding
-                    encoding = asyncio.create_task(self._encode(batch, encoder, outcomes))
+                    encoding = asyncio.create_task(self._encode(batch, encoder, outcomes, on_embedded))
                     batch = []
             if encoding is not None:
                 await encoding
-            await self._encode(batch, encoder, outcomes)
+            await self._encode(batch, encoder, outcomes, on_embedded)
         finally:
             if encoding is not None:
                 encoding.cancel()
@@ -73,7 +77,11 @@ class DocumentVectors:
             return error if isinstance(error, QAError) else QAError(f"record cannot be read: {error}")
 
     async def _encode(
-        self, documents: Sequence[PassageInputs], encoder: ShardEncoder, outcomes: dict[Name, Outcome]
+        self,
+        documents: Sequence[PassageInputs],
+        encoder: ShardEncoder,
+        outcomes: dict[Name, Outcome],
+        on_embedded: Callable[[Name], None],
     ) -> None:
         """Encode and store all passages of some documents, portion by portion."""
         waiting = [(document, number) for document in documents for number in range(len(document.rows))]
@@ -86,16 +94,20 @@ class DocumentVectors:
                     portion.setdefault(documents.index(document), []).append(number)
             found = [(documents[index], numbers) for index, numbers in portion.items()]
             try:
-                await self._encode_portion(found, encoder, outcomes)
+                await self._encode_portion(found, encoder, outcomes, on_embedded)
             except QAError:
                 for part in found:  # alone, so that one bad document harms no other
                     try:
-                        await self._encode_portion([part], encoder, outcomes)
+                        await self._encode_portion([part], encoder, outcomes, on_embedded)
                     except QAError as error:
                         outcomes[part[0].name] = error
 
     async def _encode_portion(
-        self, portion: Sequence[tuple[PassageInputs, list[int]]], encoder: ShardEncoder, outcomes: dict[Name, Outcome]
+        self,
+        portion: Sequence[tuple[PassageInputs, list[int]]],
+        encoder: ShardEncoder,
+        outcomes: dict[Name, Outcome],
+        on_embedded: Callable[[Name], None],
     ) -> None:
         rows = [document.rows[number] for document, numbers in portion for number in numbers]
         vectors = iter(await self._vectors(rows, encoder))
@@ -115,6 +127,8 @@ class DocumentVectors:
                 raise reply
             if reply[0] != "stored":
                 outcomes[document.name] = STALE
+            elif document.stored == len(document.rows):
+                on_embedded(document.name)
 
     async def _vectors(self, rows: Sequence[IntArray], encoder: ShardEncoder) -> list[bytes]:
         """The packed vectors of inputs; inputs of similar lengths share a run."""
