@@ -34,6 +34,7 @@ from qa_cluster.types import Document
 
 from .files import FolderListing, SourceFile, without_gz
 from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
+from .site_titles import SiteTitles
 from .source_map import FIELD, URL, write_map
 from .stored import MAX_METADATA_BYTES, check_document
 from .unicode import name_of
@@ -170,11 +171,12 @@ def _documents_of(
     extractor: FileExtractor | None,
 ) -> Iterator[tuple[Path, Document]]:
     """Yield the documents of files, each with the path that the user gave."""
+    titles = SiteTitles([file for _, file in files] if extractor is not None else [])
     places: dict[str, str] = {}
     for path, file in files:
         seen.begun(file)
         try:
-            for where, attempt in _attempts(file, max_bytes, extractor):
+            for where, attempt in _attempts(file, max_bytes, extractor, titles):
                 named = ""
                 try:
                     document = _completed(attempt(), path, file, reading, prefix)
@@ -247,11 +249,13 @@ def _ending(name: str) -> str:
     return Path(without_gz(name)).suffix.lower()
 
 
-def _attempts(file: SourceFile, max_bytes: int, extractor: FileExtractor | None) -> Iterator[_Attempt]:
+def _attempts(
+    file: SourceFile, max_bytes: int, extractor: FileExtractor | None, titles: SiteTitles
+) -> Iterator[_Attempt]:
     if extractor is None or (_is_json(file) and not extractor.forced):
         yield from _READERS[_ending(file.name)](file, max_bytes)
     else:
-        yield file.shown, lambda: _extracted(file, extractor)
+        yield file.shown, lambda: _extracted(file, extractor, titles)
 
 
 def _no_documents(folder: Path, extractor: FileExtractor | None, left_out: Mapping[str, int]) -> InvalidInput:
@@ -330,7 +334,7 @@ def _plain(file: SourceFile, max_bytes: int) -> Iterator[_Attempt]:
     yield where, lambda: _document(where, file.document_name, _read_text(file, max_bytes), stem)
 
 
-def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
+def _extracted(file: SourceFile, extractor: FileExtractor, titles: SiteTitles) -> Document:
     """Return the clean text of a file with its source map."""
     data = file.read(extractor.max_bytes)
     try:
@@ -347,7 +351,11 @@ def _extracted(file: SourceFile, extractor: FileExtractor) -> Document:
     places = [(place.start, place.number) for place in found.places]
     source = write_map(file.name, format, EXTRACTOR_VERSION, sections, unit=found.unit, places=places)
     return _document(
-        file.shown, file.document_name, found.text, _shortened(found.title), {**found.metadata, FIELD: source}
+        file.shown,
+        file.document_name,
+        found.text,
+        _shortened(titles.own(file, found)),
+        {**found.metadata, FIELD: source},
     )
 
 

@@ -42,6 +42,42 @@ class NoText(InvalidInput):
     """A file was read, and it contains no text."""
 
 
+# Lines that lead to the neighbours of a page: `Next: Ropes, Previous: Boats, Up: Top` and `[Next] [Up] [Contents]`.
+_STEP = re.compile(r"(?:File|Node|Next|Prev(?:ious)?|Up):(?=\s)", re.IGNORECASE)
+_STEP_WORDS = frozenset(
+    re.findall(
+        r"\S+", "next prev previous up top home back forward first last page chapter section contents index table of"
+    )
+)
+_STEP_MARKS = re.compile(r"[\[\]<>|\u00ab\u00bb\u2039\u203a\u2190\u2192]")
+_MAX_STEPS = 300
+# The marks of the questions and answers of an FAQ.
+_QUESTION = re.compile(r"(?:Q|Question)\s?\d{0,3}(?:\.\d{1,3})?[.:)]\s+(?=\S)")
+_ANSWER = re.compile(r"(?:A|Answer)\s?\d{0,3}(?:\.\d{1,3})?[.:)]\s+(?=\S)")
+_QUESTION_OR_ANSWER = re.compile(r"(?:Q|A|Question|Answer)\s?\d{0,3}[.:)]?")
+_QUESTION_LEVEL = 98
+_MAX_QUESTION = 400
+
+
+def is_navigation(text: str) -> bool:
+    """Whether a line of a text only leads to the neighbours of its page.
+
+    >>> [is_navigation(text) for text in ("Next: Ropes, Up: Top", "[Next] [Contents]", "Up next", "Next: we swim.")]
+    [True, True, False, False]
+    """
+    if len(text) > _MAX_STEPS or text.endswith((".", "!", "?")):
+        return False
+    if _STEP.match(text):
+        return len({step.lower()[:2] for step in _STEP.findall(text)} - {"fi", "no"}) > 1
+    words = re.findall(r"[a-z]+", text.lower())
+    if not 1 < len(words) < 16 or not _STEP_WORDS.issuperset(words):
+        return False
+    leads_on, leads_back = ({"next", "forward"}.intersection(words), {"prev", "previous", "back"}.intersection(words))
+    if leads_on and leads_back:
+        return True
+    return bool(leads_on or leads_back or "up" in words) and _STEP_MARKS.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A section of the text, in code points, with the headings above it, the outermost first."""
@@ -122,6 +158,8 @@ class TextBuilder:
         self._headings: list[tuple[int, str]] = []
         self._sections: list[tuple[int, tuple[str, ...]]] = []
         self._places: list[ParagraphPlace] = []
+        self._navigation = 0
+        self._is_answer = False  # the next paragraph may be the answer to a question
 
     @property
     def is_empty(self) -> bool:
@@ -147,26 +185,48 @@ class TextBuilder:
 
     def paragraph(self, text: str, at: int = 0) -> None:
         """Add a paragraph of prose."""
-        self._add("paragraph", clean(text), at)
+        self._prose("paragraph", clean(text), at)
+
+    def _prose(self, kind: str, text: str, at: int) -> None:
+        """Add a paragraph or an item. A question of an FAQ becomes the heading of its answer."""
+        if is_navigation(text):
+            self._navigation += 1
+            return
+        question = _QUESTION.match(text)
+        if question is not None and "?" in text and len(text) <= _MAX_QUESTION:
+            self.heading(_QUESTION_LEVEL, text[question.end() :], at)
+            self._is_answer = True
+            return
+        if self._is_answer and (answer := _ANSWER.match(text)) is not None:
+            kind, text = "paragraph", text[answer.end() :]
+        self._is_answer = self._is_answer and not text
+        self._add(kind, text, at)
 
     def item(self, text: str, at: int = 0, marker: str = "-", depth: int = 0) -> None:
         """Add a list item; ``depth`` counts from 0."""
         text = clean(text)
-        if text:
-            self._add("item", f"{'  ' * min(depth, 8)}{marker} {text}", at)
+        if not text:
+            return
+        marked = f"{marker} {text}"
+        for form in (marked, text):
+            if (_QUESTION.match(form) and "?" in form) or (self._is_answer and _ANSWER.match(form)):
+                self._prose("item", form, at)
+                return
+        self._is_answer = False
+        self._add("item", f"{'  ' * min(depth, 8)}{marked}", at)
 
     def definition(self, term: str, text: str, at: int = 0) -> None:
         """Add a term with its definition; either may be empty."""
         term, text = clean(term), clean(text)
         if term and text:
             term += " " if term.endswith((":", "?", ".", "!")) else ": "
-        self._add("paragraph", term + text, at)
+        self._prose("paragraph", term + text, at)
 
     def entry(self, depth: int, term: str, text: str, at: int = 0) -> None:
         """Add a definition. Its term is a heading of the next blocks, until an entry of this depth or `end_entries`."""
         term = clean(term)
         self.end_entries(depth)
-        if term:
+        if term and not _QUESTION_OR_ANSWER.fullmatch(term):
             self._headings.append((_ENTRY_LEVEL + depth, term[:MAX_TERM]))
         self.definition(term, text, at)
 
@@ -228,4 +288,7 @@ class TextBuilder:
             Section(start, end, path) for (start, path), end in zip(self._sections, ends, strict=True) if path
         )
         unit = self._unit if self._places else ""
-        return Extracted(clean(title or self.title), text, sections, tuple(self._places), unit)
+        remarks = (
+            (f"lines that only lead to other pages were left out: {self._navigation}",) if self._navigation else ()
+        )
+        return Extracted(clean(title or self.title), text, sections, tuple(self._places), unit, {}, remarks)

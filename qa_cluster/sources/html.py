@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from lxml import etree
@@ -24,12 +23,17 @@ _BLOCKS = frozenset(
 )
 # If more of a page is left out, the user is told.
 MOST_LEFT_OUT = 0.5
+# A page with less text besides its lists of links is a list of links.
+_FEW_WORDS = 60
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _LISTS = ("ul", "ol", "menu", "dir")
 _STARTS_LINE = _BLOCKS | {"br"}
 _LABEL = re.compile(r"admonition-title|versionmodified|markdown-alert-title")
 # An attribute with the position of an element in the source, if it is not its line.
 PLACE = "data-line"
+# The kinds of numbers of lists: the attribute of HTML, and the class that docutils writes.
+_TYPES = {"a": "loweralpha", "A": "upperalpha", "i": "lowerroman", "I": "upperroman"}
+_ROMAN = ((100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
 _POWERS = str.maketrans(
     "0123456789+-\u2212", "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b\u207b"
 )
@@ -47,11 +51,14 @@ def read(source: str) -> Extracted:
     title = clean(named.text or "") if named is not None else ""
     content = content_of(root)
     found = write(content.element, title)
+    if content.links > _FEW_WORDS and len(found.text) < _FEW_WORDS:  # the page consists of links
+        content = content_of(parsed(source), keeps_links=True)
+        found = write(content.element, title)
     left_out = content.page_size - content.size
     if left_out <= content.page_size * MOST_LEFT_OUT:
         return found
     remark = f"{left_out} of its {content.page_size} characters were left out as navigation or the like"
-    return replace(found, remarks=(remark,))
+    return found.remarked(remark)
 
 
 def parsed(source: str) -> Any:
@@ -168,12 +175,13 @@ class _Walker:
     def _list(self, element: Any, name: str) -> None:
         self._write_lead()
         self._depth += 1
+        kind = _TYPES.get(element.get("type") or "") or (element.get("class") or "")
         number = int(start) if (start := element.get("start") or "1").isdecimal() and len(start) < 6 else 1
         for child in element:
             if not isinstance(child.tag, str):
                 continue
             if child.tag.lower() == "li":
-                self._marker = f"{number}." if name == "ol" else "-"
+                self._marker = f"{_number(number, kind)}." if name == "ol" else "-"
                 number += 1
             self.walk(child)
             self.flush()
@@ -212,7 +220,12 @@ class _Walker:
             self.builder.paragraph(_text(caption), _line(caption))
         inner = _taken_out(element)
         for found in table_rows(cells, _text):
-            self.builder.row(found.cells, found.headers, 0 if found.first is None else _line(found.first))
+            at = 0 if found.first is None else _line(found.first)
+            if found.is_named and not any(found.headers):
+                name, *values = found.cells
+                self.builder.definition(name, ", ".join(filter(None, map(clean, values))), at)
+            else:
+                self.builder.row(found.cells, found.headers, at)
         for table in inner:
             self._table(table)
 
@@ -244,6 +257,24 @@ class _Walker:
             self._marker = None
         else:
             self.builder.paragraph(text, at)
+
+
+def _number(number: int, kind: str) -> str:
+    """The number of a list item, by the kind of its list.
+
+    >>> _number(3, "upperalpha simple"), _number(9, "lowerroman"), _number(12, "")
+    ('C', 'ix', '12')
+    """
+    if "alpha" in kind and 0 < number <= 26:
+        written = chr(ord("a") + number - 1)
+    elif "roman" in kind and 0 < number < 400:
+        written = ""
+        for value, letters in _ROMAN:
+            written += letters * (number // value)
+            number %= value
+    else:
+        return str(number)
+    return written.upper() if "upper" in kind else written
 
 
 def _lead(text: str) -> str:

@@ -39,6 +39,7 @@ _GOES_ON = re.compile(
     r"(?:prev(?:ious)?|next|up|home|back|index|top|<<+|>>+|[\u00ab\u00bb\u2190\u2192])(?: page)?\Z", re.IGNORECASE
 )
 _MIN_SHARE = 0.4
+_LISTS_OF_LINKS = ("ul", "ol", "table", "dl", "p", "div")
 
 
 # A longer text of a link does not lead to another page of a series.
@@ -54,24 +55,26 @@ class Content:
     Attributes:
         size: the number of its characters, without the space around each text.
         page_size: the same of the whole page.
+        links: the same of the lists of links that were left out.
     """
 
     element: Any
     size: int
     page_size: int
+    links: int
 
 
-def content_of(root: Any) -> Content:
-    """Remove the boilerplate of a page and return its content."""
+def content_of(root: Any, *, keeps_links: bool = False) -> Content:
+    """Remove the boilerplate of a page and return its content; with `keeps_links`, lists of links are content."""
     body = root.find("body") if root.find("body") is not None else root
-    dropped, page_size = _dropped(body)
+    dropped, page_size, links = _dropped(body, keeps_links)
     remove(dropped)
     whole = _size(body)
     for path in (".//main", './/*[@role="main"]', ".//article"):
         found = body.findall(path)
         if len(found) == 1 and (size := _size(found[0])) >= whole * _MIN_SHARE:
-            return Content(found[0], size, page_size)
-    return Content(body, whole, page_size)
+            return Content(found[0], size, page_size, links)
+    return Content(body, whole, page_size, links)
 
 
 @dataclass(slots=True)
@@ -127,13 +130,14 @@ class _Contents:
         return self.linked / max(1, self.size)
 
 
-def _dropped(body: Any) -> tuple[set[Any], int]:
-    """Return the elements of boilerplate, and the number of characters of all elements that a browser shows.
+def _dropped(body: Any, keeps_links: bool) -> tuple[set[Any], int, int]:
+    """Return the elements of boilerplate, and the number of characters that a browser shows: of all, of lists of links.
 
     One walk counts what each element contains. Asking each element for its contents would take quadratic time in a deep
     tree.
     """
     dropped: set[Any] = set()
+    links = 0
     opened: list[_Contents] = []
     for event, element in etree.iterwalk(body, events=("start", "end")):
         if event == "start":
@@ -146,10 +150,14 @@ def _dropped(body: Any) -> tuple[set[Any], int]:
         if opened:
             if _is_dropped(name, element, contents):
                 dropped.add(element)
+            elif name in _LISTS_OF_LINKS and _is_list_of_links(contents):
+                links = max(links, contents.size)
+                if not keeps_links:
+                    dropped.add(element)
             if name not in _INVISIBLE:
                 opened[-1].add_contents(contents)
             opened[-1].add_text(element.tail)
-    return dropped, contents.size
+    return dropped, contents.size, links
 
 
 def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
@@ -165,7 +173,7 @@ def _is_dropped(name: str, element: Any, contents: _Contents) -> bool:
             return not contents.tags & _H1 or contents.links_share > 0.3
         if _HINT.search(marks) and (contents.links_share > 0.3 or contents.size - contents.linked < _MIN_CONTENT):
             return not contents.tags & (_H1 | _H2)
-    return name in ("ul", "ol", "table", "dl", "p", "div") and _is_list_of_links(contents)
+    return False
 
 
 def _is_list_of_links(contents: _Contents) -> bool:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .extracted import Extracted, TextBuilder, clean, clean_characters
+from .extracted import Extracted, TextBuilder, clean, clean_characters, is_navigation
 
 _RULE = re.compile(r"[ \t]*([=\-~*_#^+.:])(?:[ \t]*\1){2,}[ \t]*\Z|[ \t]*[*#=+|][-=*#]{3,}[*#=+|]?[ \t]*\Z")
 _UNDERLINE = re.compile(r"[ \t]*([=\-~*_#^+.\"'])\1{2,}[ \t]*\Z")
@@ -36,6 +36,19 @@ _CONTENTS_LINE = re.compile(
 )
 _MODE = re.compile(r"-\*-.*?-\*-|\$(?:Id|Revision|Date)[^$\n]*\$")
 _SENTENCE_END = re.compile(r"[.!?:;,)\"'\u201d]\Z")
+_LEADER = re.compile(
+    r"[ \t]*+\.{3,}+[ \t]*+\d*+\Z|(?<![ \t])[ \t]{2,}+\d++\Z|(?<![. \t])(?:[ \t]*+\.[ \t]++){3,}+\d*+\Z"
+)
+_PAGE_NUMBER = re.compile(r"\A\d{1,5}(?= |\Z)|(?<![^ ])(?:\[?Page )?\d{1,5}\]?\Z", re.IGNORECASE)
+_PAGE_END = re.compile(r"\[Page \d{1,5}\][ \t]*\Z", re.IGNORECASE)
+_MANUAL_HEAD = re.compile(r"\s*(\S{1,60}\(\w{1,9}\)) {2,}(\S.*?) {2,}\1\s*\Z", re.IGNORECASE)
+# A head or foot is on so many pages, and at most so many lines from the break.
+_MIN_PAGES = 2
+_MOST_BLANK = 12
+_MAX_TITLE = 150
+_MAX_TITLE_WORDS = 6
+# A title is in the middle of one of so many lines.
+_FIRST_LINES = 30
 _LEVELS = {"entry": 50, "star": 60, "underlined": 70, "capitals": 80, "numbered": 85, "question": 98}
 _MAX_HEADING = 100
 _SHORT = 50
@@ -56,9 +69,16 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]*+(?:\x07|\x
 
 def read(source: str, is_entry: EntryOf = lambda line: False) -> Extracted:
     """Return the text of a plain file. A line for which `is_entry` is true is a heading (a version in a changelog)."""
-    source = _without_terminal_codes(source).replace("\f", "\n\n")
-    lines = clean_characters(source).expandtabs(8).split("\n")
-    return read_lines(list(enumerate(lines, 1)), is_entry=is_entry)
+    source = clean_characters(_without_terminal_codes(source)).expandtabs(8)
+    lines, left_out = without_running_heads(source.split("\n"), is_entry)
+    reader = _Reader(TextBuilder(), lines, is_entry)
+    found = reader.read()
+    remarks = []
+    if left_out:
+        remarks.append(f"running heads and feet of pages were left out: {left_out}")
+    if reader.contents:
+        remarks.append(f"lines of a table of contents were left out: {reader.contents}")
+    return found.remarked(*remarks)
 
 
 def _without_terminal_codes(source: str) -> str:
@@ -74,22 +94,14 @@ def _without_terminal_codes(source: str) -> str:
     return source
 
 
-def read_lines(
-    lines: Sequence[tuple[int, str]],
-    *,
-    unit: str = "line",
-    hyphenated: bool = False,
-    is_entry: EntryOf = lambda line: False,
-) -> Extracted:
-    """Return the text of lines, each with its line or page; `hyphenated`: words are divided at the ends of lines."""
-    reader = _Reader(TextBuilder(unit), lines, hyphenated, is_entry)
-    return reader.read()
-
-
 class _Reader:
-    def __init__(
-        self, builder: TextBuilder, lines: Sequence[tuple[int, str]], hyphenated: bool, is_entry: EntryOf
-    ) -> None:
+    """Reads lines, each with its number.
+
+    Attributes:
+        contents: the number of lines of tables of contents that were left out.
+    """
+
+    def __init__(self, builder: TextBuilder, lines: Sequence[tuple[int, str]], is_entry: EntryOf) -> None:
         self._builder = builder
         self._blocks = _blocks(lines)
         self._is_entry = is_entry
@@ -98,33 +110,63 @@ class _Reader:
         )
         words = Counter(word.lower() for _, text in lines for word in re.findall(r"[\w-]+", text))
         self._words = words
-        self._hyphenated = hyphenated
         long = Counter(_indent(text) for _, text in lines if len(text.strip()) > _SHORT)
         self._margin = long.most_common(1)[0][0] if long else 0
         self._underlines: list[str] = []
         self._in_contents = False
-        self._contents: set[str] = set()
+        self._entries: set[str] = set()
+        self._pending: list[str] = []  # the heading of a table of contents whose entries may follow
+        self.contents = 0
+        self._titles = Counter(_title_key(text) for _, text in lines if len(text) < _MAX_TITLE)
+        self._restarted = _restarted(self._blocks)
 
     def read(self) -> Extracted:
         for number, block in enumerate(self._blocks):
             block.lines = [_MODE.sub("", line).rstrip() for line in block.lines]
-            block.lines = [line for line in block.lines if line.strip()]
-            if block.lines and not self._is_contents(block.lines):
+            steps = [line for line in block.lines if is_navigation(clean(line))]
+            for line in steps:
+                self._builder.paragraph(line)  # counts it
+            block.lines = [line for line in block.lines if line.strip() and line not in steps]
+            block.lines = self._without_contents(block.lines)
+            if block.lines:
                 self._block(block, is_first=number == 0)
+        if self._pending:
+            self._block(_Block(self._blocks[-1].at, self._pending_and([])), is_first=False)
         return self._builder.build()
 
-    def _is_contents(self, lines: list[str]) -> bool:
-        """Whether a block belongs to a table of contents: it repeats all headings and looks like every question."""
-        if _CONTENTS.match(lines[0]):
+    def _without_contents(self, lines: list[str]) -> list[str]:
+        """The lines of a block without entries of a table of contents. An entry names a heading that follows.
+
+        A line below `Contents` is an entry if it looks like one, or if it is elsewhere in the text. Most lines of its
+        block must be elsewhere in the text.
+        """
+        if lines and _CONTENTS.match(lines[0]):
             self._in_contents = True
-            lines = [line for line in lines[1:] if not _RULE.match(line)]
-        elif not self._in_contents or clean(lines[0]) in self._contents:
+            rest = [line for line in lines[1:] if not _RULE.match(line)]
+            if not rest:  # the entries follow, or else the line is a heading
+                self._pending = lines
+                return []
+        elif not self._in_contents or not lines or _title_key(lines[0]) in self._entries:
             self._in_contents = False
-            return False
-        self._contents.update(map(clean, lines))
-        if sum(_CONTENTS_LINE.match(line) is not None for line in lines) * 2 < len(lines):
+            return self._pending_and(lines)
+        else:
+            rest = lines
+        known = [self._titles[_title_key(line)] > 1 for line in rest]
+        if sum(known) * 2 < len(rest) or not rest:
             self._in_contents = False
-        return self._in_contents
+            return self._pending_and(lines)
+        marked = [known or _CONTENTS_LINE.match(line) is not None for line, known in zip(rest, known, strict=True)]
+        last = len(marked) - 1 - marked[::-1].index(True)
+        # The lines between entries continue them.
+        self.contents += last + 1 + len(self._pending) + len(lines) - len(rest)
+        self._entries.update(map(_title_key, rest[: last + 1]))
+        self._pending = []
+        return rest[last + 1 :]
+
+    def _pending_and(self, lines: list[str]) -> list[str]:
+        """These lines after `Contents`, if no entries followed it."""
+        pending, self._pending = self._pending, []
+        return [*pending, *lines]
 
     def _block(self, block: _Block, is_first: bool) -> None:
         lines, at = block.lines, block.at
@@ -174,15 +216,19 @@ class _Reader:
         if star is not None and (len(lines) == 1 or _STAR.match(lines[1])):
             self._builder.heading(_LEVELS["star"] + len(star[1]), text.lstrip("* "), at)
             return True
-        return (len(lines) == 1 or (is_first and _indent(line) > 8)) and self._lone_line(line, text, at, is_first) == 1
+        if len(lines) > 1 and _is_manual_heading(lines):
+            self._write_heading("capitals", "capitals", text, at)
+            return True
+        return (len(lines) == 1 or (is_first and _indent(line) > 8)) and self._lone_line(line, text, at) == 1
 
-    def _lone_line(self, line: str, text: str, at: int, is_first: bool) -> int:
+    def _lone_line(self, line: str, text: str, at: int) -> int:
         numbered = _NUMBERED.match(line)
         if (
             numbered
             and not text.endswith((".", ";", ","))
             and len(text) < 80
             and text[numbered.end() - _indent(line) :][:1].isupper()
+            and at not in self._restarted
             and ("." in numbered[1] or not _ITEM.match(line) or len(text) < 60)
         ):
             self._builder.heading(_LEVELS["numbered"] + min(9, numbered[1].count(".")), text, at)
@@ -194,14 +240,9 @@ class _Reader:
         if self._builder.is_empty and len(text) < 80 and not _ITEM.match(line) and not text.endswith((".", ",")):
             self._builder.heading(0, text, at)
             return 1
-        if (
-            text.endswith(":")
-            and _indent(line) <= self._margin
-            and len(text) < 60
-            and not is_first
-            and text[:1].isupper()
-        ):
-            return 0
+        if not self._builder.title and at < _FIRST_LINES and _indent(line) > 8 and not text.endswith((".", ",", ":")):
+            self._builder.heading(0, text, at)  # in the middle of the line
+            return 1
         return 0
 
     def _write_heading(self, kind: str, mark: str, text: str, at: int) -> None:
@@ -318,8 +359,8 @@ class _Reader:
         head = re.split(r"[^\w-]", text)[-1][:-1]
         tail = re.match(r"[\w-]*", following)
         end = tail[0] if tail else ""
-        whole, kept = (head + end).lower(), f"{head}-{end}".lower()
-        if "-" not in head and (self._words[whole] or (self._hyphenated and not self._words[kept])):
+        whole = (head + end).lower()
+        if "-" not in head and self._words[whole]:
             return text[:-1] + following
         return text + following
 
@@ -338,6 +379,116 @@ def _blocks(lines: Sequence[tuple[int, str]]) -> list[_Block]:
     return blocks
 
 
+def _title_key(line: str) -> str:
+    """The letters of a heading, or of its entry in a table of contents: without number, dots and page."""
+    line = _LEADER.sub("", line.strip()).lstrip("?*+- ")
+    for form in (_ITEM, _NUMBERED):
+        if (mark := form.match(line)) is not None:
+            line = line[mark.end() :]
+    return "".join(filter(str.isalnum, line)).casefold()
+
+
+def _restarted(blocks: Sequence[_Block]) -> set[int]:
+    """The line numbers of lone numbered lines that are items, such as the senses of a word, and not headings.
+
+    Numbers of headings ascend. If a number has several texts, lines are items that are long, that follow each other
+    without a text between them, or whose number is not higher than that of the last heading.
+    """
+    lone: list[tuple[int, int, str, str]] = []
+    for place, block in enumerate(blocks):
+        numbered = _NUMBERED.match(block.lines[0]) if len(block.lines) == 1 else None
+        if numbered is not None and numbered[1].isdecimal():
+            lone.append((place, block.at, numbered[1], block.lines[0].strip()))
+    texts: dict[str, set[str]] = {}
+    for _, _, number, text in lone:
+        texts.setdefault(number, set()).add(_title_key(text))
+    if all(len(found) < 2 for found in texts.values()):
+        return set()
+    places = {place for place, _, _, _ in lone}
+    items: set[int] = set()
+    last = -1
+    for place, at, number, text in lone:
+        if len(text.split()) > _MAX_TITLE_WORDS or {place - 1, place + 1} & places or int(number) <= last:
+            items.add(at)
+        else:
+            last = int(number)
+    return items
+
+
+def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list[tuple[int, str]], int]:
+    """Return the lines with their numbers, without the running heads and feet of pages, and how many these were.
+
+    A page ends with a form feed, or with a line such as ``[Page 7]``. A paragraph that continues on the next page is
+    joined. A text made by man(1) has heads and feet that name the page: ``LS(1)  User Commands  LS(1)``.
+    """
+    kept = list(enumerate((line.replace("\f", "") for line in lines), 1))
+    breaks = [number for number, line in enumerate(lines) if "\f" in line or _PAGE_END.search(line)]
+    out = _manual_heads(lines)
+    if out and (head := _MANUAL_HEAD.match(lines[min(out)])):
+        kept[min(out)] = (min(out) + 1, f"{head[1]} {head[2]}")
+        out.remove(min(out))
+    edges: list[list[int]] = []
+    for number in breaks:
+        has_feed = "\f" in lines[number]
+        before = _nearest(lines, number - has_feed, -1) if not lines[number].partition("\f")[0].strip() else number
+        after = _nearest(lines, number + (not lines[number].rpartition("\f")[2].strip() or not has_feed), 1)
+        edges.append([place for place in (before, after) if place is not None and not is_entry(lines[place])])
+    shapes = Counter(_shape(lines[place]) for found in edges for place in set(found))
+    for found in edges:
+        out.update(place for place in found if _is_head(lines[place], shapes[_shape(lines[place])], len(edges)))
+    if breaks:  # also the first head and the last foot
+        ends = (_nearest(lines, 0, 1), _nearest(lines, len(lines) - 1, -1))
+        out.update(
+            place
+            for place in ends
+            if place is not None and _is_head(lines[place], shapes[_shape(lines[place])], len(edges))
+        )
+    blank: set[int] = set()
+    for found in edges:
+        if out.issuperset(found) and found:
+            before, after = _nearest(lines, min(found) - 1, -1), _nearest(lines, max(found) + 1, 1)
+            if before is not None and after is not None and _goes_over(lines[before], lines[after]):
+                blank.update(range(before + 1, after))
+    return [line for place, line in enumerate(kept) if place not in out and place not in blank], len(out)
+
+
+def _is_head(line: str, repeated: int, breaks: int) -> bool:
+    """Whether a line at the edge of a page is a head or foot: most pages repeat it, or some do and it has columns."""
+    return repeated >= max(_MIN_PAGES, breaks // 2) or (
+        repeated >= _MIN_PAGES and _COLUMNS.search(line.strip()) is not None
+    )
+
+
+def _nearest(lines: Sequence[str], start: int, step: int) -> int | None:
+    """The place of the first line from here that is not blank, among some lines."""
+    places = range(start, max(-1, start - _MOST_BLANK) if step < 0 else min(len(lines), start + _MOST_BLANK), step)
+    return next((place for place in places if 0 <= place < len(lines) and lines[place].strip()), None)
+
+
+def _shape(line: str) -> str:
+    """A line without the number of its page, which is its first or its last word."""
+    return _PAGE_NUMBER.sub("#", " ".join(line.split()))
+
+
+def _goes_over(before: str, after: str) -> bool:
+    """Whether a paragraph goes over from the last line of a page to the first line of the next one."""
+    return (
+        _SENTENCE_END.search(before.rstrip()) is None
+        and after.strip()[:1].islower()
+        and _indent(before) == _indent(after)
+    )
+
+
+def _manual_heads(lines: Sequence[str]) -> set[int]:
+    """The places of heads and feet of a manual page. The first head names it."""
+    first = _nearest(lines, 0, 1)
+    named = _MANUAL_HEAD.match(lines[first]) if first is not None else None
+    if named is None:
+        return set()
+    ends = re.compile(r"\S.* {3,}" + re.escape(named[1]) + r"\Z")
+    return {place for place, line in enumerate(lines) if ends.match(line.strip())}
+
+
 def _between_mode_marks(line: str) -> str:
     """The text between the first and the last ``-*-`` of a line, as editors write their modes there."""
     first, last = line.find("-*-"), line.rfind("-*-")
@@ -346,6 +497,14 @@ def _between_mode_marks(line: str) -> str:
 
 def _indent(line: str) -> int:
     return len(line) - len(line.lstrip())
+
+
+def _is_manual_heading(lines: Sequence[str]) -> bool:
+    """Whether a line is a heading as man(1) writes them: capitals at the margin, above indented text."""
+    line = lines[0].rstrip()
+    return (
+        line[:1].isupper() and line.upper() == line and len(line) < 40 and line[-1:].isalpha() and _indent(lines[1]) > 3
+    )
 
 
 def _is_underlined(lines: Sequence[str], place: int) -> bool:

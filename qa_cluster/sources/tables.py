@@ -15,15 +15,23 @@ MAX_SLOTS = 200_000
 MAX_COLUMNS_SPANNED = 1000
 # A longer cell is written only in the first of its rows.
 MAX_REPEATED = 200
+# So many characters of headers are repeated in the rows of one table.
+MAX_REPEATED_HEADERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """The cells of a row, and for each the header of its first column; empty: no header, or the previous cell's."""
+    """The cells of a row, and for each the header of its first column; empty: no header, or the previous cell's.
+
+    Attributes:
+        first: the first cell that starts in this row.
+        is_named: the first cell is the header of the row.
+    """
 
     cells: list[str]
     headers: list[str]
     first: Any
+    is_named: bool = False
 
 
 @dataclass(slots=True)
@@ -65,13 +73,15 @@ class _Grid:
 def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator[TableRow]:
     """Yield the rows below the header rows.
 
-    Header rows are the first rows that have only cells of headers (``th``). The header of a column joins their texts.
+    Header rows are the first rows whose cells are headers (``th``, or in ``thead``) or empty. The header of a column
+    joins their texts. A header that is too long to be repeated is written once.
     """
     grid, headers, above = _Grid(), dict[int, list[Any]](), len(rows) > 1
     names: dict[int, str] = {}
+    left = MAX_REPEATED_HEADERS
     for number, cells in enumerate(rows):
         slots = grid.lay_out(cells)
-        above = above and number < len(rows) - 1 and bool(cells) and all(cell.tag == "th" for cell in cells)
+        above = above and number < len(rows) - 1 and _is_header_row(cells, text_of)
         if above:
             for column, cell in slots:
                 above_it = headers.setdefault(column, [])
@@ -83,7 +93,24 @@ def table_rows(rows: list[list[Any]], text_of: Callable[[Any], str]) -> Iterator
         if headers:
             names = {column: " ".join(map(text_of, found)) for column, found in headers.items()}
             headers = {}
-        yield _row(slots, cells, names, text_of)
+            long = {column: name for column, name in names.items() if len(name) > MAX_REPEATED}
+            if long:
+                names = {column: name for column, name in names.items() if column not in long}
+                yield TableRow(list(dict.fromkeys(long.values())), [], cells[0] if cells else None)
+        row = _row(slots, cells, names if left > 0 else {}, text_of)
+        left -= sum(map(len, row.headers))
+        yield row
+
+
+def _is_header_row(cells: list[Any], text_of: Callable[[Any], str]) -> bool:
+    tags = {cell.tag for cell in cells}
+    if tags == {"th"} or not cells:
+        return bool(cells)
+    parent = cells[0].getparent()
+    if parent is not None and parent.getparent() is not None and parent.getparent().tag == "thead":
+        return True
+    # The corner above the names of the rows may be empty.
+    return "th" in tags and not any(cell.tag != "th" and text_of(cell).strip() for cell in cells)
 
 
 def _row(
@@ -101,7 +128,8 @@ def _row(
         texts.append(text)
         headers.append("" if name == previous else name)
         previous = name
-    return TableRow(texts, headers, own[0] if own else None)
+    is_named = len(texts) > 1 and bool(texts[0].strip()) and bool(own) and own[0].tag == "th" and slots[0][1] is own[0]
+    return TableRow(texts, headers, own[0] if own else None, is_named)
 
 
 def _span(cell: Any, name: str, most: int) -> int:

@@ -66,13 +66,6 @@ def test_plain_text() -> None:
     assert TEXT.split("\n")[number - 1] == "This paragraph goes over"
 
 
-def test_words_divided_at_the_end_of_a_line() -> None:
-    lines = [(1, "The imple-"), (1, "mentation of a well-"), (1, "known thing is well-known."), (2, "Next page.")]
-    found = plain.read_lines(lines, unit="page", hyphenated=True)
-    assert found.text.startswith("The implementation of a well-known thing is well-known.")
-    assert found.unit == "page"
-
-
 def test_text_that_is_already_one_line_a_paragraph_stays() -> None:
     text = "Ada wrote the first program in 1843.\n\nZ\u00fcrich lies on a lake. \U0001f642"
     assert plain.read(text + "\n").text == text

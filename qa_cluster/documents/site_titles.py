@@ -1,0 +1,101 @@
+"""Finds titles that pages of a folder share, such as the name of their site, and what tells the pages apart."""
+
+from __future__ import annotations
+
+import html
+import re
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path, PurePath
+
+from qa_cluster.errors import RequestError
+from qa_cluster.sources.decoding import is_gzip
+from qa_cluster.sources.extracted import Extracted, clean
+
+from .files import SourceFile, without_gz
+
+_PAGES = (".html", ".htm", ".xhtml")
+_HEAD_BYTES = 64 * 1024
+_TITLE = re.compile(r"<title\b[^>]*+>([^<]*+)", re.IGNORECASE)
+_HEADING = re.compile(r"<h1\b[^>]*+>", re.IGNORECASE)
+_HEADING_END = re.compile(r"</h1\b", re.IGNORECASE)
+_MAX_HEADING = 2000
+_TAG = re.compile(r"<[^<>]*+>")
+_BETWEEN = re.compile(r"\s+(?:[-|:/\u00b7\u2022\u00bb\u203a\u2013\u2014\u2022]+|::)\s+|\s*[:\u2014|]\s+")
+# A text that so many pages of one folder have in their titles, and such a part of them, does not tell them apart.
+MIN_SHARED = 3
+MIN_SHARE = 0.3
+
+
+class SiteTitles:
+    """The titles of the HTML pages of a folder.
+
+    Args:
+        files: the files; only the starts of pages are read, and only if there are several.
+    """
+
+    def __init__(self, files: Iterable[SourceFile]) -> None:
+        self._titles: dict[Path, str] = {}
+        self._shared: dict[Path, set[str]] = {}
+        folders: dict[Path, list[SourceFile]] = {}
+        for file in files:
+            if PurePath(without_gz(file.name)).suffix.lower() in _PAGES:
+                folders.setdefault(file.path.parent, []).append(file)
+        for folder, pages in folders.items():
+            if len(pages) >= MIN_SHARED:
+                self._shared[folder] = self._of_folder(pages)
+
+    def _of_folder(self, pages: Sequence[SourceFile]) -> set[str]:
+        counts = Counter[str]()
+        for file in pages:
+            title, heading = _titles_of(file)
+            self._titles[file.path] = title
+            counts.update({title, heading, *_parts(title)} - {""})
+        return {text for text, count in counts.items() if count >= max(MIN_SHARED, len(pages) * MIN_SHARE)}
+
+    def own(self, file: SourceFile, found: Extracted) -> str:
+        """Return the title that tells a page apart: without what other pages share, else its first heading."""
+        shared = self._shared.get(file.path.parent)
+        if not shared or file.path not in self._titles:
+            return found.title
+        heading = next((section.path[0] for section in found.sections if section.path[0] not in shared), "")
+        own = _without(found.title, shared) or _without(self._titles[file.path], shared)
+        return own or heading or found.title
+
+
+def _without(title: str, shared: Collection[str]) -> str:
+    """A title without its shared parts; empty if nothing else is left."""
+    if title in shared:
+        return ""
+    parts = _parts(title)
+    if not any(part in shared for part in parts):
+        return title
+    return " \u2013 ".join(part for part in parts if part not in shared)
+
+
+def _parts(title: str) -> Sequence[str]:
+    return [part for part in map(str.strip, _BETWEEN.split(title)) if part]
+
+
+def _titles_of(file: SourceFile) -> tuple[str, str]:
+    """The title and the first large heading at the start of a page; empty if it cannot be read."""
+    try:
+        with file.opened() as opened:
+            data = opened.read(_HEAD_BYTES)
+        if is_gzip(data):
+            data = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(data, _HEAD_BYTES)
+    except (RequestError, OSError, zlib.error):
+        return "", ""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = data.decode("cp1252", "replace")
+    title, begun = _TITLE.search(text), _HEADING.search(text)
+    ended = _HEADING_END.search(text, begun.end(), begun.end() + _MAX_HEADING) if begun else None
+    heading = text[begun.end() : ended.start()] if begun and ended else ""
+    return _plain(title[1]) if title else "", _plain(heading)
+
+
+def _plain(text: str) -> str:
+    return clean(html.unescape(_TAG.sub("", text)))
