@@ -392,7 +392,7 @@ def _restarted(blocks: Sequence[_Block]) -> set[int]:
     """The line numbers of lone numbered lines that are items, such as the senses of a word, and not headings.
 
     Numbers of headings ascend. If a number has several texts, lines are items that are long, that follow each other
-    without a text between them, or whose number is not higher than that of the last heading.
+    without a text between them, or whose number is not higher than the number of the last heading.
     """
     lone: list[tuple[int, int, str, str]] = []
     for place, block in enumerate(blocks):
