@@ -47,7 +47,12 @@ def prepare(
         console.say(f"queued as job {job}: `qa-cluster status` shows its progress")
         return
     with console.progress("preparing", None) as advance:
-        counts = preparing.prepare(settings, force=force, collection=collection or "", on_progress=advance)
+        made = preparing.prepare(settings, force=force, collection=collection or "", on_progress=advance)
+    counts = made.counts
+    for failure in made.failures:
+        console.error(failure)
+    if (more := counts["failed"] - len(made.failures)) > 0:
+        console.error(f"{console.counted(more, 'more document')} failed: the logs of the servers name them")
     documents, sentences = console.counted(counts["done"], "document"), console.counted(counts["sentences"], "sentence")
     console.say(f"{documents}, {sentences} tokenized, {counts['failed']} failed")
     if counts["to_embed"]:

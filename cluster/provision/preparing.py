@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
+import orjson
 import redis
 from rq import get_current_job
 
@@ -27,18 +29,23 @@ _SCRIPT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The sums of the counts of all shards, and the first failed documents of each shard with the reasons."""
+
+    counts: Mapping[str, int]
+    failures: tuple[str, ...] = ()
+
+
 def prepare(
     settings: Settings, *, force: bool, collection: str = "", on_progress: Callable[[int, int], None]
-) -> dict[str, int]:
+) -> Prepared:
     """Store the missing tokens (with `force`, all tokens) and vectors of every shard, and wait until this is done.
 
     Args:
         collection: the collection to prepare; empty for all collections.
         on_progress: receives the number of completed steps and their total number. A document has one step for its
             tokens and one for its vectors.
-
-    Returns:
-        The sums of the counts of all shards.
     """
     deadline = time.monotonic() + settings.pretokenize_timeout_ms / 1000
     with ExitStack() as stack:
@@ -60,7 +67,8 @@ def background(force: bool, collection: str = "") -> dict[str, int]:
             job.meta["progress"] = f"{done} of {total} steps"
             job.save_meta()
 
-    return prepare(with_cluster(load().settings), force=force, collection=collection, on_progress=show)
+    made = prepare(with_cluster(load().settings), force=force, collection=collection, on_progress=show)
+    return dict(made.counts)
 
 
 def _follow(
@@ -69,7 +77,7 @@ def _follow(
     before: list[Any],
     deadline: float,
     on_progress: Callable[[int, int], None],
-) -> dict[str, int]:
+) -> Prepared:
     patience = settings.start_timeout_ms / 1000
     last: list[dict[str, Any]] = []
     progressed = time.monotonic()
@@ -83,7 +91,8 @@ def _follow(
         }
         on_progress(sums["done"] + sums["embedded"], sums["total"] + sums["to_embed"])
         if all(row.get("state") == "done" for row in current):
-            return sums
+            named = (name for row in current for name in orjson.loads(row.get("failures", "[]")))
+            return Prepared(sums, tuple(named))
         if current != last:
             last, progressed = current, time.monotonic()
         now = time.monotonic()

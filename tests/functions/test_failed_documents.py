@@ -16,6 +16,7 @@ import pytest
 from qa_cluster import keys
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.provision.inspection import inspect_cluster
+from qa_cluster.cluster.provision.preparing import prepare
 from qa_cluster.cluster.provision.storing import wait_tokenized
 from qa_cluster.config import Settings
 from qa_cluster.documents.stored import DocumentFailed
@@ -170,3 +171,16 @@ def test_a_text_that_takes_too_long_to_be_split_fails_at_once(trapped: Shards) -
         client.delete_document("marks")
         assert "marks" not in {entry.id for entry in client.list_documents(failed=True)}
     assert restarts(trapped) == before
+
+
+def test_prepare_names_the_documents_that_it_could_not_do(trapped: Shards) -> None:
+    trapped.load_reader()
+    name = "not to be tokenized"
+    trapped.put(name, f"A fourth text with {DIES} in it.")
+    eventually(lambda: failure(trapped, name) != "", SECONDS)
+    settings = Settings(cluster_url=f"redis://127.0.0.1:{trapped.nodes[0].port}")
+    made = prepare(settings, force=False, on_progress=lambda done, total: None)
+    assert made.counts["failed"] == len(made.failures) > 0
+    assert [text for text in made.failures if text.startswith(f"{name}: ") and "2 workers ended" in text]
+    with client_of(trapped) as client:
+        client.delete_document(name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from qa_cluster.errors import QAError
@@ -32,7 +32,7 @@ SETTLE_SECONDS = 0.1
 DOCUMENTS_PER_STEP = 64
 COUNT_SECONDS = 2.0
 
-OnEmbedded = Callable[[int, int], None]
+OnEmbedded = Callable[[int, Mapping[Name, QAError]], None]
 
 
 class BackgroundEmbedding:
@@ -89,7 +89,7 @@ class BackgroundEmbedding:
         """Embed all documents without vectors: of one collection, or of all.
 
         Args:
-            on_step: is called after each step with the number of embedded documents, and of failed ones.
+            on_step: is called after each step with the number of embedded documents, and with the failed ones.
         """
         encoder = self._readers.encoder()
         if encoder is None:
@@ -126,14 +126,14 @@ class BackgroundEmbedding:
                 for name, error in failed.items():
                     self._quarantine.add(name, error)
                 if failed:
-                    on_step(0, len(failed))
+                    on_step(0, failed)
             if str(cursor) == "0":
                 return
 
     def _embedded(self, on_step: OnEmbedded, name: Name) -> None:
         self._quarantine.forget([name])
         self.waiting = max(0, self.waiting - 1)
-        on_step(1, 0)
+        on_step(1, {})
 
     async def count(self, collection: str = "") -> int:
         """The documents without vectors of the shard's encoder: of one collection, or of all. 0 without an encoder."""

@@ -3,14 +3,15 @@
 A script starts it on all shards (`gears/scripts/own_functions.py`). Each shard works on its own documents, and each
 step takes only documents that lack it, so a repeated run resumes a killed one. The hash `progress:{h}` has ``shard``,
 ``state`` (running, done), ``done`` and ``total`` (documents with tokens), ``sentences``, ``tokenized``, ``failed``,
-``embedded`` and ``to_embed`` (documents with vectors), ``started`` and ``updated`` (seconds since 1970).
+``embedded`` and ``to_embed`` (documents with vectors), ``started`` and ``updated`` (seconds since 1970), and
+``failures`` (JSON: the first failed documents with the reasons, for people).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -23,13 +24,17 @@ from qa_cluster.gears.functions.readers.loaded import ShardReaders
 from qa_cluster.gears.functions.shard.context import ShardContext
 from qa_cluster.gears.shard.commands import ShardCommands
 from qa_cluster.gears.shard.failures import GearsError
-from qa_cluster.keys import DOCUMENT_PREFIX, document_key, parse_tagged, progress_key
+from qa_cluster.keys import DEFAULT_COLLECTION, DOCUMENT_PREFIX, document_key, document_name, parse_tagged, progress_key
 
 from .background import BackgroundEmbedding
+from .passages import Name
 
 SHOW_SECONDS = 0.25
 REGULAR_SECONDS = 2.0
 CONCURRENCY = 2
+# So many failed documents are named; their number has no limit.
+MOST_NAMED = 20
+MAX_REASON_CHARS = 300
 
 
 class Preparation:
@@ -88,11 +93,17 @@ class Preparation:
             try:
                 await self._indexer.index(document_id, tag)
                 status = await self._tokens.tokenize(document_id, tag, force=force)
-                sentences = int(self._commands.execute("HGET", document_key(document_id, tag), "sentences") or 0)
+                record = document_key(document_id, tag)
+                found = self._commands.execute("HMGET", record, "sentences", "version", "failed", "failure")
+                sentences, version, failed, why = found
+                if status == "stale" and failed is not None and failed == version:
+                    progress.failed(document_id, str(why))
+                    status = "failed"
             except (QAError, GearsError) as error:
                 self._commands.log(f"prepare: document {document_id[:100]!r}: {error}", "warning")
+                progress.failed(document_id, str(error))
                 status, sentences = "failed", 0
-            progress.tokenized(status, sentences)
+            progress.tokenized(status, int(sentences or 0))
 
 
 class _Progress:
@@ -112,8 +123,10 @@ class _Progress:
             "failed": 0,
             "embedded": 0,
             "to_embed": 0,
+            "failures": "[]",
             "started": round(time.time(), 3),
         }
+        self._named: list[str] = []
         self._show()
 
     def tokenized(self, status: str, sentences: int) -> None:
@@ -125,15 +138,25 @@ class _Progress:
             self._values["sentences"] += sentences
         self._show_often()
 
+    def failed(self, name: str, why: str) -> None:
+        """Name a document that failed."""
+        if len(self._named) < MOST_NAMED:
+            document = document_name(name)
+            where = "" if document.collection == DEFAULT_COLLECTION else f"{document.collection}/"
+            self._named.append(f"{where}{document.id}: {why}"[:MAX_REASON_CHARS])
+            self._values["failures"] = orjson.dumps(self._named).decode()
+
     def expect(self, documents: int) -> None:
         """Set the number of documents that lack vectors."""
         self._values["to_embed"] = documents
         self._show()
 
-    def embedded(self, documents: int, failed: int) -> None:
+    def embedded(self, documents: int, failed: Mapping[Name, QAError]) -> None:
         """Count documents that got vectors, and those that could not."""
         self._values["embedded"] += documents
-        self._values["failed"] += failed
+        self._values["failed"] += len(failed)
+        for (name, _), error in failed.items():
+            self.failed(name, f"no vectors: {error}")
         self._show_often()
 
     async def show_regularly(self) -> None:
