@@ -203,6 +203,19 @@ def test_the_password_comes_from_a_secret(install: Install) -> None:
             assert row["valueFrom"]["secretKeyRef"] == {"name": name, "key": "password"}
 
 
+def test_the_password_of_replication_reaches_servers_and_setup_only(install: Install) -> None:
+    secret = {"password": "0123456789abcdef", "replicationPassword": "fedcba9876543210"}
+    own = install(VALUES | {"auth": secret})
+    (name, made), *_ = named(own, "Secret").items()
+    assert made["stringData"]["replication-password"] == secret["replicationPassword"]
+    for container, _ in containers(own):
+        rows = [row for row in container["env"] if row["name"] == "QA_REPLICATION_PASSWORD"]
+        assert bool(rows) == (container["name"] in ("server", "setup")), container["name"]
+        for row in rows:
+            reference = {"name": name, "key": "replication-password", "optional": True}
+            assert row["valueFrom"]["secretKeyRef"] == reference
+
+
 def test_selectors_find_the_pods_that_they_mean(install: Install) -> None:
     answer = install(EVERYTHING)
     pods = {
@@ -227,6 +240,7 @@ def test_selectors_find_the_pods_that_they_mean(install: Install) -> None:
     [
         ({}, "/auth"),
         ({"auth": {"password": "short"}}, "/auth/password"),
+        ({"auth": VALUES["auth"] | {"replicationPassword": "short"}}, "/auth/replicationPassword"),
         (VALUES | {"shards": {"count": 0}}, "/shards/count"),
         (VALUES | {"shard": {"count": 3}}, "additional properties 'shard'"),
         (VALUES | {"service": {"settings": {"QA_CLUSTER_URL": "redis://x"}}}, "invalid propertyName 'QA_CLUSTER_URL'"),

@@ -56,6 +56,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 {{- end -}}
 
+{{/* Settings of the servers and of their setup. */}}
+{{- define "qa.serverEnvironment" -}}
+{{ include "qa.environment" . }}
+- name: QA_REPLICATION_PASSWORD
+  valueFrom: {secretKeyRef: {name: {{ include "qa.secret" . }}, key: replication-password, optional: true}}
+{{- end -}}
+
 {{/* The certificate of servers and their clients; the key only for the user of the container, through its group. */}}
 {{- define "qa.clusterTlsMount" -}}
 {{- if .Values.shards.tls.existingSecret }}
