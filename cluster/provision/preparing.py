@@ -30,7 +30,7 @@ _SCRIPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedDocuments:
     """The sums of the counts of all shards, and the first failed documents of each shard with the reasons."""
 
     counts: Mapping[str, int]
@@ -39,7 +39,7 @@ class Prepared:
 
 def prepare(
     settings: Settings, *, force: bool, collection: str = "", on_progress: Callable[[int, int], None]
-) -> Prepared:
+) -> PreparedDocuments:
     """Store the missing tokens (with `force`, all tokens) and vectors of every shard, and wait until this is done.
 
     Args:
@@ -77,7 +77,7 @@ def _follow(
     before: list[Any],
     deadline: float,
     on_progress: Callable[[int, int], None],
-) -> Prepared:
+) -> PreparedDocuments:
     patience = settings.start_timeout_ms / 1000
     last: list[dict[str, Any]] = []
     progressed = time.monotonic()
@@ -92,7 +92,7 @@ def _follow(
         on_progress(sums["done"] + sums["embedded"], sums["total"] + sums["to_embed"])
         if all(row.get("state") == "done" for row in current):
             named = (name for row in current for name in orjson.loads(row.get("failures", "[]")))
-            return Prepared(sums, tuple(named))
+            return PreparedDocuments(sums, tuple(named))
         if current != last:
             last, progressed = current, time.monotonic()
         now = time.monotonic()
