@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import redis
+
+from tests.harness.polling import eventually
+from tests.harness.servers import Later, Server
 
 DAG = "AI.DAGEXECUTE"
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "a", "OUTPUTS", 1, "b"]
@@ -40,3 +44,13 @@ def numbers(client: redis.Redis, key: str) -> list[int]:
     flat = client.execute_command("AI.INFO", key)
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     return [fields[name] for name in (b"duration", b"samples", b"calls", b"errors")]
+
+
+def started(server: Server, command: Sequence[object]) -> Later:
+    """Start a command and wait until its job runs. If it times out before that on a busy machine, send it again."""
+    while True:
+        later = Later(server, *command)
+        eventually(lambda later=later: server.field("in_flight") == 1 or later.is_over())  # type: ignore[misc]
+        if not later.is_over():
+            return later
+        assert later.result() == b"TIMEDOUT"

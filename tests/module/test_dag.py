@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from tests.harness.fake_worker.models import LIES
 from tests.harness.polling import eventually
 from tests.harness.servers import Later, Server
 from tests.harness.workers import fake_worker
-from tests.module.dags import RUN, dag, numbers, prepare, run, store
+from tests.module.dags import RUN, dag, numbers, prepare, run, started, store
 
 
 def test_steps_names_and_replies(shared_ai: redis.Redis) -> None:
@@ -110,16 +109,6 @@ def test_read_only(ai: redis.Redis, ai_server: Server, server_binary: Path) -> N
         ai.execute_command(*dag("LOAD", 1, "a", "PERSIST", 1, "b", RUN))
         eventually(lambda: client.exists("b"))
         assert client.execute_command("AI.TENSORGET", "b", "VALUES") == [1, -2]
-
-
-def started(server: Server, command: Sequence[object]) -> Later:
-    """Start a command and wait until its job runs. If it times out before that on a busy machine, send it again."""
-    while True:
-        later = Later(server, *command)
-        eventually(lambda later=later: server.field("in_flight") == 1 or later.is_over())  # type: ignore[misc]
-        if not later.is_over():
-            return later
-        assert later.result() == b"TIMEDOUT"
 
 
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:

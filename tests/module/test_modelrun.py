@@ -13,6 +13,7 @@ from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
 from tests.harness.servers import Later, Server
 from tests.harness.workers import fake_worker
+from tests.module.dags import started
 
 RUN = ["AI.MODELEXECUTE", "m", "INPUTS", 1, "t", "OUTPUTS", 1, "o"]
 
@@ -92,12 +93,11 @@ def test_output_key_of_another_type(ai: redis.Redis, ai_server: Server) -> None:
 
 def test_timeout_counts_waiting_only(ai: redis.Redis, ai_server: Server) -> None:
     prepare(ai, "held")
-    running = Later(ai_server, *RUN, "TIMEOUT", 5000)
-    eventually(lambda: ai_server.field("in_flight") == 1)
+    running = started(ai_server, [*RUN, "TIMEOUT", 900])
     assert ai.execute_command(*RUN[:-1], "late", "TIMEOUT", 50) == b"TIMEDOUT"
-    time.sleep(5.1)
+    time.sleep(0.95)
     ai_server.let_go()
-    assert running.result() == b"OK", "5 s of running do not count"
+    assert running.result() == b"OK", "0.95 s of running do not count"
     assert not ai.exists("late")
     assert info(ai)[b"calls"] == 1
 
