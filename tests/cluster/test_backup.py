@@ -492,25 +492,6 @@ def test_a_backup_that_is_killed_leaves_no_folder_and_the_next_one_works(source:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_killed_restore_continues_when_it_is_repeated(source: Site, backup: Path, valkey_site: Site) -> None:
-    with valkey_site.client() as client:
-        for name in ("many", "books"):
-            if name in {entry.name for entry in client.collections()}:
-                client.delete_collection(name)
-    running = valkey_site.start("restore", str(backup), "--on-conflict", "skip", stderr=subprocess.PIPE)
-    settings = valkey_site.settings
-    stock: Any = cluster_client(settings, settings.cluster_url)
-    with stock:
-        eventually(lambda: next(stock.scan_iter(match="paragraphs:many%/*", count=1000), None), pause=0.001)
-    running.send_signal(signal.SIGSTOP)
-    running.kill()
-    running.communicate()
-    done = json.loads(valkey_site("restore", str(backup), "--json").stdout)["documents"]
-    assert done["new"] + done["unchanged"] == MANY + 4
-    assert valkey_site.everything() == source.everything()
-    assert valkey_site.answers() == source.answers()
-
-
 def test_a_full_disk_leaves_no_backup(source: Site, tmp_path: Path) -> None:
     limited = source.start(
         "backup",

@@ -255,19 +255,11 @@ def test_helpers(run: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("script", "text"),
     [
+        # tests/gears/test_builder.py has the others
         ("GB('KeysReader').map(1).run()", "argument must be a function"),
-        ("GB('KeysReader').limit('x').run()", "argument must be a number"),
-        ("GB('KeysReader').run(5)", "regex argument must be a string"),
-        ("GB('PythonReader').run(5)", "pyreader argument must be a function"),
-        ("GB('CommandReader').run()", "Given reader do not support run or not exists"),
-        ("GB('CommandReader').register()", "no trigger or hook argument was given"),
         (
             "async def k(r): return 1\nGB('ShardsIDReader').groupby(k, lambda k, a, r: r).run()",
             "coroutine are not allow on extractor",
-        ),
-        (
-            "async def f(k, l): return 1\nGB('ShardsIDReader').batchgroupby(lambda r: 1, f).run()",
-            "coroutine are not allow on reduce",
         ),
     ],
 )

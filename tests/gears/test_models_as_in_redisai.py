@@ -9,7 +9,6 @@ import pytest
 import redis
 
 from tests.gears.onnx_file import add_model, sequence_model, unknown_rank_model
-from tests.harness.programs import MODULE
 from tests.harness.servers import Server, execute
 from tests.harness.workers import WORKER
 
@@ -84,28 +83,6 @@ def test_a_nul_at_the_end_of_strings_is_optional(shard: Server) -> None:
     assert execute(shard, "RG.PYEXECUTE", script) == [["['one', 'two']"], []]
 
 
-@pytest.mark.parametrize(("dtype", "value"), [("BOOL", 2), ("BOOL", -1), ("INT8", -129), ("INT8", 128), ("UINT8", -1)])
-def test_integers_out_of_range_have_the_same_error(shard: Server, dtype: str, value: int) -> None:
-    assert refusal(shard, "AI.TENSORSET", "t", dtype, 1, "VALUES", value) == "invalid value"
-
-
-def test_the_least_int8_is_accepted(shard: Server) -> None:
-    assert execute(shard, "AI.TENSORSET", "t", "INT8", 2, "VALUES", -128, 127) == "OK"
-    assert execute(shard, "AI.TENSORGET", "t", "VALUES") == [-128, 127]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "texts"),
-    [
-        ("FLOAT", ["0.10000000149011612", "4", "-2.5", "1.000000013351432e-10", "inf"]),
-        ("DOUBLE", ["0.1", "4", "-2.5", "1e-10", "inf"]),
-    ],
-)
-def test_reals_are_printed_as_doubles(shard: Server, dtype: str, texts: list[str]) -> None:
-    execute(shard, "AI.TENSORSET", "t", dtype, 5, "VALUES", 0.1, 4, -2.5, 1e-10, "inf")
-    assert printed(shard, "t") == texts
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -134,8 +111,3 @@ def test_a_dag_is_in_the_slow_log_with_its_time(shard: Server) -> None:
         (entry,) = [entry for entry in client.slowlog_get(100) if bytes(entry["command"]).startswith(b"AI.DAGEXECUTE")]
         assert entry["duration"] > 0
         client.config_set("slowlog-log-slower-than", 10_000)
-
-
-def test_the_default_backends_path_is_next_to_the_module(shard: Server) -> None:
-    path = Path(execute(shard, "AI.CONFIG", "GET", "BACKENDSPATH"))
-    assert path == Path(MODULE).resolve().parent / "backends"

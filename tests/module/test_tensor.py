@@ -109,7 +109,7 @@ def test_zeros_and_replacement_drops_ttl(shared_ai: redis.Redis) -> None:
         (["INT8", 2, "BLOB", "a", "b"], BLOB),
         (["INT8", 2, "BLOB", "abc"], LENGTH),
         (["INT8", 1, "VALUES", "1.5"], VALUE),
-        (["BOOL", 1, "VALUES", 2], "^invalid value$"),
+        *((["BOOL", 1, "VALUES", value], VALUE) for value in (2, -1)),
         (["BOOL", 1, "BLOB", b"\2"], BOOL),
         (["STRING", 2, "BLOB", b"a\0"], STRINGS),
         (["STRING", 1, "BLOB", b"a\0b"], STRINGS),
