@@ -77,6 +77,7 @@ LONG = (
     "tests/system/test_resharding.py",
     "tests/system/test_scale.py",
     "tests/system/test_shard_down.py",
+    "tests/system/test_site.py",
     # commands whose tests start clusters or services of their own
     "tests/api/test_certificate.py",
     "tests/cluster/test_backup.py",
