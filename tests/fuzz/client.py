@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tests.fuzz.words import Command, encode
+from tests.harness.servers import connected
 
 PATIENCE_SECONDS = 20.0
 DEEPEST = 512
@@ -22,9 +22,7 @@ class Client:
     """One connection."""
 
     def __init__(self, path: Path, chance: random.Random) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(PATIENCE_SECONDS)
-        self.socket.connect(str(path))
+        self.socket = connected(path, PATIENCE_SECONDS)
         self.file = self.socket.makefile("rb")
         self.due = 0  # replies not read yet
         self.token = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import select
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +13,7 @@ import pytest
 from tests.gears.test_keymiss import ANSWER
 from tests.harness.clusters import Cluster
 from tests.harness.polling import eventually
-from tests.harness.servers import Server, execute
+from tests.harness.servers import Server, connected, execute
 
 
 class Tracker:
@@ -23,9 +22,7 @@ class Tracker:
     def __init__(self, server: Server, options: str) -> None:
         """Connect and start tracking."""
         self.server = server
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
-        self.socket.connect(str(server.socket))
+        self.socket = connected(server.socket, 60)
         self.number = 0
         self.run("HELLO 3", f"CLIENT TRACKING ON {options}")
 

@@ -35,13 +35,27 @@ START_SECONDS = 120.0
 STOP_SECONDS = 30.0  # longer than the 10 s that an ending server waits for its replicas
 
 
+def connected(path: Path, seconds: float) -> socket.socket:
+    """A socket that is connected to a server's unix socket, and whose reads and writes may take `seconds`.
+
+    It connects without a time limit. With one, `connect` fails at once if the server has not yet accepted too many
+    others.
+    """
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.connect(str(path))
+        made.settimeout(seconds)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
 class Pending:
     """A command that was sent without waiting for its reply; a context manager that closes the connection."""
 
     def __init__(self, server: Server, *words: str) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(60)
-        self.socket.connect(str(server.socket))
+        self.socket = connected(server.socket, 60)
         parts = [f"${len(word.encode())}\r\n{word}\r\n" for word in words]
         self.socket.sendall((f"*{len(words)}\r\n" + "".join(parts)).encode())
 

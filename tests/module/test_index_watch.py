@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import redis
 
 from tests.harness.polling import eventually
-from tests.harness.servers import Server
+from tests.harness.servers import Server, connected
 from tests.index.oracle import Sentence, pack_condition
 from tests.module.indexes import Twins, packed
 from tests.module.test_index_commands import refusal
@@ -28,9 +27,7 @@ class Listener:
 
     def __init__(self, server: Server) -> None:
         """Subscribes."""
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
-        self.socket.connect(str(server.socket))
+        self.socket = connected(server.socket, 30)
         self.socket.sendall(b"HELLO 3\r\nCLIENT TRACKING ON BCAST PREFIX watched:\r\n")
         self.number = 0
         self.heard()
