@@ -30,7 +30,10 @@ from qa_cluster.types import FieldEntry, FieldList, FieldValue, FieldValues
 from .collections import Collections, index_sums
 
 MAX_LISTED_FIELDS = 10_000
-"""The limit of fields in a list, and of names that are compared with a mistyped one."""
+"""The limit of fields in a list."""
+# The limits of a comparison with a mistyped name, which takes up to 0.1 s.
+MAX_COMPARED = 500
+MAX_COMPARED_CHARS = 64
 MAX_SHOWN_VALUES = 1000
 DEFAULT_SHOWN_VALUES = 100
 # The limits of the distinct values of one field that a process counts. Further values are not told apart.
@@ -142,7 +145,8 @@ class DocumentFields:
         if unknown is None:
             return
         name, names = unknown
-        near = await off_loop(len(names) * FIELD_BYTES, _nearest, name, names)
+        async with self._counting:
+            near = await asyncio.to_thread(_nearest, name[:MAX_COMPARED_CHARS], names[:MAX_COMPARED])
         hint = f": did you mean {near[:100]!r}?" if near else ""
         raise InvalidInput(
             f"{place}: no document of collection {collection} has the field {name[:100]!r}{hint}", place=place
@@ -231,7 +235,7 @@ def _field_entries(sums: Mapping[bytes, list[int]]) -> tuple[FieldEntry, ...]:
 
 def _nearest(name: str, names: list[str]) -> str:
     """The name that is most like a mistyped name, or the name of a field in it; empty if no name is like it."""
-    folded = {other.lower(): other for other in reversed(names)}
+    folded = {other[:MAX_COMPARED_CHARS].lower(): other for other in reversed(names)}
     close = get_close_matches(name.lower(), folded, n=1)
     inner = next((other for other in names if other.startswith(f"{name}.")), "")
     return inner or (folded[close[0]] if close else "")

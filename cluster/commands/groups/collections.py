@@ -96,7 +96,7 @@ def count(context: typer.Context, name: Name, json: Json = False) -> None:
 def fields(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     field: Annotated[
-        str, typer.Argument(help="Show the values of this field.", metavar="[FIELD]", show_default=False)
+        str, typer.Argument(help="Show the values of this field.", metavar="FIELD", show_default=False)
     ] = "",
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
