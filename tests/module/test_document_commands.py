@@ -17,6 +17,7 @@ from qa_cluster import keys
 from qa_cluster.documents import stored
 from qa_cluster.documents.metadata_limits import check_integer, fault_of
 from qa_cluster.documents.stored import document_keys
+from qa_cluster.ranking.filters import pack_fields
 from qa_cluster.scripts.calls import load
 from tests.harness.polling import eventually
 from tests.harness.programs import ROOT
@@ -30,6 +31,7 @@ ANSWER = f"answer:{{{TAG}}}:abc"
 USERS = {
     "puts": ["+qa.putdocument", "~paragraphs:books%/*"],
     "deletes": ["+qa.deldocument", "~paragraphs:books%/*"],
+    "changes": ["+qa.setmetadata", "~paragraphs:books%/*"],
     "keeps": ["+qa.putanswer", "+qa.delanswer", "~answer:*"],
 }
 
@@ -77,19 +79,98 @@ def test_a_right_to_the_text_is_enough(server: Server, client: redis.Redis) -> N
     assert not client.exists(*document_keys(NAME, TAG)[:8])
 
 
+def changed(metadata: str, if_version: str = "*") -> tuple[Any, ...]:
+    fields = pack_fields(json.loads(metadata))
+    return stored.set_metadata(NAME, TAG, if_version, metadata, fields).command()
+
+
+def indexed(version: str) -> tuple[Any, ...]:
+    """The script by which a worker indexes the text `One.`."""
+    made = stored.IndexedText("s", "a", 1, b"", b"\1\1\1\3one")
+    return stored.index_document(NAME, TAG, version, made, pack_fields({"a": 1})).command()
+
+
+def test_metadata_are_replaced_without_the_text(server: Server, client: redis.Redis) -> None:
+    """The module computes the version that Python computes. The index, the record and the files have the change."""
+    assert run(server, "changes", *changed("{}")) == ["missing", ""]
+    client.set(keys.paragraphs_key(NAME, TAG), "One.")
+    assert run(server, "changes", *changed("{}")) == ["busy", ""]
+    before = run(server, "puts", *put("One."))[1]
+    pending = stored.document_version("Moby", '{"a":2}', "One.")
+    assert run(server, "changes", *changed('{"a":2}', before)) == ["stored", pending]
+    assert client.hget(keys.document_key(NAME, TAG), "tokenized") is None
+    assert client.hget(keys.pending_key(TAG), NAME) == "4"
+    assert run(server, "changes", *changed('{"a":1}', pending)) == ["stored", before]
+    assert client.execute_command(*indexed(before)) == ["stored"]
+    client.hset(keys.tokens_key(NAME, TAG), "0", "tokens")
+    epoch = int(client.get(keys.epoch_key(TAG, "books")))
+
+    metadata = '{"b":["x","ä"],"c":{"d":1.5}}'
+    version = stored.document_version("Moby", metadata, "One.")
+    assert run(server, "changes", *changed(metadata, "0")) == ["conflict", before]
+    assert run(server, "changes", *changed(metadata, before)) == ["stored", version]
+    assert run(server, "changes", *changed(metadata)) == ["unchanged", version]
+    assert int(client.get(keys.epoch_key(TAG, "books"))) == epoch + 1
+
+    def check() -> None:
+        record = client.hgetall(keys.document_key(NAME, TAG))
+        assert record["version"] == record["tokenized"] == version and record["metadata"] == metadata
+        assert client.get(keys.paragraphs_key(NAME, TAG)) == "One." and not client.exists(keys.pending_key(TAG))
+        assert client.hgetall(keys.tokens_key(NAME, TAG)) == {"0": "tokens"}
+        found = client.execute_command("QA.INDEX.FIELDS", keys.index_key(TAG, "books"), "NAMES", "a", "b", "c.d")
+        assert found == [0, 1, 1]
+
+    check()
+    for reload in ("RELOAD", "LOADAOF"):
+        client.execute_command("DEBUG", reload)
+        check()
+    client.set(keys.paragraphs_key(NAME, TAG), "Two.")
+    assert run(server, "changes", *changed("{}")) == ["busy", version]
+    client.hdel(keys.collections_key(TAG), "books")
+    assert run(server, "changes", *changed("{}")) == ["no_collection", version]
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    ("metadata", "fields", "error"),
+    [
+        ("{" * 33 + "}" * 33, b"", "must be a JSON object"),
+        ("[]", b"", "must be a JSON object"),
+        (b"\xff", b"", "not valid UTF-8"),
+        ('{"a":"' + "x" * 65_536 + '"}', b"", "the limit is 65536"),
+        ("{}", b"\1", "the fields are not valid"),
+        ("{}", b"\1\0\1x\xff\xff", "the fields are not valid"),
+    ],
+)
+def test_faulty_metadata_change_nothing(
+    server: Server, client: redis.Redis, metadata: str | bytes, fields: bytes, error: str
+) -> None:
+    client.execute_command(*put("One."))
+    before = client.hgetall(keys.document_key(NAME, TAG))
+    with pytest.raises(redis.ResponseError, match=error):
+        run(server, "changes", "QA.SETMETADATA", keys.paragraphs_key(NAME, TAG), "*", metadata, fields)
+    assert client.hgetall(keys.document_key(NAME, TAG)) == before
+
+
 @pytest.mark.hostile
 def test_each_command_is_a_right_of_its_own(server: Server) -> None:
-    for user, command in (("deletes", put("One.")), ("puts", DELETE), ("puts", ("QA.PUTANSWER", ANSWER, "x", 9))):
+    for user, command in (
+        ("deletes", put("One.")),
+        ("puts", DELETE),
+        ("puts", changed("{}")),
+        ("puts", ("QA.PUTANSWER", ANSWER, "x", 9)),
+    ):
         with pytest.raises(redis.exceptions.NoPermissionError):
             run(server, user, *command)
 
 
 def test_the_script_is_the_one_of_the_package(server: Server, client: redis.Redis) -> None:
     client.execute_command(*put("One."))
+    client.execute_command(*changed("{}"))
     client.execute_command(*DELETE)
     client.execute_command("QA.PUTANSWER", ANSWER, "x", 100)
     client.execute_command("QA.DELANSWER", ANSWER)
-    for name in ("put_document", "delete_document", "store_whole_answer", "drop_answers"):
+    for name in ("put_document", "set_metadata", "delete_document", "store_whole_answer", "drop_answers"):
         assert client.script_exists(client.script_load(load(name))) == [True]
     client.script_flush()
     assert client.execute_command(*put("Two."))[0] == "stored"
@@ -112,7 +193,11 @@ def test_no_script_and_no_other_database_gets_these_rights(server: Server, clien
     ],
 )  # fmt: skip
 def test_a_key_that_is_no_text_is_refused(server: Server, client: redis.Redis, key: str) -> None:
-    for user, command in (("puts", ["QA.PUTDOCUMENT", key, *put("x")[2:]]), ("deletes", ["QA.DELDOCUMENT", key, "*"])):
+    for user, command in (
+        ("puts", ["QA.PUTDOCUMENT", key, *put("x")[2:]]),
+        ("deletes", ["QA.DELDOCUMENT", key, "*"]),
+        ("changes", ["QA.SETMETADATA", key, "*", "{}", b""]),
+    ):
         with pytest.raises(redis.ResponseError, match="the key must be paragraphs:"):
             run(server, user, *command)
     assert client.keys() == [keys.collections_key(TAG)]
