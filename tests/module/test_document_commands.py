@@ -339,22 +339,33 @@ def test_writes_are_replicated_and_survive_a_kill(server: Server, client: redis.
     own = {"replicaof": f"127.0.0.1 {server.port}"}
     with Server(server.binary, own, worker=fake_worker("functions")) as replica, replica.client() as reader:
         eventually(lambda: reader.info("replication")["master_link_status"] == "up", 60)
-        client.execute_command(*put("One."))
+        version = client.execute_command(*put("One."))[1]
+        client.execute_command(*indexed(version))
+        version = client.execute_command(*changed('{"b":2}'))[1]
         client.execute_command("QA.PUTANSWER", ANSWER, "x", 1000)
         eventually(lambda: reader.get(ANSWER) == "x")
         names = sorted(client.keys())
         assert sorted(reader.keys()) == names
-        assert reader.hgetall(keys.pending_key(TAG)) == {NAME: "4", "": "4"}
+        assert reader.hget(keys.document_key(NAME, TAG), "version") == version
+        index = keys.index_key(TAG, "books")
+        assert reader.execute_command("QA.INDEX.FIELDS", index, "NAMES", "a", "b") == [0, 1]
+        digests = [each.execute_command("DEBUG", "DIGEST-VALUE", index) for each in (client, reader)]
+        assert digests[0] == digests[1]
         assert reader.get(keys.epoch_key(TAG, "books")) == client.get(keys.epoch_key(TAG, "books"))
         with pytest.raises(redis.exceptions.ReadOnlyError):
             reader.execute_command(*put("Two."))
     server.stop(signal.SIGKILL)
     log = b"".join(path.read_bytes() for path in server.directory.glob("appendonlydir/*incr*"))
-    assert log.count(b"QA.PUTDOCUMENT") == 0 and log.count(b"MULTI") == log.count(b"EXEC") >= 2
+    assert (
+        log.count(b"QA.PUTDOCUMENT") == log.count(b"QA.SETMETADATA") == 0
+        and log.count(b"MULTI") == log.count(b"EXEC") >= 2
+    )
     server.start()
     with server.client() as again:
         assert sorted(again.keys()) == names
         assert again.get(keys.paragraphs_key(NAME, TAG)) == "One."
+        assert again.hget(keys.document_key(NAME, TAG), "tokenized") == version
+        assert again.execute_command("QA.INDEX.FIELDS", index, "NAMES", "a", "b") == [0, 1]
 
 
 def test_a_transaction_takes_them(client: redis.Redis) -> None:
