@@ -31,7 +31,7 @@ from .collections import Collections, index_sums
 
 MAX_LISTED_FIELDS = 10_000
 """The limit of fields in a list."""
-# The limits of a comparison with a mistyped name, which takes up to 0.1 s.
+# The limits of a comparison with a mistyped name: it lasts 0.1 s at most.
 MAX_COMPARED = 500
 MAX_COMPARED_CHARS = 64
 MAX_SHOWN_VALUES = 1000
