@@ -213,7 +213,8 @@ def _filters(what: str) -> tuple[Field, Field]:
         Field(
             "filter",
             "string",
-            f"only {what} documents whose metadata meets this condition, such as year>=2020 or lang=en,de; repeatable",
+            f"only {what} documents whose metadata meets this condition, such as year>=2020, lang=en,de or lang=null;"
+            " repeatable",
             minimum=1,
             maximum=MAX_SHORT_CHARS,
             repeated=True,
@@ -487,7 +488,8 @@ def _checked(
         value = values[field.name]
         items = value if field.repeated and isinstance(value, list) else [value]
         if field.repeated and len(items) > MAX_DOC_IDS:
-            errors.append((field.name, f"has {len(items)} values, the limit is {MAX_DOC_IDS}: {MORE_VALUES}"))
+            more = f": {MORE_VALUES}" if field.name in ("doc_id", "filter") else ""
+            errors.append((field.name, f"has {len(items)} values, the limit is {MAX_DOC_IDS}{more}"))
             continue
         for item in items:
             wrong = _wrong(field, item)

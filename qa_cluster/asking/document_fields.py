@@ -46,6 +46,8 @@ FIELDS_IN_REPLY = 1000
 KNOWN_SECONDS = 60.0
 """How long a process remembers that a collection has a field."""
 MAX_KNOWN = 10_000
+CHECK_SECONDS = 1.0
+"""How long a request waits for the check of its filter."""
 # Bytes of a field in the reply of an index.
 FIELD_BYTES = 64
 
@@ -76,6 +78,7 @@ class DocumentFields:
         self._collections = collections
         self._known: dict[tuple[str, str], float] = {}
         self._counting = asyncio.Semaphore(COUNTED_AT_ONCE)
+        self._comparing = asyncio.Semaphore(1)
 
     async def entries(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
         """The fields of the indexed documents of a collection; NotFound if it does not exist."""
@@ -127,7 +130,8 @@ class DocumentFields:
         """Raise InvalidInput if a filter names a field that no document of the collection has.
 
         It asks the shards only about fields that this process does not know to exist. It raises nothing if the
-        collection has no documents or pending ones, or if a shard cannot be asked.
+        collection has no documents, if documents are pending, or if a shard is down or does not reply in
+        `CHECK_SECONDS`.
         """
         if chosen is not None:
             await self._check(chosen.fields(), collection, chosen.place)
@@ -137,15 +141,19 @@ class DocumentFields:
         unsure = [name for name in fields if self._known.get((collection, name), 0.0) < now]
         if not unsure:
             return
+        # A request may continue without a shard that is down or hangs, so the check does not wait for one.
+        if len(self._shards.up) < len(self._shards.all):
+            return
         try:
-            unknown = await self._unknown(unsure, fields, collection, now + KNOWN_SECONDS)
-        except (QAError, ReplyError) as error:
-            _log.debug("the fields of a filter were not checked: %s", error)
+            async with asyncio.timeout(CHECK_SECONDS):
+                unknown = await self._unknown(unsure, fields, collection, now + KNOWN_SECONDS)
+        except (QAError, ReplyError, TimeoutError) as error:
+            _log.debug("the fields of a filter were not checked: %r", error)
             return
         if unknown is None:
             return
         name, names = unknown
-        async with self._counting:
+        async with self._comparing:
             near = await asyncio.to_thread(_nearest, name[:MAX_COMPARED_CHARS], names[:MAX_COMPARED])
         hint = f": did you mean {near[:100]!r}?" if near else ""
         raise InvalidInput(
