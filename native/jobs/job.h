@@ -55,6 +55,7 @@ typedef struct JobClass {
      * other jobs. */
     uint32_t (*cost)(void *data);
     int of_user;       /* runs a user function: it has its own queue, so that other jobs never wait behind it */
+    int of_model;      /* runs models of clients: it has its own queue, so that questions never wait behind it */
     int in_order;      /* the jobs of one registration with waiting clients run one after the other */
     int with_events;   /* a notice in the queue of events: a full queue drops it */
     int before_ready;  /* may be handed out before QA.READY */

@@ -37,7 +37,8 @@ void jobs_attach(const JobsWorker *to) {
 
 const char *jobs_refusal(void) { return worker->refusal(); }
 size_t jobs_queued_clients(void) {
-    return queues_length(QUEUE_OF_EARLY) + queues_length(QUEUE_OF_CLIENTS) + queues_functions();
+    return queues_length(QUEUE_OF_EARLY) + queues_length(QUEUE_OF_CLIENTS) + queues_length(QUEUE_OF_MODELS) +
+           queues_functions();
 }
 size_t jobs_queued_events(void) { return queues_length(QUEUE_OF_EVENTS) + queues_length(QUEUE_OF_BACKGROUND); }
 size_t jobs_running(void) { return running_count; }
@@ -172,9 +173,9 @@ int jobs_submit_blocking(RedisModuleCtx *ctx, const JobClass *class, void *data,
     char error[160];
     if (caller_blocking_denied(ctx)) return refuse(ctx, class, data, ERR_BLOCKING_DENIED);
     if (jobs_refusal()) return refuse(ctx, class, data, jobs_refusal());
-    QueueName name = class->before_ready ? QUEUE_OF_EARLY : class->of_user ? QUEUE_OF_FUNCTIONS : QUEUE_OF_CLIENTS;
+    QueueName name = queues_of_client(class);
     QueuePlace place = flows_of_caller(ctx);
-    size_t queued = class->of_user ? queues_functions() : jobs_queued_clients() - queues_functions();
+    size_t queued = name == QUEUE_OF_FUNCTIONS ? queues_functions() : queues_length(name);
     if ((long long)queued >= config.max_queue && !make_place(ctx, class, data, name, &place, queued)) {
         snprintf(error, sizeof error, "OVERLOADED queue is full: %zu jobs, limit %lld (qa.max-queue), try again later",
                  queued, config.max_queue);

@@ -21,7 +21,8 @@ static void (*wake)(void);
 void queues_on_load(void) {
     QueueAllocator allocator = {RedisModule_Alloc, RedisModule_Free};
     for (int i = 0; i < QUEUE_COUNT; i++) {
-        int of_clients = i == QUEUE_OF_EARLY || i == QUEUE_OF_CLIENTS || i == QUEUE_OF_FUNCTIONS;
+        int of_clients = i == QUEUE_OF_EARLY || i == QUEUE_OF_CLIENTS || i == QUEUE_OF_MODELS ||
+                         i == QUEUE_OF_FUNCTIONS;
         queues[i] = queue_new(allocator, of_clients ? QUEUE_LEVELS : 1);
         retries[i] = queue_new(allocator, 1);
     }
@@ -38,12 +39,22 @@ size_t queues_functions(void) { return queues_length(QUEUE_OF_FUNCTIONS) + order
 size_t queues_bulk(void) {
     return queue_class_length(queues[QUEUE_OF_EARLY], QUEUE_BULK) +
            queue_class_length(queues[QUEUE_OF_CLIENTS], QUEUE_BULK) +
+           queue_class_length(queues[QUEUE_OF_MODELS], QUEUE_BULK) +
            queue_class_length(queues[QUEUE_OF_FUNCTIONS], QUEUE_BULK);
 }
 
-size_t queues_users(void) { return queue_flows(queues[QUEUE_OF_CLIENTS], LEVEL_OF_USERS); }
+size_t queues_users(void) {
+    size_t asking = queue_flows(queues[QUEUE_OF_CLIENTS], LEVEL_OF_USERS);
+    size_t running = queue_flows(queues[QUEUE_OF_MODELS], LEVEL_OF_USERS);
+    return asking > running ? asking : running;
+}
 
-size_t queues_ahead(void) { return queue_out(queues[QUEUE_OF_CLIENTS]); }
+size_t queues_ahead(void) { return queue_out(queues[QUEUE_OF_CLIENTS]) + queue_out(queues[QUEUE_OF_MODELS]); }
+
+QueueName queues_of_client(const JobClass *class) {
+    if (class->before_ready) return QUEUE_OF_EARLY;
+    return class->of_user ? QUEUE_OF_FUNCTIONS : class->of_model ? QUEUE_OF_MODELS : QUEUE_OF_CLIENTS;
+}
 
 /* ---- Adding and removing ---- */
 
@@ -141,8 +152,10 @@ static void set_limits(void) {
     QueueLimits models = {(uint32_t)(config.worker_ahead * runs), (uint32_t)(config.shared_ahead * runs), LINGER_MS};
     QueueLimits functions = {UINT32_MAX, (uint32_t)(2 * config.function_threads), LINGER_MS};
     queue_limit(queues[QUEUE_OF_CLIENTS], models);
+    queue_limit(queues[QUEUE_OF_MODELS], models);
     queue_limit(queues[QUEUE_OF_FUNCTIONS], functions);
     queue_tick(queues[QUEUE_OF_CLIENTS], now_ms);
+    queue_tick(queues[QUEUE_OF_MODELS], now_ms);
     queue_tick(queues[QUEUE_OF_FUNCTIONS], now_ms);
 }
 

@@ -9,8 +9,9 @@
 typedef enum {
     QUEUE_OF_NOTICES,
     QUEUE_OF_EARLY,      /* jobs that may be handed out before QA.READY */
-    QUEUE_OF_CLIENTS,    /* jobs for models and own functions, with a client that waits */
-    QUEUE_OF_EVENTS,     /* the same without a client */
+    QUEUE_OF_CLIENTS,    /* own functions, with a client that waits */
+    QUEUE_OF_MODELS,     /* runs of models, with a client that waits */
+    QUEUE_OF_EVENTS,     /* own functions and runs of models, without a client */
     QUEUE_OF_FUNCTIONS,  /* user functions with a client that waits */
     QUEUE_OF_BACKGROUND, /* user functions without a client */
     QUEUE_COUNT
@@ -53,9 +54,12 @@ Job *queues_rival(const JobClass *class, void *data, QueueName name, const Queue
 
 /* How many jobs are queued, including those to retry. */
 size_t queues_length(QueueName name);
+/* The queue of a job with a client that waits. */
+QueueName queues_of_client(const JobClass *class);
 size_t queues_functions(void); /* also those that an order keeps */
 size_t queues_bulk(void);      /* of clients that do bulk work */
-size_t queues_users(void);     /* users that have jobs for models, or had some in the last LINGER_MS */
-size_t queues_ahead(void);     /* the cost of the jobs for models that the worker has */
+/* Users with jobs of own functions or models, or who had some in the last LINGER_MS: the larger of both numbers. */
+size_t queues_users(void);
+size_t queues_ahead(void); /* the cost of these jobs that the worker has */
 
 #endif

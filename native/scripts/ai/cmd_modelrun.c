@@ -125,6 +125,7 @@ static void reply_run(RedisModuleCtx *ctx, void *data, const JobResult *result) 
 enum { RUN_STATUSES = JOB_STATUS(JOB_TENSORS) | JOB_STATUS(JOB_TIMEDOUT) };
 
 static const JobClass RUN = {.kind = "model.run",
+                             .of_model = 1,
                              .emit = emit_run,
                              .finish = finish_run,
                              .free = free_run,
@@ -133,6 +134,7 @@ static const JobClass RUN = {.kind = "model.run",
 
 /* For a run with TIMEOUT, which counts only the waiting. */
 static const JobClass TIMED_RUN = {.kind = "model.run",
+                                   .of_model = 1,
                                    .emit = emit_run,
                                    .finish = finish_run,
                                    .reply = reply_run,

@@ -287,6 +287,7 @@ static uint32_t dag_cost(void *data) {
 }
 
 static const JobClass DAG = {.kind = "dag.run",
+                             .of_model = 1,
                              .emit = emit_dag,
                              .finish = finish_dag,
                              .reply = reply_dag,
@@ -296,6 +297,7 @@ static const JobClass DAG = {.kind = "dag.run",
 
 /* For a DAG with TIMEOUT, which counts only the waiting. */
 static const JobClass TIMED_DAG = {.kind = "dag.run",
+                                   .of_model = 1,
                                    .emit = emit_dag,
                                    .finish = finish_dag,
                                    .reply = reply_dag,
