@@ -153,6 +153,7 @@ class ScriptedCluster:
                 await asyncio.sleep(0.005)
         self.well_behaved()
         self.named = {}
+        self.encoders: list[str] = []
         self.epoch += 1  # answers that were cached for earlier documents are never valid again
         for node in self.nodes:
             await node.commands.execute("FLUSHALL")
@@ -196,7 +197,8 @@ class ScriptedCluster:
 
     async def models(self, node: Node, arguments: list[str]) -> list[bytes]:
         models = [(self.default, True), *((model, False) for model in self.named.values())]
-        return [json.dumps([functions.listed(*model) for model in models]).encode()]
+        listed = [functions.listed(*model) for model in models]
+        return [json.dumps([*listed, *map(functions.listed_encoder, self.encoders)]).encode()]
 
 
 @contextmanager

@@ -107,6 +107,12 @@ async def _read_one(shard: Connection, model: Manifest, question: str, name: str
     return json.dumps(reading, ensure_ascii=False).encode()
 
 
+def listed_encoder(name: str) -> dict[str, Any]:
+    """An encoder as `qa.models` lists it."""
+    facts = {"name": name, "id": name.partition("@")[0], "revision": name.partition("@")[2], "kind": "encoder"}
+    return facts | {"default": False, "warm": True, "precision": "int8", "bytes": 1, "context_tokens": 128}
+
+
 def listed(model: Manifest, default: bool) -> dict[str, Any]:
     """A model as `qa.models` lists it."""
     return {

@@ -76,6 +76,19 @@ async def test_a_model_that_is_not_loaded_is_named_with_those_that_are(
     assert named_by(await ask(engine, QUESTION, model="other")) == ("other", "c" * 12)
 
 
+async def test_an_encoder_is_listed_but_answers_no_question(cluster: ScriptedCluster, engine: Engine) -> None:
+    await write(engine, "Ada wrote programs.")
+    cluster.encoders = ["vectors@0123456789ab"]
+    for name in ("vectors", "vectors@0123456789ab"):
+        with pytest.raises(InvalidInput, match=f"model '{name}' is an encoder: .* name a reader"):
+            await ask(engine, QUESTION, model=name)
+    assert {(model.name, model.kind, model.default) for model in await engine.models()} == {
+        (manifest().name, "reader", True),
+        ("vectors@0123456789ab", "encoder", False),
+    }
+    assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
+
+
 async def test_a_name_of_a_model_that_is_too_long_is_refused(engine: Engine) -> None:
     with pytest.raises(InvalidInput, match="model must have 1 to 512 bytes, got 513"):
         await ask(engine, QUESTION, model="x" * 513)

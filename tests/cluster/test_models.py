@@ -25,7 +25,7 @@ from tests.functions.running_shards import SECONDS
 from tests.functions.tiny_shards import FIRST, LAST, TinyShards, tiny_shards
 from tests.gears.onnx_file import token_model
 from tests.harness.polling import eventually
-from tests.harness.tiny_readers import tiny_reader
+from tests.harness.tiny_readers import tiny_encoder, tiny_reader
 
 LIMIT_MB = 450
 SETTINGS = {"appendonly": "yes", "cluster-require-full-coverage": "no", "cluster-node-timeout": 15000}
@@ -95,6 +95,29 @@ def test_a_loaded_reader_answers_in_place_of_the_former_one(shards: TinyShards, 
     assert names(shards) == {shards.last.name}
     assert len(reader_keys(shards)) == 3 * len(shards.nodes)
     assert qa("model", "load", str(shards.folder / "last")).count("compiled and stored") == 0
+
+
+def test_an_encoder_is_loaded_listed_and_replaced(shards: TinyShards, qa: Tool) -> None:
+    words = tiny_encoder(shards.folder / "words", "words")
+    more = tiny_encoder(shards.folder / "more", "more", dims=24, created="2026-02-02")
+    told = qa("model", "load", str(shards.folder / "words"))
+    assert f"loaded {words.name}; the default reader is unchanged" in told
+    assert default(shards) == {shards.first.name}
+    kinds = {row["name"]: row["kind"] for row in json.loads(qa("model", "list", "--json"))}
+    assert kinds == {shards.first.name: "reader", words.name: "encoder"}
+    assert "is an encoder" in qa("model", "use", "words", code=1)
+    assert "whose budget of tokens is fixed" in qa(
+        "model", "load", str(shards.folder / "words"), "--context-tokens", "64", code=2
+    )
+    assert "belongs to an encoder" in qa("model", "bench", "words", code=1)
+    assert words.revision in qa("model", "card", str(shards.folder / "words"))
+    assert f"removed {words.name}" in qa("model", "load", str(shards.folder / "more"))
+    assert names(shards) == {shards.first.name, more.name}
+    qa("model", "load", str(shards.folder / "words"), "--keep-old")
+    assert names(shards) == {shards.first.name, more.name, words.name}
+    for name in ("words", "more"):
+        assert "removed" in qa("model", "unload", name)
+    assert names(shards) == {shards.first.name}
 
 
 def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, qa: Tool) -> None:

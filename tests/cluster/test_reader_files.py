@@ -14,8 +14,9 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
 from qa_cluster.reading.bundled import bundled_reader
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, sha256_hex
-from tests.gears.onnx_file import span_model, token_model
-from tests.harness.tiny_readers import tiny_reader
+from qa_cluster.vectors.encoder_manifest import ENCODER_FILE
+from tests.gears.onnx_file import encoder_model, span_model, token_model
+from tests.harness.tiny_readers import tiny_encoder, tiny_reader
 
 Damage = Callable[[Path], None]
 
@@ -80,6 +81,26 @@ def test_a_damaged_reader_is_refused(folder: Path, damage: Damage, problem: str)
     damage(folder)
     with pytest.raises(ModelError, match=problem):
         read_reader(folder)
+
+
+def test_an_encoder_is_read_from_its_own_file(tmp_path: Path) -> None:
+    about = tiny_encoder(tmp_path, "words")
+    found = read_reader(tmp_path, context_tokens=64)  # the setting is for readers
+    assert (found.is_encoder, found.model_file, found.manifest, found.tag) == (True, ENCODER_FILE, about, about.name)
+    assert not read_reader(bundled_reader()).is_encoder
+
+
+def test_an_encoder_needs_vectors_of_its_dimensions(tmp_path: Path) -> None:
+    about = tiny_encoder(tmp_path, "words", dims=16)
+    model = encoder_model(24)
+    (tmp_path / ENCODER_FILE).write_bytes(model)
+    changed_hash = replace(about, model_sha256=sha256_hex(model), model_bytes=len(model))
+    (tmp_path / MANIFEST_FILE).write_text(changed_hash.to_json())
+    with pytest.raises(ModelError, match=r"output vector of shape \[any, 24\], but must have \[any, 16\]"):
+        read_reader(tmp_path)
+    (tmp_path / ENCODER_FILE).unlink()
+    with pytest.raises(ModelError, match=r"cannot read .*encoder\.onnx"):
+        read_reader(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["inputs", "outputs"])

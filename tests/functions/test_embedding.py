@@ -214,3 +214,20 @@ def test_without_an_encoder_everything_else_works(shards: TinyShards, encoder: E
     assert "words-only" in shards.ranked_documents(QUESTION)
     shards.load("words")
     wait_embedded(shards, encoder.digest, "words-only")
+
+
+def test_without_the_background_work_only_prepare_makes_vectors(shared_binary: Path, tmp_path: Path) -> None:
+    with tiny_shards(shared_binary, tmp_path, **{"qa.background-embedding": 0}) as own:
+        about = tiny_encoder(tmp_path / "words", "words")
+        own.load("words")
+        for number in range(5):
+            own.written(f"quiet{number}")
+
+        def waiting() -> int:
+            return sum(int(node.field("unembedded_documents")) for node in own.nodes)
+
+        eventually(lambda: waiting() == 5, SECONDS)
+        assert all(about.digest not in facts(own, f"quiet{number}")["vectors"] for number in range(5))
+        own.on(own.nodes[0], "RG.PYEXECUTE", "from qa_cluster.gears.scripts.own_functions import prepare; prepare()")
+        wait_embedded(own, about.digest, *(f"quiet{number}" for number in range(5)))
+        eventually(lambda: waiting() == 0, SECONDS)

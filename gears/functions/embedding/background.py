@@ -58,7 +58,7 @@ class BackgroundEmbedding:
 
     def wake(self) -> None:
         """Look for documents without vectors soon; the first call starts the task."""
-        if self._task is None and self._is_on:
+        if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
 
@@ -78,7 +78,8 @@ class BackgroundEmbedding:
             self._wake.clear()
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                await self.embed_all()
+                # documents without vectors are counted in any case
+                await (self.embed_all() if self._is_on else self._count())
                 self._last_error = ""
             except Exception as error:  # no other code awaits this task, and it must continue
                 if str(error) != self._last_error:
