@@ -32,7 +32,7 @@ def save_readers(operation: ClusterOperation, folder: BackupFolder) -> tuple[Sav
                 f"reader {name} cannot be saved while its keys are migrating to another shard: repeat the command in a"
                 " few seconds"
             )
-        operation.on_step(f"saving the reader {name}")
+        operation.on_step(f"saving the model {name}")
         subfolder = _folder_of(reader)
         folder.store(f"{subfolder}/{reader.model_file}", reader.model)
         folder.store(f"{subfolder}/{TOKENIZER_FILE}", reader.tokenizer)

@@ -229,7 +229,7 @@ def fill(qa: Site) -> None:
 def backup(source: Site) -> Path:
     target = source.folder / "backup"
     told = source("backup", str(target))
-    assert f"{MANY + 4} documents, 4 collections, 2 readers, 1 script with functions, 3 API keys saved" in told.stdout
+    assert f"{MANY + 4} documents, 4 collections, 3 models, 1 script with functions, 3 API keys saved" in told.stdout
     assert "note:" not in told.stderr
     return target
 
@@ -279,7 +279,7 @@ def test_three_shards_of_valkey_become_one_of_redis_and_two_of_valkey(
 ) -> None:
     told = redis_site("restore", str(backup))
     assert f"{MANY + 4} documents restored ({MANY + 4} new, 0 replaced, 0 unchanged, 0 skipped)" in told.stdout
-    assert "3 collections, 2 readers, 1 script with functions, 3 API keys restored" in told.stdout
+    assert "3 collections, 2 models, 1 script with functions, 3 API keys restored" in told.stdout
     same(source, redis_site)
 
     again = redis_site.folder / "again"

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots
 from qa_cluster.documents.stored import Embedding, embed_document
 from qa_cluster.errors import InvalidInput
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
@@ -231,3 +232,31 @@ def test_without_the_background_work_only_prepare_makes_vectors(shared_binary: P
         own.on(own.nodes[0], "RG.PYEXECUTE", "from qa_cluster.gears.scripts.own_functions import prepare; prepare()")
         wait_embedded(own, about.digest, *(f"quiet{number}" for number in range(5)))
         eventually(lambda: waiting() == 0, SECONDS)
+
+
+def test_vectors_move_with_their_slot(shards: TinyShards, encoder: EncoderManifest) -> None:
+    """The new owner of a partition has its vectors, and embeds the documents that are written there."""
+    shards.put("moves", "A document whose partition moves to another shard.")
+    shards.wait_tokenized("moves")
+    wait_embedded(shards, encoder.digest, "moves")
+    key = keys.index_key(tag("moves"))
+    source = shards.node_of(key)
+    target = next(node for node in shards.nodes if node is not source)
+    before = facts(shards, "moves")["vectors"]
+    clients = {node: node.client(decode_responses=False) for node in (source, target)}
+    try:
+        for giver, taker in ((source, target), (target, source)):
+            found = {node.port: node for node in all_primaries(clients[giver])}
+            nodes = [(found[node.port], clients[node]) for node in (giver, taker)]
+            move_slots([Move(keys.slot(key), nodes[0][0].id, nodes[1][0].id)], nodes)
+            eventually(lambda taker=taker: raw(taker, "QA.INDEX.INFO", key) is not None, SECONDS, ignore=Exception)
+            shards.client.nodes_manager.initialize()
+            assert facts(shards, "moves")["vectors"] == before
+            if taker is target:
+                shards.put("moves", "Another text that the new owner of the slot embeds.")
+                shards.wait_tokenized("moves")
+                wait_embedded(shards, encoder.digest, "moves")
+                before = facts(shards, "moves")["vectors"]
+    finally:
+        for client in clients.values():
+            client.close()

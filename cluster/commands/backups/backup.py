@@ -101,7 +101,7 @@ def _report(saved: Backup) -> None:
         for name, noun, plural in (
             ("documents", "document", ""),
             ("collections", "collection", ""),
-            ("models", "reader", ""),
+            ("models", "model", ""),
             ("functions", "script with functions", "scripts with functions"),
             ("api_keys", "API key", ""),
         )

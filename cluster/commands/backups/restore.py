@@ -135,7 +135,7 @@ def _report(outcome: RestoreOutcome) -> None:
     )
     others = (
         (outcome.collections, "collection", ""),
-        (outcome.models, "reader", ""),
+        (outcome.models, "model", ""),
         (outcome.functions, "script with functions", "scripts with functions"),
         (outcome.api_keys, "API key", ""),
     )
