@@ -85,6 +85,7 @@ LONG = (
     "tests/cluster/test_commands.py::test_a_killed_server_is_named",
     "tests/cluster/test_commands.py::test_an_attached_cluster",
     "tests/cluster/test_commands.py::test_an_interrupted_ingest",
+    "tests/cluster/test_commands.py::test_from_nothing",
     "tests/cluster/test_commands.py::test_pre_tokenization",
     "tests/cluster/test_commands.py::test_status_says_that_documents_of_an_earlier",
     "tests/cluster/test_commands.py::test_the_demo",
