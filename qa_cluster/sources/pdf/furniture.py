@@ -76,20 +76,31 @@ def without_running_heads(
             repeated = shapes[_shape(line)]
             if line.style.size > body * 1.09 and (texts[line.text] < most or number == 0):
                 continue
+            is_page_number = _PAGE_NUMBER.fullmatch(line.text) is not None
+            is_expected = is_numbered or (is_page_number and number + 1 in _numbers(line))
             if (
-                repeated >= most
-                or (is_site and (is_numbered or repeated >= 2))
-                or (is_numbered and repeated >= 3)
-                or id(line) in apart
+                repeated * 5 >= len(pages) * 4 >= 12
+                or (is_page_number and is_expected)
                 or (
-                    _PAGE_NUMBER.fullmatch(line.text) is not None
-                    and (len(pages) < 3 or is_site or line.text.isdecimal())
+                    _is_separate(line, lines)
+                    and (
+                        repeated >= most
+                        or (is_site and (is_numbered or is_page_number or repeated >= 2))
+                        or (is_numbered and repeated >= 3)
+                        or id(line) in apart
+                    )
                 )
             ):
                 out.add(id(line))
                 dropped.append(line.text)
         kept.append([line for line in lines if id(line) not in out])
     return kept, dropped
+
+
+def _is_separate(line: PageLine, lines: Sequence[PageLine]) -> bool:
+    """Whether a gap is between a line and the rest of its page."""
+    nearest = min((step for other in lines if (step := abs(other.y - line.y)) > line.style.size * 0.5), default=1000.0)
+    return nearest > line.style.size * 1.6
 
 
 def _apart(pages: Sequence[list[PageLine]]) -> set[int]:
@@ -232,7 +243,8 @@ def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
 
 
 def _entry(text: str) -> re.Match[str] | None:
-    return _ENTRY.fullmatch(text.strip()) if text[-1:].isalnum() and len(text) < 300 else None
+    found = _ENTRY.fullmatch(text.strip()) if text[-1:].isalnum() and len(text) < 300 else None
+    return None if found is None or found["title"].endswith((":", "=", ",", "-", "\u2013")) else found
 
 
 def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:

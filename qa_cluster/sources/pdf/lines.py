@@ -104,6 +104,7 @@ def _joined(pieces: Iterable[Piece], page: int) -> list[PageLine]:
         shift = abs(piece.y - y)
         larger = max(piece.size, size)
         is_index = abs(piece.size - size) > larger * 0.1 and shift < larger * _INDEX_SHIFT
+        is_index = is_index and bool(current) and piece.x > current[-1].end - larger * 0.3
         if current and (shift < larger * _SAME_LINE or is_index):
             if piece.size > size * 1.05:
                 size, y = piece.size, piece.y
