@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -154,7 +154,8 @@ async def test_a_partition_loses_its_mark_when_its_slot_is_seen_to_leave(
     readers: Any = SimpleNamespace(if_loaded=lambda: None, changes=0)
     copies: Any = SimpleNamespace(keep=unchanged)
     sweeps: Any = SimpleNamespace(resume=lambda _view: None)
-    await ShardWatch(shard.context, readers, copies, shard.marks, sweeps, Failures(shard.context.commands))._poll()
+    failures, embedding = Failures(shard.context.commands), cast(Any, None)
+    await ShardWatch(shard.context, readers, copies, shard.marks, sweeps, failures, embedding)._poll()
     assert shard.marked() == {"a", "c"}
     await shard.audit._audit(None)
     assert shard.marked() == {"a", "c"}

@@ -91,7 +91,7 @@ def test_qa_models_reports_all_facts_of_each_reader(shards: TinyShards) -> None:
             **{"name": shards.last.name, "id": "last", "revision": shards.last.revision},
             **{"reading_revision": shards.last.reading_revision, "default": False, "warm": True, "stored": True},
             **{"precision": "float32", "bytes": shards.last.model_bytes, "context_tokens": shards.last.context_tokens},
-            **{"settled": True, "problem": ""},
+            **{"settled": True, "problem": "", "kind": "reader"},
         }
 
 

@@ -28,7 +28,7 @@ async def test_a_new_worker_loads_its_readers_before_it_asks_other_shards() -> N
     )
     readers: Any = SimpleNamespace(if_loaded=lambda: loaded.append(True))
     nothing: Any = None
-    watch = ShardWatch(shard, readers, nothing, nothing, nothing, nothing)
+    watch = ShardWatch(shard, readers, nothing, nothing, nothing, nothing, nothing)
     with pytest.raises(AskedOthers):
         await watch._poll()
     assert loaded
