@@ -197,10 +197,25 @@ class Sequences:
             self.done["killed"] += 1
 
     def unblock(self, shard: Shard, chance: random.Random) -> None:
-        """CLIENT UNBLOCK of a blocked client."""
-        if not shard.pausing and (blocked := self.blocked(shard)):
+        """CLIENT UNBLOCK of blocked clients.
+
+        A server does not unblock a client of a module without a callback for timeouts, so the reply is then 0. A client
+        in a command of the server is unblocked, and its next command is a blocking call.
+        """
+        if shard.pausing:
+            return
+        stock: list[Command] = [
+            ["BLPOP", "absent", 0],
+            ["XREAD", "BLOCK", 0, "STREAMS", "absent", "$"],
+            ["WAIT", 9, 0],
+        ]
+        before = set(self.blocked(shard))
+        self.send(shard, [["DEL", "absent"], chance.choice(stock), *(self.generator.wait(chance) for _ in range(2))])
+        with suppress(TimeoutError, AssertionError):
+            eventually(lambda: set(self.blocked(shard)) - before, 1.0)
+        for client in chance.sample(sorted(before), min(2, len(before))) + sorted(set(self.blocked(shard)) - before):
             way = chance.choice(["TIMEOUT", "ERROR"])
-            self.done["unblocked"] += self.admin(shard.primary, "CLIENT", "UNBLOCK", chance.choice(blocked), way)
+            self.done["unblocked"] += self.admin(shard.primary, "CLIENT", "UNBLOCK", client, way)
 
     def rename(self, shard: Shard, chance: random.Random) -> None:
         """Move, copy, remove or expire a key that jobs may be working on."""

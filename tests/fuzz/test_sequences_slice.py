@@ -14,4 +14,5 @@ def test_slice() -> None:
     if find_binary("redis") is None:
         pytest.skip("no redis server on this machine")
     done = run(3, 7, "redis", quiet=True)
+    assert done["unblocked"]
     assert all(done[step] for step in ("wait", "kill", "unblock", "rename", "transaction", "script", "restore"))
