@@ -4,7 +4,7 @@
 
 Two primaries with a replica each run with a hostile worker. A round has `STEPS` random steps:
 
-- blocking calls, and CLIENT KILL and CLIENT UNBLOCK of blocked clients
+- blocking calls, and CLIENT KILL and CLIENT UNBLOCK of blocked clients; calls of all kinds on the replica
 - RENAME, COPY, DEL and expiry of the keys that the calls use; MULTI; EVAL; RESTORE of good and damaged dumps
 - rewriting and loading of the AOF, DEBUG RELOAD, broken replication links, manual failovers, dead workers
 
@@ -120,6 +120,7 @@ class Sequences:
             (4, self.vanish),
             (6, self.kill),
             (6, self.unblock),
+            (5, self.ask_replica),
             (6, self.rename),
             (5, self.transaction),
             (5, self.script),
@@ -184,6 +185,17 @@ class Sequences:
         """A blocking call of a client that leaves at once."""
         self.send(shard, [*self.scene(), self.generator.wait(chance)])
         shard.clients.pop().leave()
+
+    def ask_replica(self, shard: Shard, chance: random.Random) -> None:
+        """Calls and commands of all kinds on the replica; afterwards its data must still be its primary's."""
+        calls = [
+            self.generator.wait(chance) if chance.random() < 0.4 else self.generator.command(chance) for _ in range(6)
+        ]
+        made = [tagged(command, shard.tag) for command in (["READONLY"], *calls)]
+        self.log.extend(f"replica: {command!r}"[:1000] for command in made)
+        client = Client(shard.replica.socket, random.Random(0))
+        shard.clients.append(client)
+        client.send(made)
 
     def blocked(self, shard: Shard) -> list[int]:
         """The ids of the blocked clients of a primary."""
@@ -311,6 +323,7 @@ class Sequences:
             found = {name: primary[f"qa_{name}"] for name in ("queued_clients", "queued_events", "in_flight")}
             found["blocked clients"] = max(0, primary["blocked_clients"] - primary["qa_worker_links"])
             found["workers that are not ready"] = int(primary["qa_worker_state"] != "ready")
+            found["jobs on the replica"] = replica["qa_queued_clients"] + replica["qa_in_flight"]
             found["replicas without a link"] = int(replica.get("master_link_status") != "up")
             if left := {name: count for name, count in found.items() if count}:
                 return f"all clients have left, but there are {left}"
