@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 
 from qa_cluster.models.bundle import default_reader
+from qa_cluster.reading.bundled import bundled_encoder
 from tests.harness.ports import BUS_OFFSET, free_port
 from tests.harness.system import UNHURRIED
 
@@ -148,6 +149,7 @@ def _write_files(folder: Path) -> None:
     (folder / "texts" / "moths.txt").write_text(CONTEXT)
     for name in READERS:
         (folder / name).symlink_to(default_reader(), target_is_directory=True)
+    (folder / "my-encoder").symlink_to(bundled_encoder(), target_is_directory=True)
 
 
 def _write_make(path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_local_cluster_grows(name: str, tmp_path: Path) -> None:
         load.store_facts()
         refused = own.cli("scale", "1", check=False)
         assert refused.returncode == 2
-        assert "cannot reduce the cluster from 3 to 1 shards" in refused.stderr
+        assert "cannot reduce the cluster from 2 to 1 shards" in refused.stderr
         beside = tiny_reader(tmp_path / "last", "last", last=True).name
         own.cli("model", "load", str(tmp_path / "last"), "--beside")
         own.cli("scale", "3")

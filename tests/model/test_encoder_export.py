@@ -1,0 +1,63 @@
+"""The export of an encoder: its files are what shards load, and int8 gives nearly the vectors of the network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from qa_cluster.cluster.readers.reader_files import read_reader
+from qa_cluster.errors import ModelError
+from qa_cluster.models.exporting.encoder import EncoderOptions, export_encoder
+from qa_cluster.models.recipe import tiny
+from qa_cluster.reading.bundled import bundled_reader
+from qa_cluster.reading.manifest import TOKENIZER_FILE
+from qa_cluster.reading.runtimes import RUNTIMES, open_vectors
+from qa_cluster.vectors.encoder_manifest import ENCODER_FILE
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
+TEXTS = [f"Number {number} of the texts says {word}." for number in range(12) for word in ("little", "a lot more than")]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("encoder") / "tiny"
+    tiny.save(folder, "bert", 1)
+    return folder
+
+
+def options(precision: str = "int8") -> EncoderOptions:
+    return EncoderOptions("tiny", "CC0", "random weights", TEXTS[::2], TEXTS[1::2], precision, threads=1)
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_the_files_are_what_shards_load(checkpoint: Path, tmp_path: Path, precision: str) -> None:
+    manifest = export_encoder(checkpoint, tmp_path / "out", options(precision))
+    assert read_reader(tmp_path / "out").manifest == manifest
+    assert (manifest.dims, manifest.precision, manifest.head, manifest.tail) == (32, precision, (101,), (102,))
+    assert manifest.agreement is not None
+    assert manifest.agreement.texts == len(TEXTS) // 2
+    assert manifest.agreement.least > (0.9999 if precision == "float32" else 0.97)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [ENCODER_FILE, "manifest.json", TOKENIZER_FILE]
+    assert (tmp_path / "out" / TOKENIZER_FILE).read_bytes() == (bundled_reader() / TOKENIZER_FILE).read_bytes()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_padding_does_not_change_a_vector(checkpoint: Path, tmp_path: Path, runtime: str) -> None:
+    export_encoder(checkpoint, tmp_path, options())
+    run = open_vectors(tmp_path / ENCODER_FILE, runtime, threads=1)
+    ids = np.array([[101, 2000, 2001, 102]], np.int64)
+    alone = run({"input_ids": ids, "attention_mask": np.ones((1, 4), np.int64)})
+    padded = np.zeros((2, 16), np.int64)
+    padded[0, :4], padded[1] = ids[0], 1999
+    mask = np.ones((2, 16), np.int64)
+    mask[0, 4:] = 0
+    together = run({"input_ids": padded, "attention_mask": mask})
+    assert np.linalg.norm(alone, axis=1) == pytest.approx(1, abs=1e-4)
+    assert float((alone[0] * together[0]).sum()) > 0.9999
+
+
+def test_a_folder_without_an_encoder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot load the encoder"):
+        export_encoder(tmp_path, tmp_path / "out", options())
