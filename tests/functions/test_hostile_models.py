@@ -264,6 +264,29 @@ def test_runs_that_never_end_cost_neither_the_worker_nor_questions(shards: TinyS
             client.join()
 
 
+def test_a_question_waits_for_no_run_of_a_slow_model(shards: TinyShards, figures: Figures) -> None:
+    """Runs of one user fill `qa.worker-ahead`; runs and questions once shared it."""
+    node = shards.nodes[0]
+    store(shards, LOOP, loop_model())
+    for name, kind, value in ((N, "INT64", 1 << 60), (GO, "BOOL", 1)):
+        shards.on(node, "AI.TENSORSET", name, kind, 1, "VALUES", value)
+    run = ("AI.MODELEXECUTE", LOOP, "INPUTS", 3, N, GO, X, "OUTPUTS", 1, Y)
+    ahead = shards.on(node, "CONFIG", "GET", "qa.worker-ahead")["qa.worker-ahead"]
+    shards.on(node, "CONFIG", "SET", "qa.worker-ahead", 1)
+    clients = [threading.Thread(target=_ignoring_errors, args=(node, run)) for _ in range(4)]
+    try:
+        for client in clients:
+            client.start()
+        eventually(lambda: node.field("worker_ahead") >= 1 and node.field("queued_clients") >= 1, 30)
+        begun = time.monotonic()
+        assert shards.get("asked", f"Who discovered it {next(_numbers)}?")["answer"] == FIRST
+        figures.record("slow model: wait of a question", time.monotonic() - begun, "s", 2)
+    finally:
+        for client in clients:
+            client.join()
+        shards.on(node, "CONFIG", "SET", "qa.worker-ahead", ahead)
+
+
 def _ignoring_errors(node: Server, words: tuple[object, ...]) -> None:
     with suppress(redis.ResponseError), node.client(socket_timeout=120) as client:
         client.execute_command(*words)

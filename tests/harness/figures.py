@@ -14,6 +14,7 @@ _PROPERTY = "figure"
 BEFORE = {
     "hung worker: longest wait": "504 after 11 s",
     "hung shard: longest wait": "6.4 s",
+    "slow model: wait of a question": "4.3 s",
     "writes of others, failed after SET": "50 of 50",
     "workers that a text ends": "6 in 80 s",
     "time until it is given up": "never",
