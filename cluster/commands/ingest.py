@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from qa_cluster.ranking.filters import metadata_of
 from qa_cluster.sources.formats import FORMATS
 from qa_cluster.sources.process.extractor import Extractor
 
+from ..fetching.site import MAX_PAGES, Site
+from ..ingestion.given import GivenReading, listed_pages, pages, standard_input
 from ..ingestion.reading import SourceReading
 from ..ingestion.report import IngestReport
 from ..ingestion.run import IngestRun
@@ -26,6 +29,8 @@ from ..terminal import console
 from .shared_options import CollectionOption, Json, audit_of, load_settings, one_of, refusals_as_usage
 
 _FAILED = 1
+_STDIN = Path("-")
+_USUAL_PAGES = 1000
 _ON_ERROR = ("report", "skip", "stop")
 # A prefix for --sync must end with one of these: otherwise `news` would also match the ids of `newsletter`.
 _PREFIX_ENDS = ("/", ":")
@@ -34,8 +39,57 @@ _PREFIX_ENDS = ("/", ":")
 def ingest(  # noqa: PLR0917 - one parameter is one option
     context: typer.Context,
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files and folders.", exists=True, metavar="PATH", show_default=False)
+        list[Path] | None,
+        typer.Argument(
+            help="Files and folders, or - for standard input.",
+            metavar="PATH",
+            show_default=False,
+        ),
     ] = None,
+    sitemap: Annotated[
+        str,
+        typer.Option(
+            help="Store the pages that this sitemap names, on its host. The id of a page is the path of its address;"
+            " the address is its metadata field url. robots.txt is obeyed.",
+            metavar="URL",
+            show_default=False,
+        ),
+    ] = "",
+    urls: Annotated[
+        Path | None,
+        typer.Option(
+            help="Store the pages whose addresses this file has, one a line. The id of a page is its host and path.",
+            exists=True,
+            dir_okay=False,
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+    max_pages: Annotated[
+        int, typer.Option(help="With --sitemap and --urls: the most pages. More are an error.", min=1, max=MAX_PAGES)
+    ] = _USUAL_PAGES,
+    allow_private: Annotated[
+        bool,
+        typer.Option(
+            "--allow-private",
+            help="With --sitemap and --urls: also fetch from this machine and from private networks. Anyone who can"
+            " change the site or its DNS can then have pages of these networks stored.",
+        ),
+    ] = False,
+    name: Annotated[
+        str,
+        typer.Option(
+            help="With PATH -: the name of the file, which is the id of its document, for example notes.md.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = "",
+    tracked: Annotated[
+        bool,
+        typer.Option(
+            "--tracked", help="In a folder, read only the files that git tracks. The folder must be in a git checkout."
+        ),
+    ] = False,
     on_error: Annotated[
         str,
         typer.Option(
@@ -188,6 +242,10 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster ingest novels/ --collection books --exclude 'drafts/' --metadata language=en
 
+        qa-cluster ingest --sitemap https://docs.example.org/sitemap.xml --prefix docs/ --sync
+
+        pandoc notes.tex -t gfm | qa-cluster ingest - --name notes.md
+
         qa-cluster ingest --on-error skip dump.jsonl
 
         qa-cluster ingest --show /usr/share/man/man1/ls.1.gz
@@ -197,17 +255,39 @@ def ingest(  # noqa: PLR0917 - one parameter is one option
         _preview(load_settings(context).settings, show, paths, format, raw)
         return
     paths = paths or []
-    _check(paths, on_error, prefix, sync)
-    _check_effects(paths, sync=sync, yes=yes, adopt=adopt, choosing=bool(include or exclude or no_ignore))
-    reading = _reading(include, exclude, no_ignore, follow_links, base_url, url_style, metadata)
+    is_web = bool(sitemap) or urls is not None
+    _check_source(paths, sitemap, urls, name, raw)
+    _check(paths, on_error, prefix, sync, is_web=is_web)
+    choosing = bool(include or exclude or no_ignore or tracked)
+    _check_effects(paths, sync=sync, yes=yes, adopt=adopt, choosing=choosing, is_web=is_web)
+    if (allow_private or max_pages != _USUAL_PAGES) and not is_web:
+        raise typer.BadParameter("--allow-private and --max-pages have an effect only with --sitemap or --urls")
+    reading = _reading(include, exclude, no_ignore, tracked, follow_links, base_url, url_style, metadata)
     audit = audit_of(context)
     settings = with_cluster(load_settings(context).settings)
     if not dry_run:
         check_storable(settings)
     extractor = None if raw else Extractor(forced=format)
-    source = SourceReading(settings, paths, prefix, extractor, reading, stop=on_error == "stop")
-    run = IngestRun(source, collection, sync=sync, yes=yes, adopt=adopt, dry_run=dry_run)
-    report = _stored(run, wait)
+    stop = on_error == "stop"
+    with ExitStack() as opened:
+        if is_web:
+            site = opened.enter_context(Site(allow_private=allow_private, max_pages=max_pages))
+            with refusals_as_usage(option="--sitemap" if sitemap else "--urls"):
+                listed = listed_pages(site, sitemap, urls)
+            given, label = pages(site, listed, with_host=urls is not None), sitemap or str(urls)
+            source: SourceReading = GivenReading(
+                settings, (), prefix, extractor, reading, stop, given=given, label=label, count=len(listed)
+            )
+        elif _STDIN in paths:
+            with refusals_as_usage(option="--name"):
+                file = standard_input(name, is_raw=raw)
+            source = GivenReading(
+                settings, (), prefix, extractor, reading, stop, given=lambda _: [file], label="standard input"
+            )
+        else:
+            source = SourceReading(settings, paths, prefix, extractor, reading, stop)
+        run = IngestRun(source, collection, sync=sync, yes=yes, adopt=adopt, dry_run=dry_run)
+        report = _stored(run, wait)
     if not dry_run:
         audit.note("documents.ingest", collection=collection, new=report.stored.new, changed=report.stored.changed)
     report.say_stored(json)
@@ -240,13 +320,14 @@ def _reading(  # noqa: PLR0917 - one parameter is one option
     include: list[str] | None,
     exclude: list[str] | None,
     no_ignore: bool,
+    tracked: bool,
     follow_links: bool,
     base_url: str,
     url_style: str,
     metadata: list[str] | None,
 ) -> FolderReading:
     with refusals_as_usage():
-        rules = FolderRules(include or (), exclude or (), ignore=not no_ignore)
+        rules = FolderRules(include or (), exclude or (), ignore=not no_ignore, tracked=tracked)
     with refusals_as_usage(option="--base-url"):
         addresses = PageAddresses.below(base_url, url_style) if base_url else None
     with refusals_as_usage(option="--metadata"):
@@ -275,9 +356,22 @@ def _preview(settings: Settings, show: Path, paths: list[Path] | None, format: s
         preview(show, extractor, settings.body_max_bytes)
 
 
-def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
-    if not paths:
-        raise typer.BadParameter("name the files and folders to store", param_hint="PATH")
+def _check_source(paths: list[Path], sitemap: str, urls: Path | None, name: str, raw: bool) -> None:
+    """Refuse a run with no source, or with sources that cannot be combined."""
+    is_web = bool(sitemap) or urls is not None
+    if sum((bool(paths), bool(sitemap), urls is not None)) != 1:
+        what = "give only one of PATH, --sitemap and --urls" if is_web else "name the files and folders to store"
+        raise typer.BadParameter(what, param_hint="PATH")
+    missing = next((path for path in paths if path != _STDIN and not path.exists()), None)
+    if missing is not None:
+        raise typer.BadParameter(f"path {str(missing)!r} does not exist", param_hint="PATH")
+    if (_STDIN in paths) != bool(name) or (_STDIN in paths and len(paths) > 1):
+        raise typer.BadParameter("PATH - reads standard input: it needs --name and no other PATH", param_hint="--name")
+    if is_web and raw:
+        raise typer.BadParameter("--raw stores files unchanged, but pages are HTML", param_hint="--raw")
+
+
+def _check(paths: list[Path], on_error: str, prefix: str, sync: bool, *, is_web: bool) -> None:
     if on_error not in _ON_ERROR:
         raise typer.BadParameter(f"{on_error!r} is not one of {', '.join(_ON_ERROR)}", param_hint="--on-error")
     if sync and not prefix.endswith(_PREFIX_ENDS):
@@ -285,14 +379,17 @@ def _check(paths: list[Path], on_error: str, prefix: str, sync: bool) -> None:
             f"--sync needs a --prefix that ends with {' or '.join(_PREFIX_ENDS)}, got {prefix!r}",
             param_hint="--prefix",
         )
-    if sync and (len(paths) != 1 or not paths[0].is_dir()):
+    if sync and not is_web and (len(paths) != 1 or not paths[0].is_dir()):
         raise typer.BadParameter(f"--sync needs exactly one folder, got {' '.join(map(str, paths))}", param_hint="PATH")
 
 
-def _check_effects(paths: list[Path], *, sync: bool, yes: bool, adopt: bool, choosing: bool) -> None:
+def _check_effects(paths: list[Path], *, sync: bool, yes: bool, adopt: bool, choosing: bool, is_web: bool) -> None:
     """Refuse options that would have no effect."""
     if (yes or adopt) and not sync:
         option = "--yes" if yes else "--adopt"
         raise typer.BadParameter(f"{option} has an effect only with --sync", param_hint=option)
+    if adopt and is_web:
+        raise typer.BadParameter("--adopt has an effect only with a folder", param_hint="--adopt")
     if choosing and not any(path.is_dir() for path in paths):
-        raise typer.BadParameter("--include, --exclude and --no-ignore choose the files of folders: name a folder")
+        options = "--include, --exclude, --no-ignore and --tracked"
+        raise typer.BadParameter(f"{options} choose the files of folders: name a folder")

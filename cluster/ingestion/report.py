@@ -11,7 +11,7 @@ from typing import Any
 from qa_cluster.documents.corpus import RepeatedId
 from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
 from qa_cluster.documents.folder_reading import Skip
-from qa_cluster.documents.folder_rules import EXCLUDED, GENERATED, HIDDEN, IGNORED, NOT_INCLUDED, OTHER_KIND
+from qa_cluster.documents.folder_rules import EXCLUDED, GENERATED, HIDDEN, IGNORED, NOT_INCLUDED, OTHER_KIND, UNTRACKED
 from qa_cluster.documents.unicode import name_of
 from qa_cluster.sources.process.extractor import Extractor
 
@@ -27,6 +27,7 @@ _LEFT_OUT = {
     GENERATED: ("generated folder", "generated folders", "left out (--no-ignore reads them)"),
     IGNORED: ("file or folder", "files and folders", "left out that .gitignore names (--no-ignore reads them)"),
     EXCLUDED: ("file or folder", "files and folders", "left out by --exclude"),
+    UNTRACKED: ("file or folder", "files and folders", "left out that git does not track"),
     NOT_INCLUDED: ("file", "files", "left out that --include does not name"),
     OTHER_KIND: ("file", "files", "left out by name"),
     LINK: (

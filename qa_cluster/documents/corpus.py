@@ -34,6 +34,7 @@ from qa_cluster.types import Document
 
 from .files import FolderListing, SourceFile, without_gz
 from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
+from .given_files import GivenFile
 from .site_titles import SiteTitles
 from .source_map import FIELD, URL, write_map
 from .stored import MAX_METADATA_BYTES, check_document
@@ -222,7 +223,8 @@ def _files_of(
 
 def _completed(document: Document, path: Path, file: SourceFile, reading: FolderReading, prefix: str) -> Document:
     """The document with its prefix, and with the address and the metadata that all documents get."""
-    metadata = {**reading.metadata, **document.metadata}
+    given = file.metadata if isinstance(file, GivenFile) else {}
+    metadata = {**reading.metadata, **given, **document.metadata}
     if reading.addresses is not None and (FIELD in metadata or not _is_json(file)):
         own = document.metadata.get(URL)
         format = str(metadata.get(FIELD, {}).get("format", "markdown" if _ending(file.name) == ".md" else "text"))

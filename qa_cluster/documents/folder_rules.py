@@ -22,6 +22,7 @@ from pathspec import GitIgnoreSpec
 
 from qa_cluster.errors import InvalidInput
 
+from .tracked_files import TrackedFiles
 from .unicode import name_of
 
 # Folders that programs write, with files that are documents by their names: copies of sources, templates, packages.
@@ -33,6 +34,7 @@ HIDDEN = "its name starts with a dot"
 GENERATED = "a folder that is left out by default"
 IGNORED = "a .gitignore file names it"
 EXCLUDED = "an --exclude pattern matches it"
+UNTRACKED = "git does not track it"
 NOT_INCLUDED = "no --include pattern matches it"
 OTHER_KIND = "its name is not that of a document"
 
@@ -50,13 +52,18 @@ class FolderRules:
     Args:
         include: patterns of the files to read; empty: all files.
         exclude: patterns of files and folders to leave out.
+        tracked: whether to read only the files that git tracks.
         ignore: whether to leave out generated folders and the files that `.gitignore` files name.
     """
 
-    def __init__(self, include: Iterable[str] = (), exclude: Iterable[str] = (), *, ignore: bool = True) -> None:
+    def __init__(
+        self, include: Iterable[str] = (), exclude: Iterable[str] = (), *, ignore: bool = True, tracked: bool = False
+    ) -> None:
         self._include = _option(list(include), "--include")
         self._exclude = _option(list(exclude), "--exclude")
         self._ignore = ignore
+        self._only_tracked = tracked
+        self._tracked: TrackedFiles | None = None
         self._above: list[tuple[str, GitIgnoreSpec]] = []
         self._within: dict[str, GitIgnoreSpec] = {}
         self._spent_seconds = 0.0
@@ -65,6 +72,8 @@ class FolderRules:
         """Return the same rules for a folder, with the `.gitignore` files above it."""
         rules = FolderRules(ignore=self._ignore)
         rules._include, rules._exclude = self._include, self._exclude
+        if self._only_tracked:
+            rules._tracked = TrackedFiles.of(folder)
         if self._ignore:
             rules._above = _above(Path(os.path.realpath(folder)))
         return rules
@@ -97,9 +106,10 @@ class FolderRules:
             return GENERATED
         if self._ignore and self._is_ignored_in_time(shown):
             return IGNORED
-        if not is_folder and self._include is not None and not self._include.match_file(path):
-            return NOT_INCLUDED
-        return ""
+        if self._tracked is not None and not self._tracked.has(path, is_folder=is_folder):
+            return UNTRACKED
+        is_wanted = is_folder or self._include is None or self._include.match_file(path)
+        return "" if is_wanted else NOT_INCLUDED
 
     def _is_ignored_in_time(self, path: str) -> bool:
         begun = time.thread_time()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from qa_cluster.errors import InputTooLong, InvalidInput
 
@@ -16,19 +16,31 @@ from .files import SourceFile
 
 @dataclass(frozen=True, slots=True)
 class GivenFile(SourceFile):
-    """A file with its contents. Its path is its name, and names no file of this machine."""
+    """A file with its contents. Its path is its name, and names no file of this machine.
+
+    Attributes:
+        origin: where it comes from, for messages; empty: its name is used.
+        metadata: metadata of its document, which has priority.
+    """
 
     data: bytes = b""
+    origin: str = ""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def named(cls, name: str, data: bytes) -> GivenFile:
+    def named(cls, name: str, data: bytes, *, origin: str = "", metadata: Mapping[str, Any] | None = None) -> GivenFile:
         """A file with a name that is a path within a folder; InvalidInput for other names."""
-        return cls(Path(check_name(name)), name, data=data)
+        return cls(Path(check_name(name)), name, data=data, origin=origin, metadata=metadata or {})
 
     @property
     def shown(self) -> str:
-        """The name, for messages."""
-        return self.name
+        """Where it comes from, else its name."""
+        return self.origin or self.name
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        return len(self.data)
 
     def read(self, limit: int, spare: int = 0) -> bytes:
         """Return the contents; InputTooLong if they are larger than `limit`, with `spare` further bytes."""

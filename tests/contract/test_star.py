@@ -31,7 +31,7 @@ CORE_ROOMS = {
         "scripts": (),
         "security": (),
         "sources": ("security",),
-        "documents": ("scripts", "sources"),
+        "documents": ("scripts", "security", "sources"),
         "reading": ("documents",),
         "vectors": ("documents", "reading"),
         "ranking": ("documents", "reading"),
@@ -70,7 +70,7 @@ GEARS_ROOMS[f"{GEARS}.worker"] = frozenset({COMPOSITION, *_QUESTION_ROOMS})
 CLUSTER_ROOMS = dict(
     in_order(
         CLUSTER,
-        *("nodes", "servers", "readers", "terminal", "provision", "ingestion"),
+        *("nodes", "servers", "readers", "terminal", "provision", "fetching", "ingestion"),
         *("backup", "evaluation", "commands", "cli"),
     )
 )

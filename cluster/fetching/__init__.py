@@ -1,0 +1,1 @@
+"""Fetches the pages of a web site for `qa-cluster ingest`."""

@@ -1,0 +1,81 @@
+"""Connections to public addresses only, so that a page or a name in DNS cannot lead into a private network.
+
+The check is made on the address of the connection itself. A name that changes its address between two look-ups (DNS
+rebinding) therefore does not pass.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable
+
+import httpcore
+import httpx
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_public(address: str) -> bool:
+    """Whether an address belongs to the public internet, also the address of IPv4 that an address of IPv6 contains.
+
+    >>> is_public("93.184.216.34"), is_public("127.0.0.1"), is_public("::ffff:10.0.0.1"), is_public("100.64.0.1")
+    (True, False, False, False)
+    """
+    found: _Address = ipaddress.ip_address(address.partition("%")[0])
+    return all(each.is_global and not each.is_multicast for each in (found, *_inner(found)))
+
+
+def _inner(address: _Address) -> list[_Address]:
+    """The addresses of IPv4 that an address of IPv6 contains."""
+    if not isinstance(address, ipaddress.IPv6Address):
+        return []
+    inner: list[_Address | None] = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if address in _NAT64:
+        inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+    return [each for each in inner if each is not None]
+
+
+class _PublicBackend(httpcore.NetworkBackend):
+    """Looks a name up once, and connects to the first of its addresses, which must be public."""
+
+    def __init__(self) -> None:
+        self._inner = httpcore.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        """Connect to a host; ConnectError if one of its addresses is not public."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise httpcore.ConnectError(f"no address of {host!r} is known: {error}") from error
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        private = [address for address in addresses if not is_public(address)]
+        if private or not addresses:
+            raise httpcore.ConnectError(
+                f"{host!r} has the address {', '.join(private) or '(none)'}, which is not public (--allow-private"
+                " fetches from private networks)"
+            )
+        return self._inner.connect_tcp(addresses[0], port, timeout, local_address, socket_options)
+
+
+class _PublicTransport(httpx.HTTPTransport):
+    """A transport whose connections go to public addresses only, and never through a proxy."""
+
+    def __init__(self) -> None:
+        super().__init__(trust_env=False)
+        self._pool.close()
+        context = httpx.create_ssl_context(trust_env=False)
+        self._pool = httpcore.ConnectionPool(ssl_context=context, network_backend=_PublicBackend())
+
+
+def transport(*, allow_private: bool) -> httpx.BaseTransport:
+    """Return the transport for fetching. With `allow_private`, connections may go to every address."""
+    return httpx.HTTPTransport(trust_env=False) if allow_private else _PublicTransport()

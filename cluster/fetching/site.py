@@ -1,0 +1,264 @@
+"""Fetches pages one after the other: what `robots.txt` allows, from the host that was named, within limits."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from qa_cluster.documents.given_files import GivenFile
+from qa_cluster.documents.source_map import URL
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.sources import decoding
+from qa_cluster.sources.extracted import NoText
+from qa_cluster.sources.process.extractor import MAX_FILE_BYTES
+
+from . import robots
+from .public_connections import transport
+from .sitemaps import MAX_SITEMAP_BYTES, parse_sitemap
+
+AGENT = "qa-cluster"
+MAX_PAGES = 10_000
+MAX_SITEMAPS = 100
+MAX_REDIRECTS = 5
+# Seconds for one page, from the connection to its last byte.
+PAGE_SECONDS = 60.0
+_NETWORK_SECONDS = 15.0
+_REDIRECTS = (301, 302, 303, 307, 308)
+_GONE = (404, 410)
+_MAX_PORT = 65_535
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+# Formats of media types. Other files are read by their names and contents.
+_FORMATS = {
+    "text/html": "html",
+    "application/xhtml+xml": "html",
+    "text/markdown": "markdown",
+    "application/pdf": "pdf",
+    "application/epub+zip": "epub",
+    "message/rfc822": "eml",
+}
+_INDEX = "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page that was fetched.
+
+    Attributes:
+        url: its address after redirects.
+        format: the format that its media type names; empty: another media type.
+    """
+
+    url: str
+    data: bytes
+    format: str = ""
+    charset: str = ""
+
+
+@dataclass
+class Site:
+    """Fetches from the hosts of addresses that the user has named.
+
+    Args:
+        allow_private: whether addresses of private networks and of this machine are allowed.
+        max_pages: the most pages; more are an error, because a part of a site would look like a whole one.
+    """
+
+    allow_private: bool = False
+    max_pages: int = 1000
+    left_out: int = 0
+    _robots: dict[str, robots.Robots] = field(default_factory=dict)
+    _last: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._client = httpx.Client(
+            transport=transport(allow_private=self.allow_private),
+            timeout=_NETWORK_SECONDS,
+            trust_env=False,
+            headers={"user-agent": f"{AGENT}/0.1", "accept-encoding": "identity"},
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.close()
+
+    def listed(self, sitemap: str) -> list[str]:
+        """Return the addresses of pages in a sitemap and the sitemaps that it names, on the host of the sitemap.
+
+        Addresses of other hosts are counted in `left_out`.
+
+        Raises:
+            InvalidInput: a sitemap cannot be read, or there are too many sitemaps or pages.
+        """
+        start = checked_url(sitemap)
+        waiting, seen = [sitemap], {sitemap}
+        pages: dict[str, None] = {}
+        while waiting:
+            found = parse_sitemap(self.fetch(waiting.pop(0), MAX_SITEMAP_BYTES).data, sitemap)
+            own = [url for url in found.urls if self._is_on(url, start)]
+            self.left_out += len(found.urls) - len(own)
+            if found.is_index:
+                waiting += [url for url in own if url not in seen]
+                seen.update(own)
+            else:
+                pages |= dict.fromkeys(own)
+            if len(seen) > MAX_SITEMAPS:
+                raise InvalidInput(f"{sitemap}: names more than {MAX_SITEMAPS} sitemaps, the limit")
+            self.check_count(len(pages), sitemap)
+        return list(pages)
+
+    def check_count(self, count: int, where: str) -> None:
+        """Raise InvalidInput if there are too many pages."""
+        if count > self.max_pages:
+            raise InvalidInput(
+                f"{where}: has more than {self.max_pages} pages: raise --max-pages (at most {MAX_PAGES})"
+            )
+
+    @staticmethod
+    def _is_on(url: str, start: httpx.URL) -> bool:
+        try:
+            return is_same_host(checked_url(url), start)
+        except InvalidInput:
+            return False
+
+    def fetch(self, url: str, limit: int = MAX_FILE_BYTES) -> Page:
+        """Return a page, after redirects on the same host.
+
+        Raises:
+            NoText: the site no longer has the page.
+            InvalidInput: it cannot be fetched, or `robots.txt` forbids it.
+            InputTooLong: it has more than `limit` bytes.
+        """
+        start = current = checked_url(url)
+        for _ in range(MAX_REDIRECTS + 1):
+            rules = self._rules(current)
+            if not rules.allows(current.raw_path.decode("ascii")):
+                raise InvalidInput(f"{url}: robots.txt does not allow {AGENT} to fetch {_shown(current)}")
+            time.sleep(max(0.0, self._last + rules.delay - time.monotonic()))
+            self._last = time.monotonic()
+            found = self._get(current, limit)
+            if isinstance(found, Page):
+                return found
+            current = found
+            if not is_same_host(current, start):
+                raise InvalidInput(f"{url}: is redirected to another host, {_shown(current)}")
+        raise InvalidInput(f"{url}: is redirected more than {MAX_REDIRECTS} times")
+
+    def _rules(self, url: httpx.URL) -> robots.Robots:
+        """The rules of a host, which are fetched once."""
+        origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
+        if origin not in self._robots:
+            self._robots[origin] = self._fetched_rules(httpx.URL(f"{origin}/robots.txt"))
+        return self._robots[origin]
+
+    def _fetched_rules(self, url: httpx.URL) -> robots.Robots:
+        start = current = url
+        for _ in range(MAX_REDIRECTS + 1):
+            try:
+                found = self._get(current, robots.MAX_ROBOTS_BYTES)
+            except NoText:
+                return robots.Robots()
+            except _Refused as error:
+                if 400 <= error.status < 500:
+                    return robots.Robots()
+                raise
+            if isinstance(found, Page):
+                return robots.parse(decoding.decode(found.data) if found.data else "", AGENT)
+            current = found
+            if not is_same_host(current, start):
+                break
+        raise InvalidInput(f"{url}: leads nowhere on its host, so it is unknown what may be fetched")
+
+    def _get(self, url: httpx.URL, limit: int) -> Page | httpx.URL:
+        """The page at an address, or the address to which it is redirected."""
+        shown, deadline = _shown(url), time.monotonic() + PAGE_SECONDS
+        try:
+            with self._client.stream("GET", url) as response:
+                if response.status_code in _REDIRECTS:
+                    return checked_url(str(url.join(response.headers.get("location", ""))))
+                if response.status_code in _GONE:
+                    raise NoText(f"{shown}: the site no longer has it (status {response.status_code})")
+                if response.status_code != 200:
+                    raise _Refused(shown, response.status_code)
+                if response.headers.get("content-encoding", "identity").lower() not in ("identity", "gzip", "x-gzip"):
+                    raise InvalidInput(f"{shown}: is sent in an encoding that was not asked for")
+                parts, size = [], 0
+                for part in response.iter_raw():
+                    size += len(part)
+                    if size > limit:
+                        raise InputTooLong(f"{shown}: has more than {limit} bytes, the limit")
+                    if time.monotonic() > deadline:
+                        raise InvalidInput(f"{shown}: did not arrive in {PAGE_SECONDS:g} s")
+                    parts.append(part)
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise InvalidInput(f"{shown}: cannot be fetched: {error or type(error).__name__}") from error
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return Page(shown, b"".join(parts), _FORMATS.get(media_type, ""), response.charset_encoding or "")
+
+
+class _Refused(InvalidInput):
+    """A page with another status than 200."""
+
+    def __init__(self, url: str, status: int) -> None:
+        super().__init__(f"{url}: cannot be fetched: the status is {status}")
+        self.status = status
+
+
+def checked_url(url: str) -> httpx.URL:
+    """Return an address of http or https without its fragment; InvalidInput for other addresses."""
+    try:
+        found = httpx.URL(url)
+        host, port = found.host, found.port or 0
+    except (httpx.InvalidURL, TypeError, ValueError, UnicodeError) as error:
+        raise InvalidInput(f"{url[:200]!r} is not an address: {error}") from error
+    if found.scheme not in _DEFAULT_PORTS or not host or port > _MAX_PORT or found.userinfo or not url.isprintable():
+        raise InvalidInput(f"{url[:200]!r} is not an address of a page: it must start with http:// or https://")
+    return found.copy_with(fragment=None)
+
+
+def is_same_host(one: httpx.URL, other: httpx.URL) -> bool:
+    """Whether two addresses have the same host and port; the default ports of http and https count as one."""
+
+    def port(url: httpx.URL) -> int:
+        given = url.port or _DEFAULT_PORTS[url.scheme]
+        return 0 if given == _DEFAULT_PORTS[url.scheme] else given
+
+    return (one.host.lower(), port(one)) == (other.host.lower(), port(other))
+
+
+def _shown(url: httpx.URL) -> str:
+    return str(url)[:500]
+
+
+def name_of_page(url: str, *, with_host: bool) -> str:
+    """Return the id of a page: the path and query of its address, with its host if pages have several hosts.
+
+    >>> name_of_page("https://a.example/guide/", with_host=False)
+    'guide/index.html'
+    >>> name_of_page("https://a.example/b?c=1", with_host=True)
+    'a.example/b?c=1'
+    """
+    found = httpx.URL(url)
+    parts = [part for part in found.path.split("/")[1:] if part not in ("", ".", "..")]
+    if found.path.endswith("/") or not parts:
+        parts.append(_INDEX)
+    path = "/".join(([found.host] if with_host else []) + parts)
+    query = found.query.decode("ascii")
+    name = f"{path}?{query}" if query else path
+    return "".join(character if character.isprintable() and character != "\\" else "_" for character in name)
+
+
+def file_of(page: Page, name: str) -> GivenFile:
+    """Return a page as a file with its address as metadata, in UTF-8 if its response names the encoding."""
+    data = page.data
+    if page.charset and (page.format in ("html", "markdown") or not page.format) and not decoding.is_gzip(data):
+        text = decoding.decode_as(data, page.charset) if page.charset.lower() not in ("utf-8", "utf8") else None
+        data = data if text is None else text.encode("utf-8", "replace")
+    return GivenFile.named(name, data, origin=page.url, metadata={URL: page.url})

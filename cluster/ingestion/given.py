@@ -1,0 +1,116 @@
+"""Reads what is not a file or folder of this machine: pages of a web site, and standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from qa_cluster.documents.corpus import read_given
+from qa_cluster.documents.files import SourceFile
+from qa_cluster.documents.folder_reading import Skip
+from qa_cluster.documents.given_files import GivenFile, check_name
+from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
+from qa_cluster.sources.process.extractor import MAX_FILE_BYTES
+from qa_cluster.types import Document
+
+from ..fetching.site import Site, checked_url, file_of, name_of_page
+from ..fetching.sitemaps import MAX_SITEMAP_BYTES, parse_list
+from ..terminal import console
+from ..terminal.file_progress import FileProgress
+from .reading import SourceReading
+
+_RAW = (".txt", ".md", ".json", ".jsonl")
+
+
+@dataclass
+class GivenReading(SourceReading):
+    """The documents of files that `given` yields.
+
+    Attributes:
+        label: the source of the documents without a prefix.
+        count: the number of files.
+    """
+
+    given: Callable[[SourceReading], Iterable[SourceFile]] = lambda reading: ()
+    label: str = ""
+    count: int = 1
+
+    def documents(self, progress: FileProgress) -> Iterator[tuple[str, Document]]:
+        """Yield the documents, each with its source."""
+        self._progress = progress
+        progress.expect(self.count, 0)
+        if self.extractor is not None:
+            self.extractor.on_page = progress.page
+        found = read_given(
+            self.given(self),
+            on_error="stop" if self.stop else "skip",
+            observer=self,
+            max_bytes=self.settings.body_max_bytes,
+            id_prefix=self.prefix,
+            extractor=self.extractor,
+            reading=self.reading,
+        )
+        for document in found:
+            yield self.prefix or self.label, document
+
+
+def standard_input(name: str, *, is_raw: bool) -> SourceFile:
+    """Return standard input as a file of this name.
+
+    Raises:
+        InvalidInput: the name is not that of a file, or --raw does not read such files.
+        InputTooLong: it has more than `MAX_FILE_BYTES` bytes.
+    """
+    if is_raw and Path(name).suffix.lower() not in _RAW:
+        raise InvalidInput(f"--raw reads only {', '.join(_RAW)}, not {name!r}")
+    check_name(name)
+    data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InputTooLong(f"standard input has more than {MAX_FILE_BYTES} bytes, the limit")
+    return GivenFile.named(name, data)
+
+
+def listed_pages(site: Site, sitemap: str, urls: Path | None) -> Sequence[str]:
+    """Return the addresses in a sitemap or in a file; InvalidInput if it names no pages, or if an address is wrong."""
+    if urls is None:
+        found = site.listed(sitemap)
+        if site.left_out:
+            console.notice(f"{console.counted(site.left_out, 'address', 'addresses')} of other hosts left out")
+    else:
+        try:
+            with urls.open("rb") as file:
+                data = file.read(MAX_SITEMAP_BYTES)
+        except OSError as error:
+            raise InvalidInput(f"{urls}: cannot be read: {error.strerror}") from error
+        found = parse_list(data, str(urls))
+        site.check_count(len(found), str(urls))
+        for url in found:
+            checked_url(url)
+    if not found:
+        raise InvalidInput(f"{urls or sitemap}: names no pages")
+    return found
+
+
+def pages(site: Site, urls: Sequence[str], *, with_host: bool) -> Callable[[SourceReading], Iterator[SourceFile]]:
+    """Return a function that fetches pages one after the other, and notes the pages that cannot be fetched."""
+
+    def fetched(reading: SourceReading) -> Iterator[SourceFile]:
+        extractor = reading.extractor
+        forced = extractor.forced if extractor is not None else ""
+        for url in urls:
+            name = name_of_page(url, with_host=with_host)
+            try:
+                page = site.fetch(url)
+                file = file_of(page, name)
+            except RequestError as error:
+                if reading.stop:
+                    raise
+                reading.skipped(Skip(url, error, reading.prefix + name))
+                continue
+            if extractor is not None:
+                extractor.forced = forced or page.format
+            yield file
+
+    return fetched
