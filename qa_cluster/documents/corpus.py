@@ -119,7 +119,10 @@ def read_from(
     refuse = _refuser(on_error, seen)
     files = [(path, file) for path in paths for file in _files_of(path, chosen, extractor, seen, refuse)]
     seen.listed([file for _, file in files])
-    yield from _documents_of(files, refuse, seen, chosen, max_bytes=max_bytes, prefix=id_prefix, extractor=extractor)
+    titles = SiteTitles([file for _, file in files] if extractor is not None else [])
+    yield from _documents_of(
+        files, refuse, seen, chosen, titles, max_bytes=max_bytes, prefix=id_prefix, extractor=extractor
+    )
 
 
 def read_given(
@@ -140,6 +143,7 @@ def read_given(
         _refuser(on_error, seen),
         seen,
         chosen,
+        SiteTitles([]),  # the files come one after the other
         max_bytes=max_bytes,
         prefix=id_prefix,
         extractor=extractor,
@@ -166,13 +170,13 @@ def _documents_of(
     refuse: Callable[[Skip], None],
     seen: ReadingObserver,
     reading: FolderReading,
+    titles: SiteTitles,
     *,
     max_bytes: int,
     prefix: str,
     extractor: FileExtractor | None,
 ) -> Iterator[tuple[Path, Document]]:
     """Yield the documents of files, each with the path that the user gave."""
-    titles = SiteTitles([file for _, file in files] if extractor is not None else [])
     places: dict[str, str] = {}
     for path, file in files:
         seen.begun(file)
