@@ -11,7 +11,7 @@ import typer
 from qa_cluster.config import Settings
 from qa_cluster.documents.addresses import STYLES, PageAddresses
 from qa_cluster.documents.folder_reading import FolderReading
-from qa_cluster.documents.folder_rules import FolderRules
+from qa_cluster.documents.folders.rules import FolderRules
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.ranking.filters import metadata_of
 from qa_cluster.sources.formats import FORMATS

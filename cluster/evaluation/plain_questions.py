@@ -14,7 +14,7 @@ from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.documents.corpus import read_from
 from qa_cluster.documents.folder_reading import ErrorObserver, FolderReading
-from qa_cluster.documents.folder_rules import FolderRules
+from qa_cluster.documents.folders.rules import FolderRules
 from qa_cluster.errors import InvalidInput, RequestError
 from qa_cluster.evaluation.choice_fit import fit_choice
 from qa_cluster.evaluation.intervals import LEVEL, SAMPLES

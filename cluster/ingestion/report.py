@@ -11,7 +11,7 @@ from typing import Any
 from qa_cluster.documents.corpus import RepeatedId
 from qa_cluster.documents.files import FOLLOWED, LINK, SPECIAL
 from qa_cluster.documents.folder_reading import Skip
-from qa_cluster.documents.folder_rules import EXCLUDED, GENERATED, HIDDEN, IGNORED, NOT_INCLUDED, OTHER_KIND, UNTRACKED
+from qa_cluster.documents.folders.rules import EXCLUDED, GENERATED, HIDDEN, IGNORED, NOT_INCLUDED, OTHER_KIND, UNTRACKED
 from qa_cluster.documents.unicode import name_of
 from qa_cluster.sources.process.extractor import Extractor
 

@@ -9,7 +9,7 @@ Without `follow_links`:
 
 With `follow_links`, links are read wherever they lead. Each folder is read once, so loops end.
 
-Paths that the user names are opened even if they are links. `folder_rules` says which files of a folder are left out.
+Paths that the user names are opened even if they are links. `folders` says which files of a folder are left out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import BinaryIO
 
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 
-from .folder_rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules
+from .folders.rules import GITIGNORE, MAX_GITIGNORE_BYTES, OTHER_KIND, FolderRules
 from .unicode import name_of
 
 # Why a file is left out. The command line counts these.

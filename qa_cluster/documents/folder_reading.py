@@ -11,7 +11,7 @@ from qa_cluster.errors import RequestError
 
 from .addresses import PageAddresses
 from .files import SourceFile
-from .folder_rules import FolderRules
+from .folders.rules import FolderRules
 
 
 @dataclass(frozen=True, slots=True)

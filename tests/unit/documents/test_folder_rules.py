@@ -10,7 +10,7 @@ import pytest
 
 from qa_cluster.documents.corpus import read_from
 from qa_cluster.documents.folder_reading import FolderReading, ReadingObserver
-from qa_cluster.documents.folder_rules import (
+from qa_cluster.documents.folders.rules import (
     EXCLUDED,
     GENERATED,
     GENERATED_FOLDERS,
@@ -161,7 +161,7 @@ def test_a_gitignore_that_takes_long_to_match_is_refused(tmp_path: Path, text: s
 
 @pytest.mark.hostile
 def test_the_time_for_all_patterns_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qa_cluster.documents.folder_rules.MAX_MATCHING_SECONDS", 0.02)
+    monkeypatch.setattr("qa_cluster.documents.folders.rules.MAX_MATCHING_SECONDS", 0.02)
     below = "/".join(["a" * 200] * 15)
     write(tmp_path, f"{below}/{'a' * 200}.md")
     (tmp_path / ".gitignore").write_text("*a*a*b\n**/*a*a*b\n")

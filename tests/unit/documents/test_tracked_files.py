@@ -9,8 +9,8 @@ import pytest
 
 from qa_cluster.documents.corpus import read_from
 from qa_cluster.documents.folder_reading import FolderReading, ReadingObserver
-from qa_cluster.documents.folder_rules import UNTRACKED, FolderRules
-from qa_cluster.documents.tracked_files import TrackedFiles
+from qa_cluster.documents.folders.rules import UNTRACKED, FolderRules
+from qa_cluster.documents.folders.tracked_files import TrackedFiles
 from qa_cluster.errors import InvalidInput
 
 

@@ -22,8 +22,8 @@ from pathspec import GitIgnoreSpec
 
 from qa_cluster.errors import InvalidInput
 
+from ..unicode import name_of
 from .tracked_files import TrackedFiles
-from .unicode import name_of
 
 # Folders that programs write, with files that are documents by their names: copies of sources, templates, packages.
 GENERATED_FOLDERS = ("_build", "_sources", "_static", "_templates", "node_modules")

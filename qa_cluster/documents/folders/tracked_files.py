@@ -14,7 +14,7 @@ from pathlib import Path
 from qa_cluster.errors import InvalidInput
 from qa_cluster.security.passwords import without_passwords
 
-from .unicode import name_of
+from ..unicode import name_of
 
 MAX_SECONDS = 60.0
 _NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "--no-optional-locks")

@@ -1,0 +1,1 @@
+"""Which files of a folder are read: hidden and generated files, patterns, `.gitignore`, and files that git tracks."""
