@@ -44,7 +44,7 @@ _INDEX = "index.html"
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class FetchedPage:
     """A page that was fetched.
 
     Attributes:
@@ -128,7 +128,7 @@ class Site:
         except InvalidInput:
             return False
 
-    def fetch(self, url: str, limit: int = MAX_FILE_BYTES) -> Page:
+    def fetch(self, url: str, limit: int = MAX_FILE_BYTES) -> FetchedPage:
         """Return a page, after redirects on the same host.
 
         Raises:
@@ -144,7 +144,7 @@ class Site:
             time.sleep(max(0.0, self._last + rules.delay - time.monotonic()))
             self._last = time.monotonic()
             found = self._get(current, limit)
-            if isinstance(found, Page):
+            if isinstance(found, FetchedPage):
                 return found
             current = found
             if not is_same_host(current, start):
@@ -169,14 +169,14 @@ class Site:
                 if 400 <= error.status < 500:
                     return robots.Robots()
                 raise
-            if isinstance(found, Page):
+            if isinstance(found, FetchedPage):
                 return robots.parse(decoding.decode(found.data) if found.data else "", AGENT)
             current = found
             if not is_same_host(current, start):
                 break
         raise InvalidInput(f"{url}: leads nowhere on its host, so it is unknown what may be fetched")
 
-    def _get(self, url: httpx.URL, limit: int) -> Page | httpx.URL:
+    def _get(self, url: httpx.URL, limit: int) -> FetchedPage | httpx.URL:
         """The page at an address, or the address to which it is redirected."""
         shown, deadline = _shown(url), time.monotonic() + PAGE_SECONDS
         try:
@@ -200,7 +200,7 @@ class Site:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             raise InvalidInput(f"{shown}: cannot be fetched: {error or type(error).__name__}") from error
         media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return Page(shown, b"".join(parts), _FORMATS.get(media_type, ""), response.charset_encoding or "")
+        return FetchedPage(shown, b"".join(parts), _FORMATS.get(media_type, ""), response.charset_encoding or "")
 
 
 class _Refused(InvalidInput):
@@ -255,7 +255,7 @@ def name_of_page(url: str, *, with_host: bool) -> str:
     return "".join(character if character.isprintable() and character != "\\" else "_" for character in name)
 
 
-def file_of(page: Page, name: str) -> GivenFile:
+def file_of(page: FetchedPage, name: str) -> GivenFile:
     """Return a page as a file with its address as metadata, in UTF-8 if its response names the encoding."""
     data = page.data
     if page.charset and (page.format in ("html", "markdown") or not page.format) and not decoding.is_gzip(data):

@@ -294,4 +294,4 @@ def test_the_same_host() -> None:
 def test_names_of_pages(url: str, name: str) -> None:
     found = name_of_page(url, with_host=False)
     assert found == name
-    assert file_of(site.Page(url, b""), found).name == name
+    assert file_of(site.FetchedPage(url, b""), found).name == name
