@@ -56,6 +56,7 @@ CLUSTER: dict[str, object] = {
     "cluster-allow-replica-migration": "no",
     "cluster-require-full-coverage": "no",
     "repl-timeout": 20,
+    "qa.worker-start-ms": 20_000,  # a worker may be stopped before its first heartbeat
     "crash-memcheck-enabled": "no",  # a sanitized server would hang in it
 }
 

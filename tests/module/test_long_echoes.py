@@ -38,7 +38,10 @@ SETTINGS = dict.fromkeys(("qa.job-timeout-ms", "qa.script-timeout-ms", "qa.hook-
 
 def test_no_error_repeats_a_long_argument(shared_binary: Path) -> None:
     chance = random.Random(37)
-    with Server(shared_binary, SETTINGS, worker=fake_worker("functions")) as server, server.client() as client:
+    with (
+        Server(shared_binary, SETTINGS, worker=fake_worker("functions")) as server,
+        server.client(encoding_errors="backslashreplace") as client,
+    ):
         for name, maker in SHAPES.items():
             command = maker(chance)
             for place in range(1, len(command)):
