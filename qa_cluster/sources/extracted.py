@@ -50,6 +50,11 @@ _STEP_WORDS = frozenset(
     )
 )
 _STEP_MARKS = re.compile(r"[\[\]<>|\u00ab\u00bb\u2039\u203a\u2190\u2192]")
+_MAY_LEAD = re.compile(
+    r"[\s\[<|\u00ab\u2039\u2190]*+(?:file|node|next|prev|up|top|home|back|forward|first|last|page|chapter|section|contents"
+    r"|index|table)",
+    re.IGNORECASE,
+)
 _MAX_STEPS = 300
 # The marks of the questions and answers of an FAQ.
 _QUESTION = re.compile(r"(?:Q|Question)\s?\d{0,3}(?:\.\d{1,3})?[.:)]\s+(?=\S)")
@@ -65,9 +70,9 @@ def is_navigation(text: str) -> bool:
     >>> [is_navigation(text) for text in ("Next: Ropes, Up: Top", "[Next] [Contents]", "Up next", "Next: we swim.")]
     [True, True, False, False]
     """
-    if len(text) > _MAX_STEPS or text.endswith((".", "!", "?")):
+    if len(text) > _MAX_STEPS or _MAY_LEAD.match(text) is None or text.rstrip().endswith((".", "!", "?")):
         return False
-    if _STEP.match(text):
+    if _STEP.match(text.lstrip()):
         return len({step.lower()[:2] for step in _STEP.findall(text)} - {"fi", "no"}) > 1
     words = re.findall(r"[a-z]+", text.lower())
     if not 1 < len(words) < 16 or not _STEP_WORDS.issuperset(words):
@@ -192,7 +197,7 @@ class TextBuilder:
         if is_navigation(text):
             self._navigation += 1
             return
-        question = _QUESTION.match(text)
+        question = _QUESTION.match(text) if text[:1] == "Q" else None
         if question is not None and "?" in text and len(text) <= _MAX_QUESTION:
             self.heading(_QUESTION_LEVEL, text[question.end() :], at)
             self._is_answer = True
@@ -209,6 +214,8 @@ class TextBuilder:
             return
         marked = f"{marker} {text}"
         for form in (marked, text):
+            if form[:1] not in "QA":
+                continue
             if (_QUESTION.match(form) and "?" in form) or (self._is_answer and _ANSWER.match(form)):
                 self._prose("item", form, at)
                 return

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .extracted import Extracted, TextBuilder, clean, clean_characters, is_navigation
+from .extracted import Extracted, TextBuilder, clean_characters, is_navigation
 
 _RULE = re.compile(r"[ \t]*([=\-~*_#^+.:])(?:[ \t]*\1){2,}[ \t]*\Z|[ \t]*[*#=+|][-=*#]{3,}[*#=+|]?[ \t]*\Z")
 _UNDERLINE = re.compile(r"[ \t]*([=\-~*_#^+.\"'])\1{2,}[ \t]*\Z")
@@ -36,9 +36,7 @@ _CONTENTS_LINE = re.compile(
 )
 _MODE = re.compile(r"-\*-.*?-\*-|\$(?:Id|Revision|Date)[^$\n]*\$")
 _SENTENCE_END = re.compile(r"[.!?:;,)\"'\u201d]\Z")
-_LEADER = re.compile(
-    r"[ \t]*+\.{3,}+[ \t]*+\d*+\Z|(?<![ \t])[ \t]{2,}+\d++\Z|(?<![. \t])(?:[ \t]*+\.[ \t]++){3,}+\d*+\Z"
-)
+_LEADER = re.compile(r"(?<![. \t])(?:[ \t]*+\.{3,}+[ \t]*+\d*+|[ \t]{2,}+\d++|(?:[ \t]*+\.[ \t]++){3,}+\d*+)\Z")
 _PAGE_NUMBER = re.compile(r"\A\d{1,5}(?= |\Z)|(?<![^ ])(?:\[?Page )?\d{1,5}\]?\Z", re.IGNORECASE)
 _PAGE_END = re.compile(r"\[Page \d{1,5}\][ \t]*\Z", re.IGNORECASE)
 _MANUAL_HEAD = re.compile(r"\s*(\S{1,60}\(\w{1,9}\)) {2,}(\S.*?) {2,}\1\s*\Z", re.IGNORECASE)
@@ -117,13 +115,14 @@ class _Reader:
         self._entries: set[str] = set()
         self._pending: list[str] = []  # the heading of a table of contents whose entries may follow
         self.contents = 0
-        self._titles = Counter(_title_key(text) for _, text in lines if len(text) < _MAX_TITLE)
+        has_contents = any(_CONTENTS.match(text) for _, text in lines)
+        self._titles = Counter(_title_key(text) for _, text in lines if has_contents and len(text) < _MAX_TITLE)
         self._restarted = _restarted(self._blocks)
 
     def read(self) -> Extracted:
         for number, block in enumerate(self._blocks):
             block.lines = [_MODE.sub("", line).rstrip() for line in block.lines]
-            steps = [line for line in block.lines if is_navigation(clean(line))]
+            steps = [line for line in block.lines if is_navigation(line)]
             for line in steps:
                 self._builder.paragraph(line)  # counts it
             block.lines = [line for line in block.lines if line.strip() and line not in steps]
@@ -449,7 +448,10 @@ def without_running_heads(lines: Sequence[str], is_entry: EntryOf) -> tuple[list
             before, after = _nearest(lines, min(found) - 1, -1), _nearest(lines, max(found) + 1, 1)
             if before is not None and after is not None and _goes_over(lines[before], lines[after]):
                 blank.update(range(before + 1, after))
-    return [line for place, line in enumerate(kept) if place not in out and place not in blank], len(out)
+    left = [line for place, line in enumerate(kept) if place not in out and place not in blank]
+    if not any(line.strip() for _, line in left):  # then these lines are the text
+        return kept, 0
+    return left, len(out)
 
 
 def _is_head(line: str, repeated: int, breaks: int) -> bool:

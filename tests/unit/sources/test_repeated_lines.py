@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
+from qa_cluster.sources.extract import extract
 from qa_cluster.sources.tables import MAX_REPEATED
 from tests.unit.sources.test_lossless import check, page
 from tests.unit.sources.test_plain import path_of
@@ -118,6 +121,31 @@ def test_lists_keep_the_kind_of_their_numbers() -> None:
         page("<ol type=a><li>rope<li>knot</ol><ol type=I start=9><li>fee</ol>"),
         ("a. rope\nb. knot", "IX. fee"),
     )
+
+
+@pytest.mark.hostile
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Contents\n\n" * 30_000,
+        "Contents\n\n1. " + "." * 300_000 + "x\n\n1. x\n",
+        "Contents\n\n1. " + ". " * 150_000 + "x\n\n1. x\n",
+        "a\f" * 150_000,
+        "a\n\f\nb\n" * 40_000,
+        "x [Page 1]\n" * 30_000,
+        "1 A\n\n1 B\n\n" * 20_000,
+        "CROW(1)   x   CROW(1)\n" * 20_000,
+        "CROW(1)" + " x   CROW(1)" * 20_000,
+        "Next: " * 60_000,
+        "[" * 300_000,
+        "Q: a?\n\nA: b\n\n" * 20_000,
+    ],
+    ids=lambda text: text[:14].encode("unicode_escape").decode(),
+)
+def test_time_is_linear(text: str) -> None:
+    begun = time.process_time()
+    extract(text.encode(), "a.txt")
+    assert time.process_time() - begun < 6
 
 
 def test_a_page_of_links_is_text() -> None:
