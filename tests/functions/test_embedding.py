@@ -18,7 +18,7 @@ from qa_cluster.documents.stored import Embedding, embed_document
 from qa_cluster.errors import InvalidInput
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 from qa_cluster.vectors.packing import PassageVector, cosine, pack_passages, pack_vectors, packed_bytes
-from tests.functions.running_shards import SECONDS, tag
+from tests.functions.running_shards import PARTITIONS, SECONDS, tag
 from tests.functions.tiny_shards import TinyShards, tiny_shards
 from tests.harness.polling import eventually
 from tests.harness.servers import Server
@@ -260,3 +260,18 @@ def test_vectors_move_with_their_slot(shards: TinyShards, encoder: EncoderManife
     finally:
         for client in clients.values():
             client.close()
+
+
+def test_a_damaged_index_stops_only_its_own_partition(shards: TinyShards, encoder: EncoderManifest) -> None:
+    tags = keys.partition_tags(PARTITIONS)
+    damaged = next(each for each in tags if each != tag("healthy"))
+    key = keys.index_key(damaged, "broken")
+    shards.on(shards.node_of(key), "SET", key, "no index")
+    shards.on(shards.node_of(key), "HSET", keys.collections_key(damaged), "broken", "ready")
+    try:
+        shards.put("healthy", "A document next to a damaged index.")
+        shards.wait_tokenized("healthy")
+        wait_embedded(shards, encoder.digest, "healthy")
+    finally:
+        shards.on(shards.node_of(key), "DEL", key)
+        shards.on(shards.node_of(key), "HDEL", keys.collections_key(damaged), "broken")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from qa_cluster.errors import QAError
@@ -62,9 +62,11 @@ class BackgroundEmbedding:
             self._task = asyncio.get_running_loop().create_task(self._run())
         self._wake.set()
 
-    def indexed(self, names: Iterable[Name]) -> None:
-        """Handle documents that were just indexed."""
+    def indexed(self, names: Sequence[Name]) -> None:
+        """Handle documents that were just indexed; the next count corrects their number."""
         self._quarantine.forget(names)
+        if self._readers.encoder() is not None:
+            self.waiting += len(names)
         if self._task is not None:
             self._wake.set()
 
@@ -96,6 +98,7 @@ class BackgroundEmbedding:
         if encoder is None:
             self.waiting = 0
             return
+        problem: GearsError | None = None
         for tag in await self._partitions.local_tags():
             for each in self._collections(tag) if not collection else (collection,):
                 try:
@@ -103,11 +106,13 @@ class BackgroundEmbedding:
                         await self._embed_index(tag, each, encoder, on_step)
                 except GearsError as error:
                     if not is_redirect(error):  # otherwise the new owner of the slot continues
-                        raise
+                        problem = error  # a damaged index must not stop the other partitions
                 if self._readers.encoder() is not encoder:
                     self._wake.set()
                     return
         await self._count()
+        if problem is not None:
+            raise problem
 
     async def _embed_index(self, tag: str, collection: str, encoder: ShardEncoder, on_step: OnEmbedded) -> None:
         key, cursor = index_key(tag, collection), "0"
