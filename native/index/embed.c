@@ -55,7 +55,7 @@ IndexStatus index_embed(Index *index, const void *id, size_t id_length, const In
     }
     if (number == NO_ITEM || !continues(index, document_at(index, number), embedding)) return INDEX_MISSING;
     Document *document = document_at(index, number);
-    uint32_t start = embedding->done ? vectors_end(index, document) : 0;
+    uint32_t start = embedding->done ? vectors_end(document) : 0;
     if (!passages_check(embedding->passages, embedding->length, dims, start, document->sentences, problem))
         return INDEX_INVALID;
     if (!document->sentences) {

@@ -61,14 +61,13 @@ static const uint64_t DIGEST_KEY[2] = {0x71612d636c757374ULL, 0x65722d696e646578
 static uint64_t digest_vectors(const Index *index, const Vectors *vectors) {
     if (!vectors) return 0;
     const Encoder *encoder = &index->encoders[vectors->encoder];
-    size_t bytes = vector_bytes(encoder->dims);
     uint64_t digest = hash_bytes(DIGEST_KEY, encoder->digest, INDEX_DIGEST) ^ mix(encoder->dims);
     digest = mix(digest ^ ((uint64_t)vectors->total << 32 | vectors->stored));
     for (const Vectors *part = vectors; part; part = part->next) {
-        const Passage *passages = part_passages(part, bytes);
-        for (uint32_t i = 0; i < part->count; i++) {
-            digest = mix(digest ^ hash_bytes(DIGEST_KEY, &passages[i], sizeof passages[i]));
-            digest = mix(digest ^ hash_bytes(DIGEST_KEY, part->values + i * bytes, encoder->dims));
+        const int8_t *values = part_values(part);
+        for (uint32_t i = 0; i < part->count; i++, values += vector_bytes(encoder->dims)) {
+            digest = mix(digest ^ hash_bytes(DIGEST_KEY, &part->passages[i], sizeof part->passages[i]));
+            digest = mix(digest ^ hash_bytes(DIGEST_KEY, values, encoder->dims));
         }
     }
     return digest;

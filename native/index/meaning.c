@@ -50,7 +50,7 @@ void meaning_close(Meaning *meaning) {
 static void add_span(Meaning *meaning, uint64_t id, bool starts, double cosine) {
     if (isnan(cosine) && meaning->count && isnan(meaning->spans[meaning->count - 1].cosine)) return;
     if (meaning->count == meaning->capacity) {
-        size_t wanted = meaning->capacity ? 2 * meaning->capacity : FIRST_SPANS;
+        size_t wanted = 2 * meaning->capacity;
         meaning->spans = memory_resize(meaning->index, meaning->spans, meaning->capacity * sizeof *meaning->spans,
                                        wanted * sizeof *meaning->spans);
         meaning->capacity = wanted;
@@ -58,6 +58,11 @@ static void add_span(Meaning *meaning, uint64_t id, bool starts, double cosine) 
     meaning->spans[meaning->count++] = (Span){.id = id, .starts = starts, .cosine = cosine};
     double here = meaning_weigh(meaning->vector, cosine);
     if (here > meaning->most) meaning->most = here;
+}
+
+void meaning_reserve(Meaning *meaning, size_t passages) {
+    meaning->capacity = passages + passages / 4 + FIRST_SPANS;
+    meaning->spans = memory_alloc(meaning->index, meaning->capacity * sizeof *meaning->spans);
 }
 
 static void add_continued(Meaning *meaning, size_t start) {
@@ -99,14 +104,15 @@ static uint32_t passage_from(const Passage *passages, uint32_t count, uint32_t s
 /* Adds the spans of a part's passages. False: the part reaches beyond the run. */
 static bool scan_part(Scan *scan, const Vectors *part) {
     Meaning *meaning = scan->meaning;
-    const Passage *passages = part_passages(part, meaning->bytes);
+    const Passage *passages = part->passages;
+    const int8_t *values = part_values(part);
     int32_t products[BATCH];
     for (uint32_t at = passage_from(passages, part->count, scan->next); at < part->count;) {
         /* Every passage has a sentence, so the run has at most this number of passages. */
         uint32_t count = scan->end - scan->next, left = part->count - at;
         if (count > left) count = left;
         if (count > BATCH) count = BATCH;
-        meaning->dot(meaning->query, part->values + at * meaning->bytes, count, meaning->bytes, products);
+        meaning->dot(meaning->query, values + at * meaning->bytes, count, meaning->bytes, products);
         for (uint32_t i = 0; i < count; i++, at++) {
             const Passage *passage = &passages[at];
             if (passage->first >= scan->end) return false;
@@ -137,18 +143,61 @@ static void scan_run(Scan *scan, const Document *document, uint32_t number) {
     if (scan->next < scan->end) add_span(scan->meaning, scan->shift + scan->next, false, NAN);
 }
 
+/* The runs that come next. Their documents and vectors are all over the memory, so a run is prefetched in three steps:
+ * the document, the first part, and the vectors of this part. */
+enum { AHEAD = 16, STEP = 5, LINE = 64, LINES = 32 };
+
+typedef struct Coming {
+    RunsAt at;
+    Place runs[AHEAD];
+    unsigned first, count; /* the position of the next run, and the number of runs */
+} Coming;
+
+static Place *coming_at(Coming *coming, unsigned number) { return &coming->runs[(coming->first + number) % AHEAD]; }
+
+static const Vectors *vectors_of(const Meaning *meaning, const Place *place) {
+    const Document *document = document_at(meaning->index, place->document);
+    return vectors_complete(document, meaning->encoder) ? document->vectors : NULL;
+}
+
+/* Reads one more run, and prefetches for the runs that came before it. */
+static void read_ahead(const Meaning *meaning, Coming *coming, uint64_t end) {
+    Place place;
+    if (coming->count < AHEAD && runs_next(meaning->index, &coming->at, &place) && place.first < end) {
+        *coming_at(coming, coming->count++) = place;
+        __builtin_prefetch(document_at(meaning->index, place.document));
+    } else {
+        coming->at = (RunsAt){UINT32_MAX, 0};
+    }
+    if (coming->count > STEP) {
+        const Document *document = document_at(meaning->index, coming_at(coming, coming->count - 1 - STEP)->document);
+        const char *vectors = (const char *)document->vectors;
+        __builtin_prefetch(vectors);
+        __builtin_prefetch(vectors + LINE);
+    }
+    if (coming->count > 2 * STEP) {
+        const Vectors *vectors = vectors_of(meaning, coming_at(coming, coming->count - 1 - 2 * STEP));
+        const char *values = vectors ? (const char *)part_values(vectors) : NULL;
+        for (unsigned i = 0; values && i < LINES; i++) __builtin_prefetch(values + i * LINE);
+    }
+}
+
 void meaning_scan(Meaning *meaning, uint64_t first, uint64_t end, MeaningAdmits admits, void *context) {
     const Index *index = meaning->index;
     Scan scan = {.meaning = meaning};
+    Coming coming = {.at = runs_at(index, first)};
     for (unsigned i = 0; i < PROGRESS; i++) scan.progress[i].document = NO_ITEM;
     add_span(meaning, first, false, NAN);
     if (meaning->encoder == NO_ENCODER) return;
-    RunsAt at = runs_at(index, first);
-    for (Place place; runs_next(index, &at, &place) && place.first < end;) {
-        const Document *document = document_at(index, place.document);
+    for (unsigned i = 0; i < AHEAD; i++) read_ahead(meaning, &coming, end);
+    for (; coming.count; read_ahead(meaning, &coming, end)) {
+        Place place = *coming_at(&coming, 0);
+        coming.first++;
+        coming.count--;
         uint64_t from = place.first > first ? place.first : first, to = place.end < end ? place.end : end;
         if (place.sentence == 0 && from == place.first) from++; /* the document's own id */
         if (from >= to) continue;
+        const Document *document = document_at(index, place.document);
         if (!vectors_complete(document, meaning->encoder) || !admits(context, place.document)) {
             add_span(meaning, from, false, NAN);
             continue;
@@ -176,12 +225,12 @@ double meaning_of_sentence(const Meaning *meaning, const Document *document, uin
     *count = 1;
     if (meaning->encoder == NO_ENCODER || !vectors_complete(document, meaning->encoder)) return NAN;
     for (const Vectors *part = document->vectors; part; part = part->next) {
-        const Passage *passages = part_passages(part, meaning->bytes);
+        const Passage *passages = part->passages;
         uint32_t at = passage_from(passages, part->count, sentence);
         if (at == part->count) continue;
         if (passages[at].first > sentence) return NAN;
         int32_t product;
-        meaning->dot(meaning->query, part->values + at * meaning->bytes, 1, meaning->bytes, &product);
+        meaning->dot(meaning->query, part_values(part) + at * meaning->bytes, 1, meaning->bytes, &product);
         *first = passages[at].first;
         *count = passages[at].count;
         return cosine_of(meaning, passages[at].scale, product);

@@ -15,7 +15,7 @@ typedef struct Span {
     double cosine;       /* NAN: no passage */
 } Span;
 
-#define NO_SPAN SIZE_MAX
+#define NO_SPAN UINT32_MAX
 
 /* A span that continues the passage of an earlier span. */
 typedef struct Continued {
@@ -39,6 +39,8 @@ typedef struct Meaning {
 
 void meaning_open(Meaning *meaning, Index *index, const IndexVector *vector);
 void meaning_close(Meaning *meaning);
+/* Must precede the first scan: makes space for about this number of passages. */
+void meaning_reserve(Meaning *meaning, size_t passages);
 
 /* Computes the cosines of the passages in a range of ids. Ranges must ascend. The passages of documents that `admits`
  * refuses count as missing. */

@@ -59,10 +59,10 @@ typedef struct Cursor {
 
 typedef struct Hit {
     double score; /* of the ranking */
-    double words; /* the part of it that comes from words */
     uint64_t id;
-    uint32_t row; /* the row of its codes */
-    size_t span;  /* the first span of its passage; NO_SPAN: it has no passage, or there is no vector */
+    uint32_t row : 31;       /* the row of its codes */
+    uint32_t by_meaning : 1; /* the score has no part by words: it is the first hit of its passage */
+    uint32_t span;           /* the first span of its passage; NO_SPAN: it has no passage, or there is no vector */
 } Hit;
 
 typedef struct Range {
@@ -207,7 +207,7 @@ static bool is_held(const Ranker *ranker, size_t span) { return ranker->held[spa
 
 /* Notes that the heap has a hit, or no longer. Notes only hits that another sentence of the passage may replace. */
 static void hold(Ranker *ranker, const Hit *hit, bool holds) {
-    if (!ranker->meaning || hit->span == NO_SPAN || (!ranker->distinct && hit->words > 0)) return;
+    if (!ranker->meaning || hit->span == NO_SPAN || (!ranker->distinct && !hit->by_meaning)) return;
     uint8_t bit = (uint8_t)(1 << hit->span % 8), *byte = &ranker->held[hit->span / 8];
     *byte = holds ? *byte | bit : *byte & (uint8_t)~bit;
 }
@@ -220,7 +220,7 @@ static void keep(Ranker *ranker, Hit hit, const uint8_t *row) {
     Hit *heap = ranker->heap;
     if (ranker->hits < ranker->k) {
         size_t at = ranker->hits++;
-        hit.row = (uint32_t)at;
+        hit.row = (uint32_t)at & 0x7fffffff;
         put_row(ranker, &hit, row);
         for (; at && is_worse(&hit, &heap[(at - 1) / 2]); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
         heap[at] = hit;
@@ -279,6 +279,16 @@ static bool is_admitted(Ranker *ranker, uint64_t id) {
     return is_admitted_document(ranker, ranker->place.document);
 }
 
+/* The score by words of a complete row, always in the order of the terms. */
+static double score_row(const Ranker *ranker, const uint8_t *row) {
+    double sum = 0, roots = 0;
+    for (unsigned column = 0; column < ranker->count; column++) {
+        sum += code_weight[row[column]] * ranker->idf[column];
+        roots += code_root[row[column]] * ranker->root_idf[column];
+    }
+    return score_of(sum, roots);
+}
+
 /* Completes a row from the terms that are not essential, and keeps it if it is among the k best. */
 static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, double roots) {
     size_t span = NO_SPAN;
@@ -306,15 +316,10 @@ static void consider(Ranker *ranker, uint64_t id, uint8_t *row, double sum, doub
         sum += code_weight[code] * cursor->idf;
         roots += code_root[code] * cursor->root_idf;
     }
-    sum = roots = 0;
-    for (unsigned column = 0; column < ranker->count; column++) {
-        sum += code_weight[row[column]] * ranker->idf[column];
-        roots += code_root[row[column]] * ranker->root_idf[column];
-    }
-    double words = score_of(sum, roots);
-    Hit hit = {.score = ranker->meaning ? words + meaning : words, .words = words, .id = id, .span = span};
+    double words = score_row(ranker, row);
+    Hit hit = {.score = ranker->meaning ? words + meaning : words, .id = id, .span = (uint32_t)span};
     if (hit.score <= ranker->threshold || !is_admitted(ranker, id)) return;
-    if (span != NO_SPAN) hit.span = meaning_start(ranker->meaning, span);
+    if (span != NO_SPAN) hit.span = (uint32_t)meaning_start(ranker->meaning, span);
     if (ranker->meaning) keep_by_both(ranker, hit, row);
     else keep(ranker, hit, row);
 }
@@ -509,8 +514,6 @@ static void free_ranges(Index *index, Ranges *ranges) {
 
 /* ---- Beginning and end ---- */
 
-static int by_rank(const void *a, const void *b) { return is_worse(a, b) ? 1 : is_worse(b, a) ? -1 : 0; }
-
 static int by_most(const void *a, const void *b) {
     double first = (*(Cursor *const *)a)->most, second = (*(Cursor *const *)b)->most;
     return (first > second) - (first < second);
@@ -550,7 +553,7 @@ static IndexHit describe(const Ranker *ranker, const Hit *hit) {
     IndexHit out = {.document = document->bytes,
                     .document_length = document->id_bytes,
                     .sentence = place.sentence + (uint32_t)(hit->id - place.first) - 1,
-                    .score = hit->words,
+                    .score = score_row(ranker, ranker->hit_rows + hit->row * ranker->stride),
                     .total = hit->score,
                     .place = document->head,
                     .cosine = NAN};
@@ -581,6 +584,7 @@ static bool admits_document(void *context, uint32_t number) { return is_admitted
 static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
     static const uint8_t NO_CODES[INDEX_MAX_QUESTION_TERMS];
     Meaning *meaning = ranker->meaning;
+    meaning_reserve(meaning, ranges->vector_bytes / meaning->bytes);
     for (size_t i = 0; i < ranges->count; i++)
         meaning_scan(meaning, ranges->items[i].first, ranges->items[i].end, admits_document, ranker);
     ranker->held = memory_zeroed(ranker->index, meaning->count / 8 + 1);
@@ -588,8 +592,31 @@ static void start_with_passages(Ranker *ranker, const Ranges *ranges) {
         if (!meaning->spans[span].starts) continue;
         double score = meaning_weigh(meaning->vector, meaning->spans[span].cosine);
         if (score > ranker->threshold || ranker->hits < ranker->k)
-            keep_by_both(ranker, (Hit){.score = score, .id = meaning->spans[span].id, .span = span}, NO_CODES);
+            keep_by_both(ranker,
+                         (Hit){.score = score, .id = meaning->spans[span].id, .by_meaning = 1, .span = (uint32_t)span},
+                         NO_CODES);
     }
+}
+
+/* A hit by words, with its passage. */
+typedef struct Chosen {
+    Hit hit;
+    uint64_t passage; /* different for every passage */
+} Chosen;
+
+static int by_rank(const void *a, const void *b) {
+    const Hit *first = &((const Chosen *)a)->hit, *second = &((const Chosen *)b)->hit;
+    return is_worse(first, second) ? 1 : is_worse(second, first) ? -1 : 0;
+}
+
+static void add_meaning(const Ranker *ranker, Chosen *chosen) {
+    uint32_t first, sentences;
+    Place place = runs_find(ranker->index, chosen->hit.id);
+    uint32_t sentence = place.sentence + (uint32_t)(chosen->hit.id - place.first) - 1;
+    const Document *document = document_at(ranker->index, place.document);
+    double cosine = meaning_of_sentence(ranker->meaning, document, sentence, &first, &sentences);
+    chosen->hit.score += meaning_weigh(ranker->meaning->vector, cosine);
+    chosen->passage = (uint64_t)place.document << 32 | first;
 }
 
 /* The index has too many vectors to read. The best sentences by words are compared by both. */
@@ -597,35 +624,27 @@ static void search_words_first(Ranker *ranker, const Ranges *ranges) {
     Index *index = ranker->index;
     Meaning *meaning = ranker->meaning;
     const size_t k = ranker->k;
-    Hit *chosen = memory_alloc(index, INDEX_MAX_HITS * sizeof *chosen);
     ranker->meaning = NULL;
     ranker->k = INDEX_MAX_HITS;
     ranker->threshold = -1;
     for (size_t i = 0; i < ranges->count; i++) scan_range(ranker, ranges->items[i]);
-    const size_t count = ranker->hits;
-    memcpy(chosen, ranker->heap, count * sizeof *chosen);
     ranker->meaning = meaning;
-    ranker->hits = 0;
+    const size_t count = ranker->hits;
+    Chosen *chosen = memory_alloc(index, INDEX_MAX_HITS * sizeof *chosen);
     for (size_t i = 0; i < count; i++) {
-        uint32_t first, sentences;
-        Place place = runs_find(index, chosen[i].id);
-        uint32_t sentence = place.sentence + (uint32_t)(chosen[i].id - place.first) - 1;
-        double cosine = meaning_of_sentence(meaning, document_at(index, place.document), sentence, &first, &sentences);
-        chosen[i].score = chosen[i].words + meaning_weigh(meaning->vector, cosine);
-        chosen[i].span = (size_t)place.document << 32 | first; /* different for every passage */
+        chosen[i].hit = ranker->heap[i];
+        add_meaning(ranker, &chosen[i]);
     }
     qsort(chosen, count, sizeof *chosen, by_rank);
-    for (size_t i = 0; i < count && ranker->hits < k; i++) {
+    size_t kept = 0;
+    for (size_t i = 0; i < count && kept < k; i++) {
         size_t at = 0;
-        while (ranker->distinct && at < ranker->hits && ranker->heap[at].span != chosen[i].span) at++;
-        if (!ranker->distinct || at == ranker->hits) ranker->heap[ranker->hits++] = chosen[i];
+        while (ranker->distinct && at < kept && chosen[at].passage != chosen[i].passage) at++;
+        if (!ranker->distinct || at == kept) chosen[kept++] = chosen[i];
     }
-    /* Descending hits become a heap, whose first hit is the worst. */
-    for (size_t i = 0; i < ranker->hits / 2; i++) {
-        Hit hit = ranker->heap[i];
-        ranker->heap[i] = ranker->heap[ranker->hits - 1 - i];
-        ranker->heap[ranker->hits - 1 - i] = hit;
-    }
+    /* Ascending hits are a heap, whose first hit is the worst. */
+    ranker->hits = kept;
+    for (size_t i = 0; i < kept; i++) ranker->heap[i] = chosen[kept - 1 - i].hit;
     memory_free(index, chosen, INDEX_MAX_HITS * sizeof *chosen);
 }
 

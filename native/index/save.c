@@ -132,15 +132,15 @@ static void save_terms(const Index *index, Writer *writer) {
 }
 
 static void save_part(Writer *writer, const Vectors *part, uint32_t dims, uint32_t *end) {
-    size_t bytes = vector_bytes(dims);
-    const Passage *passages = part_passages(part, bytes);
-    for (uint32_t i = 0; i < part->count; i++) {
+    const Passage *passages = part->passages;
+    const int8_t *values = part_values(part);
+    for (uint32_t i = 0; i < part->count; i++, values += vector_bytes(dims)) {
         uint32_t scale;
         memcpy(&scale, &passages[i].scale, sizeof scale);
         put_number(writer, passages[i].first - *end);
         put_number(writer, passages[i].count);
         for (unsigned shift = 0; shift < 32; shift += 8) put_byte(writer, (uint8_t)(scale >> shift));
-        put_bytes(writer, part->values + i * bytes, dims);
+        put_bytes(writer, values, dims);
         *end = passages[i].first + passages[i].count;
     }
 }

@@ -146,7 +146,7 @@ typedef struct Vectors {
     uint32_t count;         /* passages of this part */
     uint32_t total, stored; /* passages of the document, and of these, the passages in its parts */
     uint32_t encoder;       /* an index into `encoders` of the index */
-    int8_t values[];        /* `count` vectors; then `count` passages */
+    Passage passages[];     /* `count` passages; then as many vectors */
 } Vectors;
 
 /* An encoder that some documents have vectors of. Without documents, the entry is free. */

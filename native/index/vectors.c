@@ -94,11 +94,10 @@ static size_t part_bytes(const Vectors *part, size_t vector) {
     return sizeof *part + part->count * (vector + sizeof(Passage));
 }
 
-uint32_t vectors_end(const Index *index, const Document *document) {
+uint32_t vectors_end(const Document *document) {
     const Vectors *vectors = document->vectors;
     if (!vectors || !vectors->stored) return 0;
-    const Vectors *part = vectors->last;
-    const Passage *last = part_passages(part, vector_bytes(index->encoders[vectors->encoder].dims)) + part->count - 1;
+    const Passage *last = &vectors->last->passages[vectors->last->count - 1];
     return last->first + last->count;
 }
 
@@ -106,11 +105,11 @@ static Vectors *new_part(Index *index, uint32_t dims, const uint8_t *bytes, uint
     size_t vector = vector_bytes(dims);
     Vectors *part = memory_alloc(index, sizeof *part + count * (vector + sizeof(Passage)));
     *part = (Vectors){.count = count};
-    Passage *passages = (Passage *)(part->values + count * vector);
-    for (uint32_t i = 0; i < count; i++, bytes += packed_passage_bytes(dims)) {
-        passages[i] = get_passage(bytes);
-        memcpy(part->values + i * vector, bytes + packed_passage_bytes(0), dims);
-        memset(part->values + i * vector + dims, 0, vector - dims);
+    int8_t *values = (int8_t *)(part->passages + count);
+    for (uint32_t i = 0; i < count; i++, bytes += packed_passage_bytes(dims), values += vector) {
+        part->passages[i] = get_passage(bytes);
+        memcpy(values, bytes + packed_passage_bytes(0), dims);
+        memset(values + dims, 0, vector - dims);
     }
     return part;
 }

@@ -9,10 +9,8 @@ enum { NO_ENCODER = 0xffffffff };
 /* The bytes of a stored vector. */
 static inline size_t vector_bytes(uint32_t dims) { return (dims + VECTOR_STEP - 1) / VECTOR_STEP * VECTOR_STEP; }
 
-/* The passages of one part, whose vectors have `bytes` bytes each. */
-static inline const Passage *part_passages(const Vectors *part, size_t bytes) {
-    return (const Passage *)(part->values + part->count * bytes);
-}
+/* The vectors of one part. */
+static inline const int8_t *part_values(const Vectors *part) { return (const int8_t *)(part->passages + part->count); }
 
 /* The index of an encoder that documents have vectors of, or NO_ENCODER. */
 uint32_t encoder_find(const Index *index, const uint8_t digest[INDEX_DIGEST]);
@@ -26,7 +24,7 @@ static inline bool vectors_complete(const Document *document, uint32_t encoder) 
 }
 
 /* The first sentence behind all stored passages. */
-uint32_t vectors_end(const Index *index, const Document *document);
+uint32_t vectors_end(const Document *document);
 
 /* The bytes of a packed passage. */
 static inline size_t packed_passage_bytes(uint32_t dims) { return 3 * sizeof(uint32_t) + dims; }
