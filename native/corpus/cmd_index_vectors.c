@@ -35,12 +35,17 @@ static int embed(RedisModuleCtx *ctx, RedisModuleString **argv, StoredIndex *sto
     char problem[INDEX_PROBLEM], line[MAX_ERROR];
     size_t length;
     const char *id = RedisModule_StringPtrLen(argv[2], &length);
-    IndexStatus status = index_embed(stored ? stored->index : stored_index_none(), id, length, embedding, problem);
+    Index *index = stored ? stored->index : stored_index_none();
+    uint64_t before = index_next_id(index);
+    IndexStatus status = index_embed(index, id, length, embedding, problem);
     if (status == INDEX_MISSING) return RedisModule_ReplyWithLongLong(ctx, 0);
     if (status != INDEX_OK) {
         snprintf(line, sizeof line, "ERR %s", problem);
         return RedisModule_ReplyWithError(ctx, line);
     }
+    Watched *watched = before == index_next_id(index) ? NULL : watched_begin(ctx, argv[1]);
+    if (watched) index_watch_embedded(watched->watch, index, id, length);
+    watched_end(watched, index);
     keyspace_changed(ctx, argv[1], "qa.index.embed");
     RedisModule_ReplicateVerbatim(ctx);
     return RedisModule_ReplyWithLongLong(ctx, 1);

@@ -6,6 +6,7 @@
 
 #include "corpus/filter_argument.h"
 #include "corpus/index_type.h"
+#include "corpus/vector_argument.h"
 #include "corpus/watched.h"
 #include "server/args.h"
 #include "server/commands.h"
@@ -20,7 +21,9 @@ typedef struct Arguments {
     IndexWatched question;
     IndexWatchedTerm terms[INDEX_MAX_QUESTION_TERMS];
     IndexWatchedDocument *documents;
+    IndexVector vector;
     long long identity;
+    char error[MAX_VECTOR_ERROR];
 } Arguments;
 
 static bool parse_name(RedisModuleString *argument, const void **name, size_t *length) {
@@ -109,7 +112,10 @@ static const char *parse(Cursor *cursor, Arguments *arguments) {
     if (!get_number(cursor, &question->sentences)) return "ERR number of sentences must be a number from 0 to 2^53 - 1";
     if (!get_range(cursor, &question->fewest, &question->most))
         return "ERR the bounds of the sentences must be two ascending numbers from 0 to 2^53 - 1";
+    bool by_both = false;
     const char *error = parse_filter(cursor, question);
+    if (!error) error = vector_argument(cursor, &arguments->vector, &by_both, arguments->error);
+    if (by_both) question->vector = &arguments->vector;
     if (!error) error = parse_terms(cursor, arguments);
     return error ? error : parse_documents(cursor, arguments);
 }
@@ -118,6 +124,8 @@ static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *argume
     StoredIndex *stored;
     const char *error = index_key_peek(ctx, key, &stored);
     if (!error && stored) error = index_key_check_complete(stored);
+    if (!error && stored && arguments->question.vector)
+        error = vector_check(stored->index, &arguments->vector, arguments->error);
     if (error) {
         RedisModule_ReplyWithError(ctx, error);
         return;
@@ -129,7 +137,8 @@ static void watch(RedisModuleCtx *ctx, RedisModuleString *key, Arguments *argume
 }
 
 /* QA.INDEX.WATCH key name ttl-ms identity next-id score sentences min-sentences max-sentences [FILTER filter]
- * TERMS n (term frequency min-frequency max-frequency){n} DOCUMENTS m (document place){m} */
+ * [VECTOR digest weight missing vector] TERMS n (term frequency min-frequency max-frequency){n} DOCUMENTS m (document
+ * place){m} */
 static int QA_INDEX_WATCH_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 14) return RedisModule_WrongArity(ctx);
     if (RedisModule_GetSelectedDb(ctx) != 0)

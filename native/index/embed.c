@@ -67,14 +67,20 @@ IndexStatus index_embed(Index *index, const void *id, size_t id_length, const In
                  embedding->total, document->sentences);
         return INDEX_INVALID;
     }
+    if (index->next_id > MAX_ID) {
+        snprintf(problem, INDEX_PROBLEM, "index is full");
+        return INDEX_FULL;
+    }
     if (!has_place(index, document, encoder)) {
         snprintf(problem, INDEX_PROBLEM, "the index has vectors of %d encoders, the limit", INDEX_MAX_ENCODERS);
         return INDEX_FULL;
     }
+    bool changed = document->vectors && document->vectors->stored == document->vectors->total;
     if (!embedding->done) vectors_free(index, document);
     encoder = encoder_add(index, embedding->digest, dims);
     vectors_append(index, document, encoder, embedding->total, embedding->passages,
                    (uint32_t)(embedding->length / packed_passage_bytes(dims)));
+    if (changed || vectors_complete(document, encoder)) vectors_changed(index, document);
     return INDEX_OK;
 }
 

@@ -183,7 +183,8 @@ typedef struct IndexEmbedding {
 
 /* Attaches passages to a live document. With all `total` passages the vectors of the document are complete, and
  * rankings use them. The vectors are removed with the document. INDEX_MISSING: the document is missing, or has not
- * `done` of `total` passages of this encoder. INDEX_INVALID, INDEX_FULL: `problem` says why. These change nothing. */
+ * `done` of `total` passages of this encoder. A call that changes what rankings find uses an id. INDEX_INVALID,
+ * INDEX_FULL: `problem` says why. These change nothing. */
 IndexStatus index_embed(Index *index, const void *id, size_t id_length, const IndexEmbedding *embedding,
                         char problem[INDEX_PROBLEM]);
 
@@ -235,6 +236,8 @@ typedef struct IndexQuery {
     bool open;                 /* only sentences of open documents, instead of those of live documents */
     const IndexVector *vector; /* NULL: rank by words only */
     bool distinct;             /* with a vector: only the best sentence of each passage */
+    const double *idf;         /* NULL, or the idf of each term, instead of what the frequencies give */
+    const uint64_t *place;     /* NULL, or the place of the only document to search */
 } IndexQuery;
 
 typedef struct IndexHit {
@@ -367,14 +370,15 @@ typedef struct IndexWatched {
     size_t term_count;
     const IndexWatchedDocument *documents; /* the documents of this index that the answer was made from; distinct */
     size_t document_count;
-    uint64_t sentences;    /* of the whole corpus, for the weights */
-    uint64_t fewest, most; /* the bounds for the number of sentences in this index */
-    double score;          /* a new sentence with at least this score may change the answer */
-    uint64_t since;        /* index_next_id() at the time of the ranking */
-    uint64_t token;        /* identifies this watch; never 0 */
-    int64_t expires;       /* in milliseconds of the caller's clock */
-    const void *filter;    /* a valid filter: only sentences of admitted documents concern the question */
-    size_t filter_length;  /* 0: no filter */
+    uint64_t sentences;        /* of the whole corpus, for the weights */
+    uint64_t fewest, most;     /* the bounds for the number of sentences in this index */
+    double score;              /* a new sentence with at least this score may change the answer */
+    uint64_t since;            /* index_next_id() at the time of the ranking */
+    uint64_t token;            /* identifies this watch; never 0 */
+    int64_t expires;           /* in milliseconds of the caller's clock */
+    const IndexVector *vector; /* NULL, or the vector of the ranking: `score` is then a sum of both */
+    const void *filter;        /* a valid filter: only sentences of admitted documents concern the question */
+    size_t filter_length;      /* 0: no filter */
 } IndexWatched;
 
 /* Called for each dropped question, with 1 as the count, but not by index_watch_free(). If a call drops more than
@@ -404,6 +408,8 @@ typedef struct IndexIncoming {
 /* Removes expired questions. */
 void index_watch_expire(IndexWatch *watch, int64_t now);
 
+/* After index_embed() that has used an id. Drops the questions that the vectors may concern. */
+void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_t length);
 /* A writer that only replaces the fields of a document calls index_watch_changing() before, and index_watch_settle()
  * at the end. The questions are dropped that were answered from the document, and those whose filter admits it only
  * with the new fields. Any other writer calls, in this order: index_watch_removing() before it removes a document;

@@ -276,6 +276,7 @@ static bool load(Reader *reader) {
     uint8_t behind;
     if (!load_runs(reader) || !may_grow(reader->index) || !load_terms(reader, &behind)) return false;
     if (!load_vectors(reader, behind)) return false;
+    reader->index->embedded_from = reader->index->next_id; /* nothing is known of earlier rankings */
     return reader->at == reader->used && !refill(reader);
 }
 

@@ -238,6 +238,21 @@ double meaning_of_sentence(const Meaning *meaning, const Document *document, uin
     return NAN;
 }
 
+double meaning_of_document(const Meaning *meaning, const Document *document) {
+    int32_t products[BATCH];
+    double most = NAN;
+    for (const Vectors *part = document->vectors; part; part = part->next)
+        for (uint32_t at = 0; at < part->count; at += BATCH) {
+            uint32_t count = part->count - at < BATCH ? part->count - at : BATCH;
+            meaning->dot(meaning->query, part_values(part) + at * meaning->bytes, count, meaning->bytes, products);
+            for (uint32_t i = 0; i < count; i++) {
+                double here = cosine_of(meaning, part->passages[at + i].scale, products[i]);
+                if (!(here <= most)) most = here;
+            }
+        }
+    return most;
+}
+
 uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count) {
     const Index *index = meaning->index;
     uint64_t passages = 0;

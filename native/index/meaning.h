@@ -69,6 +69,9 @@ double meaning_most(Meaning *meaning, uint64_t first, uint64_t end);
 double meaning_of_sentence(const Meaning *meaning, const Document *document, uint32_t sentence, uint32_t *first,
                            uint32_t *count);
 
+/* The highest cosine of a document's passages, which must be complete; NAN: it has no passages. */
+double meaning_of_document(const Meaning *meaning, const Document *document);
+
 /* The bytes of vectors to read for a scan of these documents; NULL: of all documents. */
 uint64_t meaning_bytes(const Meaning *meaning, const uint32_t *documents, size_t count);
 

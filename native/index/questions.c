@@ -162,7 +162,22 @@ static void leave(IndexWatch *watch, Question *question) {
     watch->most = UINT64_MAX;
 }
 
+/* The vector, with its digest and its values behind it. */
+static size_t vector_size(const IndexVector *vector) { return sizeof *vector + INDEX_DIGEST + vector->dims; }
+
+IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector) {
+    IndexVector *copy = watch_take(watch, vector_size(vector));
+    uint8_t *digest = (uint8_t *)(copy + 1);
+    *copy = *vector;
+    memcpy(digest, vector->digest, INDEX_DIGEST);
+    memcpy(digest + INDEX_DIGEST, vector->values, vector->dims);
+    copy->digest = digest;
+    copy->values = (const int8_t *)digest + INDEX_DIGEST;
+    return copy;
+}
+
 static void release(IndexWatch *watch, Question *question) {
+    if (question->vector) watch_give(watch, question->vector, vector_size(question->vector));
     for (uint32_t i = 0; i < question->uses; i++) {
         Anchor *anchor = question->use[i].anchor;
         unlink_use(question, i);

@@ -53,6 +53,7 @@ struct Question {
     uint64_t token, stamp;
     int64_t expires;
     double score;
+    IndexVector *vector; /* NULL: the question is ranked by words only */
     uint64_t fewest, most;
     bool doomed;
     uint32_t terms, uses; /* the uses are terms, then documents */
@@ -92,6 +93,8 @@ void anchor_free_unused(IndexWatch *watch, Nodes *nodes, Anchor *anchor);
 void anchor_link(IndexWatch *watch, Question *question, uint32_t use);
 void anchor_touch(IndexWatch *watch, Anchor *anchor);
 
+/* A copy of the vector, which is freed with its question. */
+IndexVector *question_vector(IndexWatch *watch, const IndexVector *vector);
 Question *question_find(const IndexWatch *watch, const void *name, size_t length);
 void question_join(IndexWatch *watch, Question *question);
 /* Removes a replaced question. It is not reported. */

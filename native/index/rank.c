@@ -31,6 +31,7 @@
 #include "index/memory.h"
 #include "index/postings.h"
 #include "index/runs.h"
+#include "index/vectors.h"
 
 /* One lookup costs about as much as reading LOOKUP_POSTINGS postings. */
 enum { WINDOW = 2048, LOOKUP_POSTINGS = 24, NOT_DECODED = 0xffffffff };
@@ -85,6 +86,7 @@ typedef struct Ranker {
     Meaning *meaning;    /* NULL: no vector */
     double most_meaning; /* the maximum contribution of meaning in this window */
     double limit;        /* a sentence of this window with this score by words, or a lower one, is no new hit */
+    uint32_t only;       /* NO_ITEM, or the only document to search */
     bool distinct;
     uint8_t *held; /* by span: a bit says that the heap has a hit of the passage that may be replaced */
     Hit *heap;     /* the worst hit first */
@@ -259,6 +261,7 @@ static void keep_by_both(Ranker *ranker, Hit hit, const uint8_t *row) {
 
 /* True: the filter admits the document. The filter checks each document once. */
 static bool is_admitted_document(Ranker *ranker, uint32_t number) {
+    if (ranker->only != NO_ITEM && ranker->only != number) return false;
     if (!ranker->filter) return true;
     uint8_t *known = &ranker->known[number / 4], shift = number % 4 * 2;
     if (!(*known >> shift & 3))
@@ -271,7 +274,7 @@ static bool is_admitted(Ranker *ranker, uint64_t id) {
     const Index *index = ranker->index;
     if (ranker->open) {
         if (!id_is_kept(index, id, &ranker->place) || id_is_live(index, id, &ranker->place)) return false;
-    } else if (!ranker->filter && !index->dead_postings && !index->pending && !index->work) {
+    } else if (!ranker->filter && ranker->only == NO_ITEM && !index->dead_postings && !index->pending && !index->work) {
         return true;
     } else if (!id_is_live(index, id, &ranker->place)) {
         return false;
@@ -479,6 +482,13 @@ static Ranges choose_ranges(Ranker *ranker) {
     uint32_t *documents = NULL;
     size_t bytes = 0;
     /* Filters find only live documents by their ids. */
+    if (ranker->only != NO_ITEM) {
+        const Document *document = document_at(index, ranker->only);
+        Ranges one = {.items = memory_alloc(index, sizeof *one.items), .count = 1, .capacity = 1};
+        one.items[0] = (Range){document->head, document->head + document->span + 1};
+        if (ranker->meaning) one.vector_bytes = meaning_bytes(ranker->meaning, &ranker->only, 1);
+        return one;
+    }
     int64_t count = ranker->filter && !ranker->open ? filter_documents(index, ranker->filter, &documents, &bytes) : -1;
     bool few = count >= 0 && (uint64_t)count <= index->document_count / 8 + 1;
     Ranges ranges = {.capacity = few ? (size_t)count : 1};
@@ -523,7 +533,7 @@ static void weigh(Ranker *ranker, const IndexQuery *query, const IndexRanking *r
     double sentences = (double)(query->global ? query->sentences : ranking->sentences);
     for (unsigned i = 0; i < ranker->count; i++) {
         double frequency = (double)(query->global ? query->terms[i].frequency : ranking->frequencies[i]);
-        ranker->idf[i] = term_idf(sentences, frequency);
+        ranker->idf[i] = query->idf ? query->idf[i] : term_idf(sentences, frequency);
         ranker->root_idf[i] = sqrt(ranker->idf[i]);
     }
 }
@@ -688,8 +698,10 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
     ranking->terms = index->terms;
     ranking->count = 0;
     if (!query->k || (!query->count && !query->vector)) return INDEX_OK;
+    if (query->place && runs_find(index, *query->place).document == NO_ITEM) return INDEX_OK;
     Meaning meaning;
     if (query->vector) meaning_open(&meaning, index, query->vector);
+    if (query->vector && query->open) meaning.encoder = NO_ENCODER; /* open documents have no vectors */
     /* The search by words first keeps more hits than it returns. */
     const size_t room = query->vector ? INDEX_MAX_HITS : query->k;
     Ranker ranker = {
@@ -704,6 +716,7 @@ IndexStatus index_rank(Index *index, const IndexQuery *query, IndexRanking *rank
         .threshold = query->vector ? -INFINITY : -1,
         .meaning = query->vector ? &meaning : NULL,
         .distinct = query->distinct,
+        .only = query->place ? runs_find(index, *query->place).document : NO_ITEM,
         .k = query->k,
     };
     ranker.heap = memory_alloc(index, room * sizeof *ranker.heap);

@@ -157,6 +157,14 @@ typedef struct Encoder {
     uint64_t passages, bytes;
 } Encoder;
 
+enum { RECENT_EMBEDDED = 32 };
+
+/* A document whose vectors have changed the results of rankings. */
+typedef struct Embedded {
+    uint64_t id; /* the id that this change used: rankings with a lower next id, or the same, do not know it */
+    uint64_t head;
+} Embedded;
+
 /* ---- Documents ---- */
 
 enum { DOCUMENT_OPEN, DOCUMENT_LIVE, DOCUMENT_DEAD };
@@ -238,6 +246,9 @@ struct Index {
 
     Encoder *encoders;
     uint32_t encoder_count;
+    Embedded *embedded;      /* a ring of RECENT_EMBEDDED; NULL: no vectors have changed yet */
+    uint64_t embedded_count; /* all, of which the ring has the last */
+    uint64_t embedded_from;  /* a ranking with a lower next id does not know vectors that the ring no longer names */
 
     bool sweeping;
     uint32_t sweep_term, sweep_block;

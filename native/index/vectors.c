@@ -42,6 +42,14 @@ uint32_t encoder_add(Index *index, const uint8_t digest[INDEX_DIGEST], uint32_t 
 
 void vectors_free_encoders(Index *index) {
     memory_free(index, index->encoders, index->encoder_count * sizeof *index->encoders);
+    memory_free(index, index->embedded, RECENT_EMBEDDED * sizeof *index->embedded);
+}
+
+void vectors_changed(Index *index, const Document *document) {
+    if (!index->embedded) index->embedded = memory_zeroed(index, RECENT_EMBEDDED * sizeof *index->embedded);
+    Embedded *slot = &index->embedded[index->embedded_count % RECENT_EMBEDDED];
+    if (index->embedded_count++ >= RECENT_EMBEDDED) index->embedded_from = slot->id + 1;
+    *slot = (Embedded){index->next_id++, document->head};
 }
 
 /* ---- Packed passages ---- */

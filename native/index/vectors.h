@@ -38,5 +38,7 @@ void vectors_append(Index *index, Document *document, uint32_t encoder, uint32_t
                     uint32_t count);
 void vectors_free(Index *index, Document *document);
 void vectors_free_encoders(Index *index);
+/* Uses an id for a change of the document's complete vectors. */
+void vectors_changed(Index *index, const Document *document);
 
 #endif

@@ -24,6 +24,12 @@
  * long as everything else, so above INDEX_TOLD_BY_NAME one report represents all; their memory is freed in steps
  * (questions.c).
  *
+ * A question with a vector has a sum as its score. New sentences have no vectors, so the cosine of missing vectors
+ * counts for these. When vectors are attached to a document, its passages are compared with the questions: first by an
+ * upper bound, which knows the words of the document, then in a ranking of this document alone. The numbers of
+ * comparisons are limited too. A ranking that the last vectors may have changed is compared with these before its
+ * question is watched.
+ *
  * Watched questions are not saved. Services that cache an answer must ask whether its question is still watched, by the
  * same token, whenever they may have missed a report. */
 #include "index/questions.h"
@@ -35,9 +41,12 @@
 #include "index/dictionary.h"
 #include "index/documents.h"
 #include "index/filter.h"
+#include "index/meaning.h"
 #include "index/memory.h"
 #include "index/open.h"
+#include "index/runs.h"
 #include "index/sentences.h"
+#include "index/vectors.h"
 
 /* The number of questions that each write checks, in some milliseconds. Further questions that it may concern are
  * dropped without a check. */
@@ -69,7 +78,34 @@ static bool is_concerned(Index *index, const IndexQuery *query, double score) {
     double weights[INDEX_MAX_QUESTION_TERMS];
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexRanking ranking = {.hits = &best, .weights = weights, .frequencies = frequencies};
-    return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.score >= score);
+    return index_rank(index, query, &ranking) != INDEX_OK || (ranking.count && best.total >= score);
+}
+
+/* True: rankings would read all vectors of the question's encoder. */
+static bool reads_all(Index *index, const IndexVector *vector) {
+    uint32_t encoder = encoder_find(index, vector->digest);
+    return encoder == NO_ENCODER ||
+           index->encoders[encoder].passages * vector_bytes(index->encoders[encoder].dims) <= vector->scan_bytes;
+}
+
+static bool answers_from(const IndexWatched *asked, uint64_t place) {
+    for (size_t i = 0; i < asked->document_count; i++)
+        if (asked->documents[i].place == place) return true;
+    return false;
+}
+
+/* True: vectors that were attached since the ranking may change it. */
+static bool is_concerned_by_vectors(Index *index, const IndexWatched *asked, IndexQuery query) {
+    if (!asked->vector) return false;
+    if (asked->since < index->embedded_from || !reads_all(index, asked->vector)) return true;
+    uint64_t count = index->embedded_count < RECENT_EMBEDDED ? index->embedded_count : RECENT_EMBEDDED;
+    for (uint64_t i = 0; i < count; i++) {
+        const Embedded *embedded = &index->embedded[i];
+        query.place = &embedded->head;
+        if (embedded->id < asked->since || runs_find(index, embedded->head).document == NO_ITEM) continue;
+        if (answers_from(asked, embedded->head) || is_concerned(index, &query, asked->score)) return true;
+    }
+    return false;
 }
 
 /* True: the ranking would be the same now, and also with the open documents. */
@@ -95,8 +131,10 @@ static bool stands(Index *index, const IndexWatched *asked) {
                         .global = true,
                         .sentences = asked->sentences,
                         .filter = filter,
-                        .since = asked->since};
-    bool concerned = is_concerned(index, &query, asked->score);
+                        .vector = asked->vector};
+    bool concerned = is_concerned_by_vectors(index, asked, query);
+    query.since = asked->since;
+    concerned = concerned || is_concerned(index, &query, asked->score);
     if (!concerned && index->pending) {
         query.since = open_first(index);
         query.open = true;
@@ -116,6 +154,11 @@ static int by_most(const void *a, const void *b) {
     return (first > second) - (first < second);
 }
 
+/* What meaning contributes to the score of a sentence without a vector. */
+static double of_missing(const Question *question) {
+    return question->vector ? meaning_weigh(question->vector, NAN) : 0;
+}
+
 /* Links the essential terms: a sentence without any of them does not reach the score. */
 static void link_essential(IndexWatch *watch, Question *question) {
     Gift gifts[INDEX_MAX_QUESTION_TERMS];
@@ -127,7 +170,7 @@ static void link_essential(IndexWatch *watch, Question *question) {
         const Use *use = &question->use[gifts[i].use];
         sum += gifts[i].most;
         roots += code_root[255] * use->root_idf;
-        essential = essential || bound(sum, roots) >= question->score;
+        essential = essential || bound(sum, roots) + of_missing(question) >= question->score;
         if (essential) anchor_link(watch, question, gifts[i].use);
     }
 }
@@ -160,6 +203,13 @@ static const uint8_t *filter_of(const Question *question) { return question->nam
 static bool has_same_filter(const Question *before, const IndexWatched *asked) {
     return before->filter_length == asked->filter_length &&
            (!asked->filter_length || !memcmp(filter_of(before), asked->filter, asked->filter_length));
+}
+
+static bool has_same_vector(const Question *before, const IndexWatched *asked) {
+    const IndexVector *a = before->vector, *b = asked->vector;
+    if (!a || !b) return !a && !b;
+    return a->dims == b->dims && a->scale == b->scale && a->weight == b->weight && a->missing == b->missing &&
+           !memcmp(a->digest, b->digest, INDEX_DIGEST) && !memcmp(a->values, b->values, a->dims);
 }
 
 static bool has_same_terms(const IndexWatch *watch, const Question *before, const IndexWatched *asked) {
@@ -203,8 +253,9 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     while (watch->oldest && watch->oldest->expires <= now) question_expire(watch, watch->oldest);
     Question *before = question_find(watch, asked->name, asked->name_length);
     uint32_t earlier = before ? before->uses - before->terms : 0;
-    if (before && (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS ||
-                   !has_same_terms(watch, before, asked) || !has_same_filter(before, asked))) {
+    if (before &&
+        (earlier + asked->document_count > INDEX_MAX_WATCHED_DOCUMENTS || !has_same_terms(watch, before, asked) ||
+         !has_same_filter(before, asked) || !has_same_vector(before, asked))) {
         question_doom(watch, before);
         before = NULL;
         earlier = 0;
@@ -236,6 +287,7 @@ bool index_watch_add(IndexWatch *watch, Index *index, const IndexWatched *asked,
     question->name = (uint8_t *)&question->use[question->uses];
     memcpy(question->name, asked->name, asked->name_length);
     if (asked->filter_length) memcpy(question->name + asked->name_length, asked->filter, asked->filter_length);
+    if (asked->vector) question->vector = question_vector(watch, asked->vector);
     link_essential(watch, question);
     question_join(watch, question);
     narrow_by(watch, question);
@@ -346,8 +398,8 @@ static void judge(IndexWatch *watch, const Anchor *here, Arrival *arrival) {
             Question *question = here->links[i].question;
             if (question->doomed || question->stamp == watch->sentence) continue;
             question->stamp = watch->sentence;
-            if (watch->looks-- <= 0 ||
-                (score_here(watch, question) >= question->score && is_admitted(watch, question, arrival)))
+            if (watch->looks-- <= 0 || (score_here(watch, question) + of_missing(question) >= question->score &&
+                                        is_admitted(watch, question, arrival)))
                 question_doom(watch, question);
         }
 }
@@ -377,17 +429,19 @@ void index_watch_adding(IndexWatch *watch, Index *index, const IndexIncoming *in
     watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
 
-/* Drops the questions of a watched term of the document if their filter admits the document only now. Their scores are
- * not computed: the index has no sentences of a document, only its terms. */
+/* Drops the question if its filter admits the document only now. */
+static void judge_filter(IndexWatch *watch, Question *question, const Document *before, Arrival *arrival) {
+    if (!question->filter_length || question->doomed || question->stamp == watch->sentence) return;
+    question->stamp = watch->sentence;
+    if (watch->looks-- <= 0 ||
+        (admits(arrival->index, question, document_of(watch, arrival)) && !admits(arrival->index, question, before)))
+        question_doom(watch, question);
+}
+
+/* Judges the questions of a watched term of the document. Their scores are not computed: the index has no sentences of
+ * a document, only its terms. */
 static void judge_fields(IndexWatch *watch, const Anchor *anchor, const Document *before, Arrival *arrival) {
-    for (uint32_t i = 0; i < anchor->count; i++) {
-        Question *question = anchor->links[i].question;
-        if (!question->filter_length || question->doomed || question->stamp == watch->sentence) continue;
-        question->stamp = watch->sentence;
-        if (watch->looks-- <= 0 || (admits(arrival->index, question, document_of(watch, arrival)) &&
-                                    !admits(arrival->index, question, before)))
-            question_doom(watch, question);
-    }
+    for (uint32_t i = 0; i < anchor->count; i++) judge_filter(watch, anchor->links[i].question, before, arrival);
 }
 
 void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *incoming) {
@@ -399,6 +453,11 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
     const Document *document = document_at(index, number);
     const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
     watch->sentence++;
+    /* A passage may reach a score by its meaning. */
+    for (Question *question = watch->oldest, *next; question; question = next) {
+        next = question->newer;
+        if (question->vector) judge_filter(watch, question, document, &arrival);
+    }
     /* Looking up the terms of a long list takes too long: then the filter of each question is enough. */
     if (document->forward_bytes > REVIEW_BYTES)
         for (Question *question = watch->oldest, *next; question; question = next) {
@@ -416,6 +475,97 @@ void index_watch_changing(IndexWatch *watch, Index *index, const IndexIncoming *
         }
     watch_give(watch, arrival.document, arrival_bytes(incoming));
 }
+
+/* ---- New vectors ---- */
+
+/* The comparisons that attaching vectors makes: dot products, in some milliseconds, and rankings of the document. */
+enum { PRODUCTS_PER_WRITE = 200000, RANKINGS_PER_WRITE = 100 };
+
+/* A document whose vectors have changed. */
+typedef struct Changed {
+    Index *index;
+    const Document *document;
+    bool knows_words;           /* the terms of the document have the stamp of the watch */
+    int64_t products, rankings; /* that may still be made */
+} Changed;
+
+/* Marks the watched terms of the document. False: it has too many terms. */
+static bool mark_terms(IndexWatch *watch, const Index *index, const Document *document) {
+    const uint8_t *at = document_forward(document), *end = at + document->forward_bytes;
+    uint64_t count;
+    watch->sentence++;
+    if (document->forward_bytes > REVIEW_BYTES) return false;
+    for (int64_t term = -1; at < end;) {
+        at = forward_get(at, &term, &count);
+        size_t bytes;
+        const uint8_t *text = dictionary_text(index, entry_at(index, (uint32_t)term), &bytes);
+        Anchor *anchor = anchor_find(watch, &watch->terms, text, bytes);
+        if (!anchor) continue;
+        anchor->stamp = watch->sentence;
+        anchor->code = 255;
+    }
+    return true;
+}
+
+/* The maximum contribution of meaning to the scores of the document's sentences. */
+static double most_by_meaning(Changed *changed, const IndexVector *vector) {
+    Meaning meaning;
+    double most = meaning_weigh(vector, NAN);
+    meaning_open(&meaning, changed->index, vector);
+    if (meaning.encoder != NO_ENCODER && vectors_complete(changed->document, meaning.encoder)) {
+        double here = meaning_weigh(vector, meaning_of_document(&meaning, changed->document));
+        if (here > most) most = here;
+        changed->products -= changed->document->vectors->stored;
+    }
+    meaning_close(&meaning);
+    return most;
+}
+
+static bool may_reach(Changed *changed, const IndexWatch *watch, const Question *question) {
+    IndexTerm terms[INDEX_MAX_QUESTION_TERMS];
+    const IndexVector *vector = question->vector;
+    if (changed->products <= 0 || changed->rankings <= 0 || !reads_all(changed->index, vector)) return true;
+    changed->products--;
+    if (changed->knows_words &&
+        score_here(watch, question) * SAFETY + most_by_meaning(changed, vector) < question->score)
+        return false;
+    changed->rankings--;
+    for (uint32_t i = 0; i < question->terms; i++) {
+        const Anchor *anchor = question->use[i].anchor;
+        terms[i] = (IndexTerm){.bytes = anchor->bytes, .length = anchor->length};
+    }
+    uint64_t place = changed->document->head;
+    IndexFilter *filter = question->filter_length
+                              ? index_filter_new(changed->index, filter_of(question), question->filter_length)
+                              : NULL;
+    IndexQuery query = {
+        .terms = terms, .count = question->terms, .k = 1, .filter = filter, .vector = vector, .place = &place};
+    double idf[INDEX_MAX_QUESTION_TERMS];
+    for (uint32_t i = 0; i < question->terms; i++) idf[i] = question->use[i].idf;
+    query.idf = idf;
+    bool reaches = is_concerned(changed->index, &query, question->score);
+    index_filter_free(changed->index, filter);
+    return reaches;
+}
+
+void index_watch_embedded(IndexWatch *watch, Index *index, const void *id, size_t length) {
+    uint32_t number = watch->oldest ? document_find(index, id, length) : NO_ITEM;
+    if (number == NO_ITEM) return;
+    Changed changed = {.index = index,
+                       .document = document_at(index, number),
+                       .products = PRODUCTS_PER_WRITE,
+                       .rankings = RANKINGS_PER_WRITE};
+    changed.knows_words = mark_terms(watch, index, changed.document);
+    const Anchor *anchor = anchor_find(watch, &watch->documents, id, length);
+    for (uint32_t i = 0; anchor && i < anchor->count; i++)
+        if (anchor->links[i].question->vector) question_doom(watch, anchor->links[i].question);
+    for (Question *question = watch->oldest, *next; question; question = next) {
+        next = question->newer;
+        if (question->vector && may_reach(&changed, watch, question)) question_doom(watch, question);
+    }
+}
+
+/* ---- The end of a write ---- */
 
 /* Finds the touched terms whose frequency has left their bounds. True: there are such terms. */
 static bool find_out(IndexWatch *watch, const Index *index) {

@@ -99,6 +99,17 @@ EXPORT int shim_embed(Index *index, const char *id, size_t length, const uint8_t
     return (int)index_embed(index, id, length, &embedding, problem);
 }
 
+static IndexVector parse_vector(const uint8_t *digest, const uint8_t *packed, uint32_t dims, const double numbers[3]) {
+    IndexVector vector = {.digest = digest,
+                          .values = (const int8_t *)packed + 4,
+                          .dims = dims,
+                          .weight = numbers[0],
+                          .missing = numbers[1],
+                          .scan_bytes = (uint64_t)numbers[2]};
+    memcpy(&vector.scale, packed, 4);
+    return vector;
+}
+
 /* The vector: f32 scale, then a byte for each dimension. Numbers are: weight, missing, the maximum of bytes to scan.
  * Writes for each hit: score, total and cosine; sentence, first sentence of the passage, sentences of the passage. */
 EXPORT int shim_rank_by_both(Index *index, const uint8_t *terms, size_t count, size_t k, int global, uint64_t sentences,
@@ -109,13 +120,7 @@ EXPORT int shim_rank_by_both(Index *index, const uint8_t *terms, size_t count, s
     uint64_t frequencies[INDEX_MAX_QUESTION_TERMS];
     IndexHit *hits = calloc(k + 1, sizeof *hits);
     parse_terms(parsed, terms, count);
-    IndexVector vector = {.digest = digest,
-                          .values = (const int8_t *)packed + 4,
-                          .dims = dims,
-                          .weight = numbers[0],
-                          .missing = numbers[1],
-                          .scan_bytes = (uint64_t)numbers[2]};
-    memcpy(&vector.scale, packed, 4);
+    IndexVector vector = parse_vector(digest, packed, dims, numbers);
     IndexQuery query = {.terms = parsed,
                         .count = count,
                         .k = k,
@@ -232,7 +237,10 @@ EXPORT size_t shim_watch_dropped(char *names) {
  * bytes. Documents: u64 place, u32 length, bytes. */
 EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, double score, const uint64_t numbers[8],
                           const uint8_t *terms, size_t term_count, const uint8_t *documents, size_t document_count,
-                          const uint8_t *filter, size_t filter_length) {
+                          const uint8_t *filter, size_t filter_length, const uint8_t *digest, const uint8_t *packed,
+                          uint32_t dims, const double vector_numbers[3]) {
+    IndexVector vector;
+    if (packed) vector = parse_vector(digest, packed, dims, vector_numbers);
     IndexWatchedTerm parsed[INDEX_MAX_QUESTION_TERMS];
     IndexWatchedDocument *found = calloc(document_count + 1, sizeof *found);
     for (size_t i = 0; i < term_count; i++) {
@@ -266,6 +274,7 @@ EXPORT int shim_watch_add(IndexWatch *watch, Index *index, const char *name, dou
                              .since = numbers[3],
                              .token = numbers[4],
                              .expires = (int64_t)numbers[5],
+                             .vector = packed ? &vector : NULL,
                              .filter = filter,
                              .filter_length = filter_length};
     bool added = index_watch_add(watch, index, &question, numbers[6], (int64_t)numbers[7], NULL);
@@ -283,6 +292,9 @@ EXPORT void shim_watch_adding(IndexWatch *watch, Index *index, const char *id, c
                               size_t fields_length, const uint8_t *packed, size_t length) {
     IndexIncoming incoming = {id, fields, packed, strlen(id), fields_length, length};
     index_watch_adding(watch, index, &incoming);
+}
+EXPORT void shim_watch_embedded(IndexWatch *watch, Index *index, const char *id, size_t length) {
+    index_watch_embedded(watch, index, id, length);
 }
 EXPORT void shim_watch_committing(IndexWatch *watch, const IndexPending *pending) {
     index_watch_committing(watch, pending);

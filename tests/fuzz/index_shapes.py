@@ -58,12 +58,22 @@ def filtered(chance: random.Random) -> Command:
     return ["FILTER", chance.choice(FILTERS) if chance.random() < 0.9 else junk(chance)] * (chance.random() < 0.4)
 
 
+def with_vector(chance: random.Random) -> Command:
+    """Sometimes a vector, which may be wrong."""
+    if chance.random() < 0.5:
+        return []
+    numbers = [chance.choice([0, 1, 40, "nan", 1e7]), chance.choice([0, 0.1, -1, "inf"])]
+    vector = packed_vector(chance, chance.choice([4, 4, 4, 64, 0, 4097]))
+    return ["VECTOR", chance.choice([*DIGESTS, b"short"]), *numbers, vector]
+
+
 def index_rank(chance: random.Random) -> Command:
     """A question of any number of terms. Few terms are in the index."""
     terms = chance.sample(["a", "b", "c", "ab", "", "none", *map(str, range(30))], chance.choice([0, 1, 3, 4, 32, 33]))
     pairs = [argument for term in terms for argument in (term, chance.choice([0, 1, 7, 2**48 - 1]))]
     numbers: Command = [chance.choice([0, 1, 8, 1000, 1001]), chance.choice([0, 0, 5, 2**48])]
-    return ["QA.INDEX.RANK", chance.choice(INDEXES), *numbers, *filtered(chance), "TERMS", len(terms), *pairs]
+    words: Command = ["QA.INDEX.RANK", chance.choice(INDEXES), *numbers, *filtered(chance), *with_vector(chance)]
+    return [*words, *["DISTINCT"] * (chance.random() < 0.3), "TERMS", len(terms), *pairs]
 
 
 def index_watch(chance: random.Random) -> Command:
@@ -81,7 +91,16 @@ def index_watch(chance: random.Random) -> Command:
     ]
     numbers += [chance.choice([0, 10, 2**53]), 0, chance.choice([0, 5, 2**53 - 1])]
     name: Command = [chance.choice([f"q{chance.randrange(20)}", "", junk(chance)])]
-    words: Command = [*filtered(chance), "TERMS", len(terms), *bounds, "DOCUMENTS", len(documents) // 2, *documents]
+    words: Command = [
+        *filtered(chance),
+        *with_vector(chance),
+        "TERMS",
+        len(terms),
+        *bounds,
+        "DOCUMENTS",
+        len(documents) // 2,
+        *documents,
+    ]
     return ["QA.INDEX.WATCH", chance.choice(INDEXES), *name, *numbers, *words]
 
 

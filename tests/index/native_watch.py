@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .native_index import NativeIndex, library
+from .oracle import Meaning
 
 MOST = 2**64 - 1
 
@@ -26,6 +27,7 @@ class Asked:
     token: int = 1
     expires: int = 2**62
     filter: bytes = b""
+    meaning: Meaning | None = None
 
 
 class NativeWatch:
@@ -42,11 +44,16 @@ class NativeWatch:
             (
                 "add",
                 ctypes.c_int,
-                [pointer, pointer, ctypes.c_char_p, ctypes.c_double, pointer, *[ctypes.c_char_p, size] * 3],
+                [
+                    *[pointer, pointer, ctypes.c_char_p, ctypes.c_double, pointer],
+                    *[ctypes.c_char_p, size] * 3,
+                    *[ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint32, pointer],
+                ],
             ),
             ("token", number, [pointer, ctypes.c_char_p, ctypes.c_int64]),
             ("removing", None, [pointer, pointer, ctypes.c_char_p, size]),
             ("adding", None, [pointer, pointer, ctypes.c_char_p, *[ctypes.c_char_p, size] * 2]),
+            ("embedded", None, [pointer, pointer, ctypes.c_char_p, size]),
             ("committing", None, [pointer, pointer]),
             ("settle", None, [pointer, pointer]),
             ("review", ctypes.c_int, [pointer, pointer, ctypes.c_int64]),
@@ -71,6 +78,7 @@ class NativeWatch:
         terms = b"".join(
             struct.pack("<QQQI", *numbers, len(term.encode())) + term.encode() for term, numbers in asked.terms.items()
         )
+        meaning = asked.meaning
         documents = b"".join(
             struct.pack("<QI", place, len(name.encode())) + name.encode() for name, place in asked.documents.items()
         )
@@ -87,6 +95,10 @@ class NativeWatch:
                 len(asked.documents),
                 asked.filter,
                 len(asked.filter),
+                meaning.digest if meaning else None,
+                meaning.vector.packed() if meaning else None,
+                len(meaning.vector.values) if meaning else 0,
+                (ctypes.c_double * 3)(meaning.weight, meaning.missing, meaning.scan_bytes) if meaning else None,
             )
         )
 
@@ -101,6 +113,10 @@ class NativeWatch:
     def adding(self, index: NativeIndex, name: str, fields: bytes, packed: bytes) -> None:
         """Call this for the sentences of a new document."""
         self.lib.shim_watch_adding(self.pointer, index.pointer, name.encode(), fields, len(fields), packed, len(packed))
+
+    def embedded(self, index: NativeIndex, name: str) -> None:
+        """Call this after the vectors of a document have changed."""
+        self.lib.shim_watch_embedded(self.pointer, index.pointer, name.encode(), len(name.encode()))
 
     def committing(self, handle: ctypes.c_void_p) -> None:
         """Call this before the commit of a document in parts."""

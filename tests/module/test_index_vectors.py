@@ -74,6 +74,7 @@ def filled(client: redis.Redis, key: str = "index:{t}") -> tuple[Twins, dict[str
             vectors.pop(name)
             continue
         assert part == len(passages) or embed(client, key, name, passages[part:], done=part) == 1
+        twins.oracle.next_id += 1  # complete vectors use an id
     assert embed(client, key, "document20", some_passages(chance, 20, 8), b"encoder2", dims=8) == 1
     vectors.pop("document20")
     del vectors["document0"]
@@ -327,3 +328,36 @@ def test_errors_of_a_vector(shared_ai: redis.Redis, words: list[Any], error: str
         Twins(shared_ai, "k").put(("d", {}, [Sentence({"a": 1}, 1)]))
         assert embed(shared_ai, "k", "d", [Passage(0, 1, some_vector(random.Random(1), DIMS))]) == 1
     assert refusal(shared_ai, "QA.INDEX.RANK", "k", 1, 0, *words, "TERMS", 0).startswith(error)
+
+
+def test_a_watched_question_with_a_vector(shared_ai: redis.Redis) -> None:
+    """Vectors that reach the score drop it; others do not, nor does a document without its words."""
+    twins = Twins(shared_ai, "k")
+    twins.put(("best", {}, [Sentence({"a": 1}, 1)]), ("other", {}, [Sentence({"b": 1}, 1)] * 2))
+    near, far = Vector(0.1, (10, 0, 0, 0)), Vector(0.1, (0, 10, 0, 0))
+    assert embed(shared_ai, "k", "best", [Passage(0, 1, near)], dims=4) == 1
+    vector = ["VECTOR", DIGEST, 10, 0.1, near.packed()]
+    reply = shared_ai.execute_command("QA.INDEX.RANK", "k", 1, 0, *vector, "TERMS", 1, "a", 0)
+    _, _, (frequency,), ((name, sentence, score, _),), (identity, next_id), (place,), ((cosine, *_),) = reply
+    assert (name, sentence, float(cosine)) == (b"best", 0, pytest.approx(1.0))
+    total = float(score) + 10 * float(cosine)
+    bounds = [0, 2**40]
+    words = ["q", 10**6, identity, next_id, total, 3, *bounds, *vector, "TERMS", 1, "a", frequency, *bounds]
+
+    def watch() -> int:
+        return int(shared_ai.execute_command("QA.INDEX.WATCH", "k", *words, "DOCUMENTS", 1, "best", place))
+
+    def watched() -> int:
+        return int(shared_ai.execute_command("QA.INDEX.WATCHED", "k", "q"))
+
+    assert (token := watch()) and watched() == token
+    twins.put(("new", {}, [Sentence({"b": 1}, 1)]), ("weak", {}, [Sentence({"a": 1}, 400)]))
+    assert embed(shared_ai, "k", "other", [Passage(0, 2, far)], dims=4) == 1
+    assert watched() == token
+    assert embed(shared_ai, "k", "weak", [Passage(0, 1, near)], b"encoder2", dims=4) == 1
+    assert watched() == token, "vectors of another encoder"
+    strong = [Passage(0, 1, Vector(0.2, (10, 0, 0, 0)))]
+    assert embed(shared_ai, "k", "new", strong, dims=4) == 1
+    assert not watched() and not watch(), "the ranking does not know the new vectors"
+    for wrong in (["VECTOR", DIGEST, "nan", 0, near.packed()], ["VECTOR", DIGEST, 1, 0, bytes(13)]):
+        refusal(shared_ai, "QA.INDEX.WATCH", "k", *words[:8], *wrong, "TERMS", 0, "DOCUMENTS", 0)
