@@ -268,7 +268,7 @@ def test_a_command_imports_its_own_file_and_nothing_that_others_need() -> None:
         (["ask", "--help"], 0, False),
         (["backup", "into/this"], 3, False),
         (["ingest", ".", "a file"], 3, False),
-        (["ingest", ".", "missing"], 2, True),
+        (["ingest", ".", "missing"], 2, False),
         (["ingest", "--show", "."], 2, True),
         (["ingest", "--show", "a file"], 0, False),
         (["restore", "a file"], 2, True),

@@ -11,7 +11,7 @@ from typing import Any
 
 MAX_FORMAT = 200
 # Literal text, a symbol of a currency, what is as wide as a character or repeats it, or a condition or colour.
-_PARTS = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|([_*].)|(\[[^\]]*\])|(;)')
+_PARTS = re.compile(r'"([^"]*+)"|\\(.)|\[\$([^\[\]-]*+)[^\[\]]*+\]|([_*].)|(\[[^\[\]]*+\])|(;)')
 _PLACES = re.compile(r"[#0?][#0?,]*(?:\.[#0?]*,*)?")
 # In a format that has these, the value itself is clearer: dates, fractions, powers and the general format.
 _OTHER = re.compile(r"[A-Za-z/@]")
