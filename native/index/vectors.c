@@ -6,7 +6,7 @@
  *
  * Each call that appends passages makes one part with the vectors one after another, so a scan of all documents reads
  * memory in long pieces. A stored passage takes 12 bytes and its vector, padded to a multiple of VECTOR_STEP bytes; a
- * part takes 40 bytes more. Only live documents have vectors, and one encoder made all vectors of a document. */
+ * part takes 32 bytes more. Only live documents have vectors, and one encoder made all vectors of a document. */
 #include "index/vectors.h"
 
 #include <math.h>
