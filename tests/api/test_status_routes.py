@@ -87,7 +87,7 @@ async def test_the_description_names_every_route_and_parameter(cluster: Scripted
         described = (await client.get("/openapi.json")).json()
         assert set(described["paths"]) == {
             *("/qa", "/search", "/documents", "/documents/count", "/documents/{id}", "/models", "/models/{id}"),
-            "/documents/upload",
+            *("/documents/upload", "/collections/{name}/fields", "/collections/{name}/fields/{field}"),
             *("/collections", "/collections/{name}", "/livez", "/readyz", "/metrics"),
         }
         parameters = {item["name"]: described_type(item) for item in described["paths"]["/qa"]["get"]["parameters"]}
