@@ -22,7 +22,7 @@ _HEADING = re.compile(r"<h1\b[^>]*+>", re.IGNORECASE)
 _HEADING_END = re.compile(r"</h1\b", re.IGNORECASE)
 _MAX_HEADING = 2000
 _TAG = re.compile(r"<[^<>]*+>")
-_BETWEEN = re.compile(r"\s+(?:[-|:/\u00b7\u2022\u00bb\u203a\u2013\u2014\u2022]+|::)\s+|\s*[:\u2014|]\s+")
+_BETWEEN = re.compile(r"(?<!\s)\s++[-|:/\u00b7\u2022\u00bb\u203a\u2013\u2014]++\s++|(?<!\s)\s*+[:\u2014|]\s++")
 # A text that so many pages of one folder have in their titles, and such a part of them, does not tell them apart.
 MIN_SHARED = 3
 MIN_SHARE = 0.3

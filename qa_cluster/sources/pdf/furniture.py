@@ -17,9 +17,8 @@ _PAGE_NUMBER = re.compile(
     re.IGNORECASE,
 )
 _NUMBER_AT_EDGE = re.compile(r"\A(\d{1,4})(?=\s|\Z)|(?:\A|(?<=\s))(\d{1,4})\Z")
-_ENTRY = re.compile(
-    r"(?P<title>.*?\S)(?P<dots>(?:\s*[.\u2026\u00b7_]){3,}+)?\s*+(?P<page>\b\d{1,4}|\b[ivxlc]{1,7})\Z", re.I
-)
+_ENTRY_PAGE = re.compile(r"(?<![^\s.\u2026\u00b7_])(?:(?:\d{1,2}-)?\d{1,4}|[ivxlc]{1,7})\Z", re.IGNORECASE)
+_LEADER = " .\u2026\u00b7_"
 _CONTENTS = re.compile(
     r"(?:\d+\.?\s+)?(?:(?:table of |list of )?(?:contents|figures|tables)|inhalt(?:sverzeichnis)?"
     r"|table des mati\u00e8res|sommaire|\u00edndice|indice|inhoud(?:sopgave)?|inneh\u00e5ll)\s*:?",
@@ -242,9 +241,20 @@ def _run(lines: Sequence[PageLine], start: int) -> Iterable[int]:
             pending.append(place)
 
 
-def _entry(text: str) -> re.Match[str] | None:
-    found = _ENTRY.fullmatch(text.strip()) if text[-1:].isalnum() and len(text) < 300 else None
-    return None if found is None or found["title"].endswith((":", "=", ",", "-", "\u2013")) else found
+def _entry(text: str) -> tuple[str, str, bool] | None:
+    """The title and the page of an entry, and whether dots are between them.
+
+    >>> _entry("2.1 Ropes . . . . 7"), _entry("Ropes 7"), _entry("Total: 7")
+    (('2.1 Ropes', '7', True), ('Ropes', '7', False), None)
+    """
+    found = _ENTRY_PAGE.search(text.strip()) if text[-1:].isalnum() and len(text) < 300 else None
+    if found is None:
+        return None
+    before = found.string[: found.start()]
+    title = before.rstrip(_LEADER)
+    if not title or title.endswith((":", "=", ",", "-", "\u2013")):
+        return None
+    return title, found[0], sum(map(before[len(title) :].count, _LEADER[1:])) > 2
 
 
 def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str, Collection[int]]) -> list[_Entry]:
@@ -256,11 +266,11 @@ def _entries(lines: Sequence[PageLine], run: Sequence[int], titles: Mapping[str,
         if (found := _entry(lines[place].text)) is None:
             continue
         for first in range(len(pending)):
-            title = " ".join([*(lines[before].text for before in pending[first:-1]), found["title"]])
+            title = " ".join([*(lines[before].text for before in pending[first:-1]), found[0]])
             if _pages_of(title, titles):
-                entries.append(_Entry(title, found["page"], pending[first:], bool(found["dots"])))
+                entries.append(_Entry(title, found[1], pending[first:], found[2]))
                 break
         else:
-            entries.append(_Entry(found["title"], found["page"], pending, bool(found["dots"])))
+            entries.append(_Entry(*found[:2], pending, found[2]))
         pending = []
     return entries

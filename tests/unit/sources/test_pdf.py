@@ -79,6 +79,19 @@ def test_only_the_entries_of_contents_are_left_out(leader: str) -> None:
     assert path_of(found, "It is about leaving") == ("Leaving",)
 
 
+def test_contents_whose_pages_have_the_number_of_the_chapter() -> None:
+    pdf = PdfWriter()
+    pdf.heading("Table of Contents", 16)
+    for number, name in enumerate(("Ropes", "Knots", "Fees"), 1):
+        pdf.line(f"{name} ........ {number}-1", gap=2)
+    for name in ("Ropes", "Knots", "Fees"):
+        pdf.heading(name, 14)
+        pdf.paragraph(PROSE)
+    found = read(pdf)
+    assert "...." not in found.text and found.text.count("Knots") == 1
+    assert found.text.count(PROSE) == 3
+
+
 def test_prices_with_dots_are_no_contents() -> None:
     pdf = PdfWriter()
     pdf.heading("Menu", 16)
