@@ -76,7 +76,7 @@ enum {
     INDEX_MAX_DIMENSIONS = 4096,     /* of a vector; at least one */
     INDEX_MAX_ENCODERS = 16,         /* with vectors in one index */
     INDEX_MAX_EMBEDDING = 1 << 20,   /* bytes of packed passages in one call */
-    INDEX_MAX_SCAN = 256 << 20,      /* bytes of vectors that a ranking of a server reads */
+    INDEX_MAX_SCAN = 128 << 20,      /* bytes of vectors that a ranking of a server reads */
     INDEX_PROBLEM = 200,             /* bytes of a text that says what is wrong with an argument */
 };
 
