@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
-from .reading.plan import WAVES
+from .reading.plan import BALANCED, PLANS, WAVES
 from .security.local_password import PASSWORD_FILE, password_at, stored_password
 from .security.ownership import objection
 from .shard_functions import (
@@ -339,9 +339,20 @@ class Settings:
         200_000, "length limit of a context of POST /models/{id}", unit="characters", minimum=1, maximum=10_000_000
     )
     top_k_max: int = _of(20, "limit of answers per question", minimum=1, maximum=1000)
-    retriever_k: int = _of(16, "number of sentences that are read for a question", minimum=1, maximum=64)
+    retriever_k: int = _of(
+        8, "number of sentences that are read for a question by the plan balanced", minimum=1, maximum=64
+    )
     waves: tuple[int, ...] = _of(
-        WAVES, "number of sentences that have been read after each wave, ascending", minimum=1, maximum=64
+        WAVES,
+        "number of sentences that have been read after each wave of the plan balanced, ascending",
+        minimum=1,
+        maximum=64,
+    )
+    plan: str = _of(
+        BALANCED,
+        "plan of questions that name none: fast reads at most 6 sentences; accurate reads 12, and a larger reader reads"
+        " the best 4 of them again",
+        choices=tuple(PLANS),
     )
 
     connect_timeout_ms: int = _of(2000, "timeout for a connection to a shard", unit="ms", minimum=1, maximum=600_000)

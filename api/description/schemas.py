@@ -32,7 +32,9 @@ from qa_cluster.documents.metadata_limits import check_integer, may_hold_long_nu
 from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
+from qa_cluster.ranking.meaning import RETRIEVERS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
+from qa_cluster.reading.plan import PLANS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.sources.formats import FORMATS
 
@@ -142,6 +144,14 @@ def _reading_fields(limits: AskLimits, options: AskOptions, coverage: str) -> tu
             maximum=MAX_MODEL_BYTES,
             in_bytes=True,
         ),
+        _retriever(options.retriever),
+        Field(
+            "plan",
+            "string",
+            "fast: read at most 6 sentences; balanced: read up to retriever_k in waves; accurate: read 12, and let a"
+            " larger reader read the best 4 again; default: the plan of the service",
+            choices=tuple(PLANS),
+        ),
     )
 
 
@@ -168,11 +178,23 @@ def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTI
         ),
         _timeout(limits),
         _coverage(coverage),
+        _retriever(options.retriever),
     )
 
 
 def _count(name: str, help: str, default: int, maximum: int) -> Field:
     return Field(name, "integer", help, default=default, minimum=1, maximum=maximum)
+
+
+def _retriever(default: str) -> Field:
+    return Field(
+        "retriever",
+        "string",
+        "by what sentences are chosen. words: BM25; meaning: the vectors of passages; both: the sum. Without an encoder"
+        " on the shards, both means words",
+        default=default,
+        choices=RETRIEVERS,
+    )
 
 
 def _coverage(default: str) -> Field:

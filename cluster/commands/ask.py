@@ -10,6 +10,8 @@ from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import PARTIAL
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.ranking.meaning import BOTH
+from qa_cluster.reading.plan import PLANS
 from qa_cluster.types import Answer, AskResult, Hit, Index
 
 from ..servers.local import with_cluster
@@ -19,7 +21,9 @@ from .shared_options import (
     CoverageOption,
     FilterOption,
     JsonOfService,
+    RetrieverOption,
     load_settings,
+    one_of,
     refusals_as_usage,
 )
 
@@ -35,6 +39,17 @@ def ask(  # noqa: PLR0917 - one parameter is one option
     filter: FilterOption = None,
     collection: CollectionOption = DEFAULT_COLLECTION,
     coverage: CoverageOption = PARTIAL,
+    retriever: RetrieverOption = BOTH,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            help="How much is read. fast: at most 6 sentences; balanced: up to 8; accurate: 12, and a larger"
+            " reader reads the best 4 again.",
+            parser=one_of(tuple(PLANS)),
+            metavar="|".join(PLANS),
+            show_default="setting 'plan'",
+        ),
+    ] = None,
     json: JsonOfService = False,
 ) -> None:
     """Ask the cluster a question. The exit code is 0 even if the documents hold no answer.
@@ -50,12 +65,29 @@ def ask(  # noqa: PLR0917 - one parameter is one option
         qa-cluster ask "When is a finally clause executed?" --filter lang=en --filter "year>=2020"
     """
     settings = load_settings(context).settings
-    options = AskOptions(top_k=top_k, filter=tuple(filter or ()), model=model, collection=collection, coverage=coverage)
+    options = AskOptions(
+        top_k=top_k,
+        filter=tuple(filter or ()),
+        model=model,
+        collection=collection,
+        coverage=coverage,
+        retriever=retriever,
+        plan=plan or "",
+    )
     limits = AskLimits(question_max_chars=settings.question_max_chars, top_k_max=settings.top_k_max)
     with refusals_as_usage():
         check_question(question, options, limits)
     with ClusterClient(with_cluster(settings)) as client:
-        result = client.ask(question, top_k=top_k, filter=filter, model=model, collection=collection, coverage=coverage)
+        result = client.ask(
+            question,
+            top_k=top_k,
+            filter=filter,
+            model=model,
+            collection=collection,
+            coverage=coverage,
+            retriever=retriever,
+            plan=plan,
+        )
     if json:
         console.say_json(result.to_dict())
     else:

@@ -12,6 +12,7 @@ from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import PARTIAL
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.ranking.meaning import BOTH
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.types import Hit, SearchResult
@@ -24,6 +25,7 @@ from .shared_options import (
     CoverageOption,
     FilterOption,
     JsonOfService,
+    RetrieverOption,
     load_settings,
     refusals_as_usage,
 )
@@ -48,6 +50,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = 0,
     coverage: CoverageOption = PARTIAL,
+    retriever: RetrieverOption = BOTH,
     json: JsonOfService = False,
 ) -> None:
     """Find the sentences that best match the words, without a reader. The exit code is 0 even if none matches.
@@ -71,6 +74,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
         filter=tuple(filter or ()),
         context=around,
         coverage=coverage,
+        retriever=retriever,
     )
     with refusals_as_usage():
         check_search(words, options, AskLimits(question_max_chars=settings.question_max_chars))
@@ -83,6 +87,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
             filter=options.filter,
             context=options.context,
             coverage=options.coverage,
+            retriever=options.retriever,
         )
     if json:
         console.say_json(result.to_dict())

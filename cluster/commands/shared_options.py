@@ -17,6 +17,7 @@ from qa_cluster.access.audit import AuditLog
 from qa_cluster.config import COVERAGES, LoadedSettings, load
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import check_collection
+from qa_cluster.ranking.meaning import RETRIEVERS
 
 from ..terminal import console
 
@@ -103,6 +104,15 @@ def collections_option(help: str) -> Any:
     return typer.Option(help=help, parser=collection_name, metavar="NAME", show_default=False)
 
 
+RetrieverOption = Annotated[
+    str,
+    typer.Option(
+        help="How sentences are chosen. words: by their words; meaning: by the vectors of passages; both: by the sum."
+        " Without an encoder on the shards, both means words.",
+        parser=one_of(RETRIEVERS),
+        metavar="both|words|meaning",
+    ),
+]
 CoverageOption = Annotated[
     str,
     typer.Option(

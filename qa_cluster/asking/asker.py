@@ -16,7 +16,8 @@ from time import perf_counter, time
 
 from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
-from qa_cluster.reading.plan import ReadingPlan, ReadingStage, StageOptions
+from qa_cluster.ranking.meaning import WORDS
+from qa_cluster.reading.plan import PLANS, ReadingPlan, ReadingStage, StageOptions
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import current, step
@@ -29,6 +30,7 @@ from .collections import Collections
 from .document_fields import DocumentFields
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
+from .question_vectors import QuestionVectors
 from .questions import AskLimits, AskOptions, Question, check_question
 
 # A shard may lack a reader because another reader has just replaced it: then the question is tried again.
@@ -70,7 +72,7 @@ class Asker:
 
     Args:
         follow: reads manifests and the number of partitions again if they have changed.
-        plan: the stages by which questions are read (`reading/plan.py`).
+        plan: the stages by which questions are read that name no plan (`reading/plan.py`).
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Asker:
         *,
         collections: Collections,
         fields: DocumentFields,
+        vectors: QuestionVectors,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         plan: Sequence[StageOptions],
@@ -92,6 +95,7 @@ class Asker:
         self._cached = cached
         self._collections = collections
         self._fields = fields
+        self._vectors = vectors
         self._follow = follow
         self._plan = tuple(plan)
         self._left_out: set[str] = set()
@@ -162,8 +166,11 @@ class Asker:
         loaded is left out: the stages before it answer, under the name of the shorter plan.
         """
         options = question.options
+        retriever = self._vectors.retriever(options.retriever)
+        ranking = () if retriever == WORDS else self._vectors.ranking
         stages: list[ReadingStage] = []
-        for template in self._plan[:1] if options.model else self._plan:
+        named = PLANS[options.plan] if options.plan else self._plan
+        for template in named[:1] if options.model else named:
             name = options.model or template.model
             try:
                 reader = await self._readers.find(name)
@@ -176,7 +183,7 @@ class Asker:
                 continue
             self._left_out.discard(name)
             stages.append(template.stage(reader, question.retriever_k, stops_early=options.waves))
-        return ReadingPlan(tuple(stages))
+        return ReadingPlan(tuple(stages), retriever, ranking)
 
     def _warn_left_out(self, name: str, why: NotFound) -> None:
         if name not in self._left_out:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qa_cluster.config import Settings
-from qa_cluster.reading.plan import StageOptions
+from qa_cluster.reading.plan import BALANCED, PLANS, StageOptions
 from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
@@ -35,19 +35,24 @@ def target_of(settings: Settings) -> Target:
 
 
 def _engine_options(settings: Settings) -> EngineOptions:
+    plan, retriever_k = PLANS[settings.plan], settings.retriever_k
+    if settings.plan == BALANCED:
+        plan = (StageOptions(waves=settings.waves),)
+    else:
+        retriever_k = plan[0].candidates or retriever_k
     return EngineOptions(
         near_cache_entries=settings.near_cache_entries,
         near_cache_ttl_seconds=settings.near_cache_ttl_s,
         whole_answer_ttl_seconds=settings.whole_answer_ttl_s,
         answer_drift=settings.answer_drift,
-        plan=(StageOptions(waves=settings.waves),),
+        plan=plan,
         pipeline_max_requests=settings.pipeline_max_requests,
         shard_patience_seconds=settings.shard_patience_ms / 1000,
         limits=AskLimits(
             question_max_chars=settings.question_max_chars,
             answer_max_bytes=settings.answer_max_bytes,
             top_k_max=settings.top_k_max,
-            retriever_k=settings.retriever_k,
+            retriever_k=retriever_k,
             timeout_ms=settings.request_timeout_ms,
             timeout_ms_max=max(settings.request_timeout_max_ms, settings.request_timeout_ms),
         ),

@@ -38,6 +38,7 @@ from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
 from .freshness import Freshness
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedModel, LoadedReaders, list_models, read_manifest
+from .question_vectors import QuestionVectors
 from .questions import AskLimits, AskOptions, SearchOptions
 from .remote_pipeline import RemotePipeline
 from .searcher import Searcher, SearchOutcome
@@ -100,7 +101,8 @@ class Engine:
         self._answers = AnswerCache(shards, watches, partitions, ttl_seconds)
         freshness.on_dropped.append(self.near.discard)
         self.readers = LoadedReaders(shards, manifest)
-        self._ranker = Ranker(shards, partitions)
+        self.vectors = QuestionVectors(shards)
+        self._ranker = Ranker(shards, partitions, self.vectors)
         self.collections = Collections(shards, freshness, partitions)
         self.fields = DocumentFields(shards, partitions, self.collections)
         self.admission = Admission(options.questions_at_once, options.max_waiting_questions)
@@ -114,6 +116,7 @@ class Engine:
             CachedAnswers(shards, freshness, self.near, self._answers, answering),
             collections=self.collections,
             fields=self.fields,
+            vectors=self.vectors,
             follow=self._follow,
             limits=options.limits,
             plan=options.plan,
@@ -123,6 +126,7 @@ class Engine:
             self._ranker,
             collections=self.collections,
             fields=self.fields,
+            vectors=self.vectors,
             follow=self._follow,
             limits=options.limits,
         )
@@ -152,7 +156,9 @@ class Engine:
             await freshness.start()  # this detects shards that are down
             partitions = await _partitions(shards)
             freshness.set_tags(partition_tags(partitions))
-            return cls(shards, freshness, partitions, await read_manifest(shards), options)
+            engine = cls(shards, freshness, partitions, await read_manifest(shards), options)
+            await engine.vectors.reread()
+            return engine
         except BaseException:
             await freshness.aclose()
             await shards.aclose()
@@ -160,6 +166,7 @@ class Engine:
 
     async def aclose(self) -> None:
         """Finish the pending cache stores and close all connections."""
+        await self.vectors.aclose()
         await self._answers.aclose()
         await self.freshness.aclose()
         await self.shards.aclose()
@@ -193,6 +200,7 @@ class Engine:
             except ModelError as error:
                 _log.warning("the model's manifest cannot be read: %s", error)
                 self.readers.default_or_none = None
+            await self.vectors.reread()
             await self._follow_partitions()
             self._manifest_changes = changes
 

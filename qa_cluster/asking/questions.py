@@ -16,8 +16,9 @@ from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import Filter, chosen_by
+from qa_cluster.ranking.meaning import BOTH, RETRIEVERS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
-from qa_cluster.reading.plan import ReadingPlan
+from qa_cluster.reading.plan import PLANS, ReadingPlan
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
 CACHE_MODES = ("use", "refresh", "only", "off")
@@ -49,7 +50,7 @@ class AskOptions:
     Attributes:
         top_k: the limit of answers.
         min_score: less probable answers are left out.
-        retriever_k: how many sentences are ranked for reading; None: the service's default.
+        retriever_k: how many sentences are ranked for reading; None: as many as the plan reads.
         collection: the collection that the answers come from.
         doc_id: only answers from these documents; empty: from all.
         filters: only answers from documents whose metadata satisfy the filter, in Haystack's form; None: from all.
@@ -61,6 +62,9 @@ class AskOptions:
         coverage: if shards are down, ``partial`` answers without them and says so; ``full`` is refused.
         model: the loaded model that reads, an id or ``id@revision``; empty: the service's reading plan.
         no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
+        retriever: by what sentences are chosen: ``words``, ``meaning``, or ``both``. Without an encoder on the shards,
+            ``both`` means words.
+        plan: how many sentences which readers read: ``fast``, ``balanced`` or ``accurate``; empty: the service's plan.
     """
 
     top_k: int = 3
@@ -76,6 +80,8 @@ class AskOptions:
     coverage: str = FULL
     no_answer: bool = True
     model: str = ""
+    retriever: str = BOTH
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ class SearchOptions:
         context: how many neighbours are returned with each sentence, on each side.
         timeout_ms: the time limit; None: the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.
+        retriever: ``words``, ``meaning`` or ``both``, as in `AskOptions`.
     """
 
     top_k: int = 10
@@ -100,6 +107,7 @@ class SearchOptions:
     context: int = 0
     timeout_ms: int | None = None
     coverage: str = FULL
+    retriever: str = BOTH
 
 
 class SearchArguments(TypedDict, total=False):
@@ -113,6 +121,7 @@ class SearchArguments(TypedDict, total=False):
     context: int | None
     timeout_ms: int | None
     coverage: str | None
+    retriever: str | None
 
 
 # Options that take several values; a single value may be given without a list.
@@ -138,6 +147,8 @@ class AskArguments(TypedDict, total=False):
     coverage: str | None
     no_answer: bool | None
     model: str | None
+    retriever: str | None
+    plan: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +176,8 @@ class Question:
             "filters": None,
             "filter": None if self.chosen is None else self.chosen.canonical,
             "model": plan.digest,
+            "plan": "",
+            "retriever": plan.retriever,
         }
         what = {name: value for name, value in (given | effective).items() if name not in SAME_ANSWER}
         text = orjson.dumps((self.folded, what), option=orjson.OPT_SORT_KEYS)
@@ -221,11 +234,12 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
     normal = _check_text("question", text, limits.question_max_chars)
     chosen = _check_options(options, limits)
     asked = limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
+    planned = PLANS[options.plan][0].candidates if options.plan else None
     return Question(
         text=normal,
         folded=fold(normal),
         options=options,
-        retriever_k=options.retriever_k or limits.retriever_k,
+        retriever_k=options.retriever_k or planned or limits.retriever_k,
         timeout_seconds=asked / 1000,
         chosen=chosen,
     )
@@ -264,6 +278,8 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
     chosen = _check_corpus(options, limits)
     if options.cache not in CACHE_MODES:
         raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}", place="cache")
+    if options.plan and options.plan not in PLANS:
+        raise InvalidInput(f"plan must be one of {', '.join(PLANS)}, got {options.plan!r}", place="plan")
     if options.model:
         _check_name("model", options.model, MAX_MODEL_BYTES)
     return chosen
@@ -274,6 +290,9 @@ def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Fil
     if options.coverage not in COVERAGES:
         known = ", ".join(COVERAGES)
         raise InvalidInput(f"coverage must be one of {known}, got {options.coverage!r}", place="coverage")
+    if options.retriever not in RETRIEVERS:
+        known = ", ".join(RETRIEVERS)
+        raise InvalidInput(f"retriever must be one of {known}, got {options.retriever!r}", place="retriever")
     if options.timeout_ms is not None:
         _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
     for name, values, what in (("doc_id", options.doc_id, "documents"), ("filter", options.filter, "conditions")):

@@ -20,6 +20,7 @@ from qa_cluster.off_loop import off_loop
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import HitMaker
+from qa_cluster.ranking.meaning import MEANING
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
@@ -30,6 +31,7 @@ from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
 from .document_fields import DocumentFields
+from .question_vectors import QuestionVectors
 from .questions import AskLimits, SearchOptions, check_search
 
 # The limit of sentences in one script, neighbours included: it blocks its shard for less than 1 ms.
@@ -71,6 +73,7 @@ class Searcher:
         *,
         collections: Collections,
         fields: DocumentFields,
+        vectors: QuestionVectors,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
     ) -> None:
@@ -78,6 +81,7 @@ class Searcher:
         self._ranker = ranker
         self._collections = collections
         self._fields = fields
+        self._vectors = vectors
         self._follow = follow
         self._limits = limits
 
@@ -104,10 +108,13 @@ class Searcher:
         await self._follow()
         await self._collections.check(options.collection, without)
         await self._fields.check(chosen, options.collection)
-        terms = tuple(question_terms(query))
+        retriever = self._vectors.retriever(options.retriever)
+        terms = () if retriever == MEANING else tuple(question_terms(query))
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
-            ranking = await self._ranker.rank(query, options.top_k, chosen, options.collection, without)
+            ranking = await self._ranker.rank(
+                query, options.top_k, chosen, options.collection, without, retriever=retriever
+            )
             fetching_begun = perf_counter()
             with step("fetch"):
                 made = await self._hits(ranking, terms, options.context)

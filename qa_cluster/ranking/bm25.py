@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from .meaning import QuestionVector
+
 EDGE_WEIGHT = 0.3
 
 
@@ -23,15 +25,17 @@ class Candidate:
 
     Attributes:
         sentence: its key ``<doc>:{tag}:<i>``.
-        score: its score under the frequencies of the whole corpus.
+        score: its score under the frequencies of the whole corpus, and by meaning if the ranking is by meaning, too.
         weights: its weight for each term.
         place: the place of its document in the partition's index; every version of a document has its own place.
+        by_meaning: the part of the score that comes from the meaning of its passage.
     """
 
     sentence: str
     score: float
     weights: tuple[float, ...]
     place: int = 0
+    by_meaning: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,9 @@ class Ranking:
         parts: the state of each partition's index.
         reindexing: whether another version of the analyzer has made the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
+        vector: the vector of the question; None: the ranking is by words alone.
+        only_words: whether the ranking should have been by meaning, too, but no shard could compute the vector. No
+            answer from such a ranking is cached.
     """
 
     candidates: list[Candidate]
@@ -73,6 +80,13 @@ class Ranking:
     frequencies: tuple[int, ...] = ()
     parts: Mapping[str, RankedPartition] = field(default_factory=dict)
     reindexing: bool = False
+    vector: QuestionVector | None = None
+    only_words: bool = False
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether an answer from this ranking may be cached."""
+        return not self.reindexing and not self.only_words
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -106,19 +120,39 @@ def written_order(sentence: str, place: int) -> tuple[str, int, int]:
     return document.rpartition("{")[2], place, int(number)
 
 
-def best_of(
-    found: Sequence[tuple[str, Sequence[float], int]], sentences: int, frequencies: Sequence[int], count: int
-) -> list[Candidate]:
+@dataclass(frozen=True, slots=True)
+class FoundSentence:
+    """A sentence that an index has found.
+
+    Attributes:
+        sentence, weights, place, by_meaning: as of a `Candidate`.
+    """
+
+    sentence: str
+    weights: Sequence[float]
+    place: int
+    by_meaning: float = 0.0
+
+
+def best_of(found: Sequence[FoundSentence], sentences: int, frequencies: Sequence[int], count: int) -> list[Candidate]:
     """The `count` best of the found sentences, scored under the frequencies of the whole corpus.
 
     Args:
-        found: the key, the weight for each term and the document's place of every sentence that an index has found.
         sentences: the number of sentences in the corpus.
         frequencies: how many of these sentences contain each term.
     """
-    if not found or not frequencies:
+    if not found:
         return []
-    values = scores(np.asarray([weights for _, weights, _ in found], dtype=np.float64), idf(sentences, frequencies))
-    keys = [(-float(value), written_order(key, place)) for value, (key, _, place) in zip(values, found, strict=True)]
+    values = np.asarray([item.by_meaning for item in found], dtype=np.float64)
+    if frequencies:
+        weights = np.asarray([item.weights for item in found], dtype=np.float64)
+        values += scores(weights, idf(sentences, frequencies))
+    keys = [
+        (-float(value), written_order(item.sentence, item.place)) for value, item in zip(values, found, strict=True)
+    ]
     order = sorted(range(len(found)), key=keys.__getitem__)[:count]
-    return [Candidate(found[i][0], float(values[i]), tuple(found[i][1]), found[i][2]) for i in order]
+    return [
+        Candidate(item.sentence, float(values[i]), tuple(item.weights), item.place, item.by_meaning)
+        for i in order
+        for item in (found[i],)
+    ]

@@ -5,6 +5,8 @@ Each partition has an index of its own. The ranker asks all of them twice, in on
 1. how many of their sentences contain each term of the question (`statistics_commands`);
 2. with the sums of the whole corpus, for their best sentences (`rank_commands`).
 
+By meaning, a shard computes the vector of the question during the first pipeline, and the second one carries it.
+
 A write may come between the two pipelines. The ranking then scores the new sentences with the earlier frequencies, and
 records the state of each index (`RankedPartition.next_id`). An answer from such a ranking is cached only if the indexes
 are still in this state (``QA.INDEX.WATCH``). If a partition moves between the pipelines, the second one is refused, and
@@ -13,10 +15,11 @@ the caller ranks again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
@@ -35,8 +38,9 @@ from qa_cluster.off_loop import off_loop
 from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.tracing import step
 
-from .bm25 import RankedPartition, Ranking, best_of
+from .bm25 import FoundSentence, RankedPartition, Ranking, best_of
 from .filters import Filter
+from .meaning import MEANING, WORDS, QuestionVector
 from .terms import ANALYZER_VERSION, question_terms
 
 Command = tuple[str | int | bytes, ...]
@@ -46,6 +50,8 @@ RIGHTS = "(+mget %R~epoch:* %R~flight:*) (+hget %R~layout:*) (+qa.index.stats +q
 # Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
 _COMMANDS_OF_STATISTICS = 3
+# An index adds up floats in another order.
+ROUNDING = 1e-6
 # Bytes of a ranked sentence in the reply of an index.
 HIT_BYTES = 64
 
@@ -65,6 +71,13 @@ class Pipelines(Protocol):
         """Run the commands for each server in a pipeline; an error is returned in the place of a reply."""
 
 
+class Vectors(Protocol):
+    """The part of `asking.question_vectors.QuestionVectors` that a ranking needs."""
+
+    async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
+        """The vector of a question; None if no shard can compute it now."""
+
+
 class Ranker:
     """Ranks the corpus of one cluster.
 
@@ -72,8 +85,9 @@ class Ranker:
         rankings: how many rankings this process has made.
     """
 
-    def __init__(self, shards: Pipelines, partitions: int) -> None:
+    def __init__(self, shards: Pipelines, partitions: int, vectors: Vectors | None = None) -> None:
         self._shards = shards
+        self._vectors = vectors
         self.rankings = 0
         self._warned = ""
         self.set_partitions(partitions)
@@ -90,10 +104,17 @@ class Ranker:
         chosen: Filter | None = None,
         collection: str = DEFAULT_COLLECTION,
         without: Collection[Shard] = (),
+        *,
+        retriever: str = WORDS,
+        distinct: bool = False,
     ) -> Ranking:
         """The `count` best sentences of a collection, from the documents that the filter admits.
 
-        The shards `without` are not asked: the ranking lacks their documents.
+        Args:
+            without: the shards that are not asked: the ranking lacks their documents.
+            retriever: by what sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
+                the ranking is by words.
+            distinct: whether each passage counts once, with its best sentence.
 
         Raises:
             ReplyError: a shard refused for the moment, or has redirected: rank again.
@@ -104,22 +125,31 @@ class Ranker:
             left_out = {shard.address for shard in without}
             on_shard = {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
             tags = [tag for found in on_shard.values() for tag in found]
-            terms = question_terms(text)
+            terms = question_terms(text) if retriever != MEANING else []
             asked = {address: statistics_commands(found, terms, collection) for address, found in on_shard.items()}
-            replies = await self._ask(asked)
+            replies, vector = await asyncio.gather(self._ask(asked), self._vector(text, retriever, without))
+            packed = b"" if chosen is None else chosen.packed
             with _readable():
                 statistics = parse_statistics(tags, terms, replies, collection)
-                commands = iter(rank_commands(statistics, count, b"" if chosen is None else chosen.packed))
+                commands = iter(rank_commands(statistics, count, packed, vector, distinct=distinct))
                 asked = {address: list(islice(commands, len(found))) for address, found in on_shard.items()}
             replies = await self._ask(asked, admitted=True)
             with _readable():
                 found = sum(len(reply[3]) for reply in replies)
-                ranking = await off_loop(found * HIT_BYTES, ranking_of, statistics, replies, count)
+                ranking = await off_loop(found * HIT_BYTES, ranking_of, statistics, replies, count, vector)
+            if vector is None and retriever != WORDS:
+                ranking = replace(ranking, only_words=True)
             self._warn_if_reindexing(statistics)
             self.rankings += 1
             if ranked is not None:
                 ranked.note({"qa.rank.candidates": len(ranking.candidates)})
             return ranking
+
+    async def _vector(self, text: str, retriever: str, without: Collection[Shard]) -> QuestionVector | None:
+        if retriever == WORDS or self._vectors is None:
+            return None
+        with step("embed"):
+            return await self._vectors.of(text, without)
 
     def _tags_on_shards(self) -> Mapping[Address, list[str]]:
         """The partitions on each shard, by the topology that is known now."""
@@ -238,41 +268,65 @@ def parse_statistics(
     )
 
 
-def rank_commands(statistics: Statistics, count: int, packed_filter: bytes = b"") -> list[Command]:
-    """The commands of the second pipeline, one for each partition; a filter is in its binary form."""
-    chosen = ("FILTER", packed_filter) if packed_filter else ()
+def rank_commands(
+    statistics: Statistics,
+    count: int,
+    packed_filter: bytes = b"",
+    vector: QuestionVector | None = None,
+    *,
+    distinct: bool = False,
+) -> list[Command]:
+    """The commands of the second pipeline, one for each partition; a filter is in its binary form.
+
+    With `distinct`, an index returns only the best sentence of each passage.
+    """
+    options: Command = (
+        *(("FILTER", packed_filter) if packed_filter else ()),
+        *(() if vector is None else vector.arguments),
+        *(("DISTINCT",) if distinct and vector is not None else ()),
+    )
     words = [word for pair in zip(statistics.terms, statistics.sums, strict=True) for word in pair]
     corpus, terms = sum(statistics.sentences), ("TERMS", len(statistics.terms), *words)
     return [
-        ("QA.INDEX.RANK", index_key(tag, statistics.collection), count, corpus, *chosen, *terms)
+        ("QA.INDEX.RANK", index_key(tag, statistics.collection), count, corpus, *options, *terms)
         for tag in statistics.tags
     ]
 
 
-def ranking_of(statistics: Statistics, replies: Sequence[Any], count: int) -> Ranking:
+def ranking_of(
+    statistics: Statistics, replies: Sequence[Any], count: int, vector: QuestionVector | None = None
+) -> Ranking:
     """Make a ranking from the replies to `rank_commands`."""
     parts: dict[str, RankedPartition] = {}
-    found: list[tuple[str, list[float], int]] = []
-    prefix = collection_prefix(statistics.collection)
-    scores = sorted((float(hit[2]) for reply in replies for hit in reply[3]), reverse=True)
-    least = scores[:count][-1] if scores else 0.0
+    hits: list[tuple[float, float, str, Any, int]] = []
     rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
-    for tag, sentences, frequencies, (_, _, _, hits, (identity, next_id), places) in rows:
+    for tag, sentences, frequencies, (_, _, _, found, (identity, next_id), places, *passages) in rows:
         parts[tag] = RankedPartition(sentences, frequencies, identity, next_id)
-        for (document, number, score, weights), place in zip(hits, places, strict=True):
-            if float(score) < least:
-                break  # an index names its best sentences first
-            key = f"{prefix}{_text(document)}:{{{tag}}}:{number}"
-            found.append((key, [float(weight) for weight in weights], place))
+        by_meaning = [0.0] * len(found)
+        if vector is not None:
+            by_meaning = [vector.score(None if row[0] is None else float(row[0])) for row in passages[0]]
+        hits += [
+            (float(hit[2]) + meaning, meaning, tag, hit, place)
+            for hit, meaning, place in zip(found, by_meaning, places, strict=True)
+        ]
+    # Only the sentences that may be among the best are scored again.
+    least = sorted((hit[0] for hit in hits), reverse=True)[:count][-1] - ROUNDING if hits else 0.0
+    prefix = collection_prefix(statistics.collection)
+    best = [
+        FoundSentence(f"{prefix}{_text(document)}:{{{tag}}}:{number}", list(map(float, weights)), place, meaning)
+        for score, meaning, tag, (document, number, _, weights), place in hits
+        if score >= least
+    ]
     sentences, sums = sum(statistics.sentences), statistics.sums
     return Ranking(
-        best_of(found, sentences, sums, count),
+        best_of(best, sentences, sums, count),
         dict(zip(statistics.tags, statistics.epochs, strict=True)),
         sentences,
         statistics.terms,
         tuple(sums),
         parts,
         reindexing=bool(statistics.stale),
+        vector=vector,
     )
 
 

@@ -41,6 +41,7 @@ def watch_commands(
     Args:
         ranking: the ranking from which the answer is made.
         asked: how many sentences were asked for; if the ranking has fewer, each new sentence with a term may change it.
+            By meaning, each new sentence may.
         chosen: the filter of the ranking.
         collection: the collection of the ranking.
         name: the name of the answer.
@@ -48,13 +49,13 @@ def watch_commands(
         drift: the relative change of a term's idf that the answer tolerates.
     """
     best = ranking.candidates
-    least = best[-1].score * (1 - drift / 2) * (1 - ROUNDING) if len(best) == asked else 0.0
     places: dict[str, dict[str, int]] = {tag: {} for tag in ranking.parts}
     for candidate in best:
         sentence = parse_sentence(candidate.sentence)
         places[sentence.tag][encode_id(sentence.document_id)] = candidate.place
     idf = [_idf(ranking.sentences, frequency) for frequency in ranking.frequencies]
     count = len(ranking.parts)
+    least = repr(_least(ranking, asked, drift))
     of_sentences = _share(ranking.sentences + 1, drift / 2 * max(1.0, min(idf)), count) if idf else (MOST, MOST)
     of_terms = [
         _share(frequency + 0.5, drift / 2 * max(1.0, own), count)
@@ -64,13 +65,24 @@ def watch_commands(
     for tag, part in ranking.parts.items():
         terms = _terms(ranking, part, of_terms)
         commands[tag] = (
-            *("QA.INDEX.WATCH", index_key(tag, collection), name, ttl_ms, part.identity, part.next_id, repr(least)),
+            *("QA.INDEX.WATCH", index_key(tag, collection), name, ttl_ms, part.identity, part.next_id, least),
             *(ranking.sentences, *_bounds(part.sentences, of_sentences)),
             *(() if chosen is None else ("FILTER", chosen.packed)),
+            *(() if ranking.vector is None else ranking.vector.arguments),
             *("TERMS", len(terms), *(word for term in terms for word in term)),
             *("DOCUMENTS", len(places[tag]), *(word for pair in places[tag].items() for word in pair)),
         )
     return commands
+
+
+def _least(ranking: Ranking, asked: int, drift: float) -> float:
+    """A new sentence with at least this score may change the ranking. The part by meaning does not drift."""
+    if len(ranking.candidates) < asked:
+        # by meaning, each new sentence is ranked; no cosine is below -1
+        return 0.0 if ranking.vector is None else -2 * ranking.vector.weight
+    last = ranking.candidates[-1]
+    by_words = last.score - last.by_meaning
+    return last.by_meaning + by_words * (1 - drift / 2) - ROUNDING * (abs(last.by_meaning) + by_words)
 
 
 def _idf(sentences: int, frequency: int) -> float:

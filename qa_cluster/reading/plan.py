@@ -10,7 +10,7 @@ The stop rule is here, too. The service applies it (`asking/answers/answering.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -19,7 +19,9 @@ from math import inf
 from .manifest import Calibration, Manifest
 
 # How many sentences have been read after each wave, unless the setting `waves` says otherwise.
-WAVES = (2, 6, 16)
+WAVES = (3, 8)
+# The ranking of a plan that names no other; `ranking/meaning.py` has all.
+_BY_WORDS = "words"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +61,23 @@ class ReadingStage:
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """How one question is read: one or more stages, in their order."""
+    """How one question is read.
+
+    Attributes:
+        stages: one or more stages, in their order.
+        retriever: by what the sentences are ranked: ``words``, ``meaning`` or ``both``.
+        ranking: everything about the ranking by meaning that an answer depends on; empty: by words.
+    """
 
     stages: tuple[ReadingStage, ...]
+    retriever: str = _BY_WORDS
+    ranking: tuple[object, ...] = ()
 
     @cached_property
     def digest(self) -> str:
         """Identifies the plan in the names of cached answers, so that no plan gets a cached answer of another plan."""
-        return blake2b(repr([stage.identity for stage in self.stages]).encode(), digest_size=16).hexdigest()
+        identity = ([stage.identity for stage in self.stages], *self.ranking)
+        return blake2b(repr(identity).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +110,16 @@ class StageOptions:
         )
 
 
+# The plans that a question can name. Where the larger reader is not loaded, the accurate plan has its first stage only.
+FAST, BALANCED, ACCURATE = "fast", "balanced", "accurate"
+ACCURATE_READER = "qa-reader-accurate"
+PLANS: Mapping[str, tuple[StageOptions, ...]] = {
+    BALANCED: (StageOptions(waves=WAVES),),
+    FAST: (StageOptions(waves=(2, 6), candidates=6),),
+    ACCURATE: (StageOptions(waves=(4, 12), candidates=12), StageOptions(model=ACCURATE_READER, candidates=4)),
+}
 # The plan of a process that sets no other: one stage, read by the default reader.
-DEFAULT_PLAN = (StageOptions(waves=WAVES),)
+DEFAULT_PLAN = PLANS[BALANCED]
 
 
 def wave_ends(waves: Sequence[int], sentences: int) -> list[int]:

@@ -151,7 +151,7 @@ def test_a_running_cluster_is_asked_and_stays(folder: Path, file: Path, tmp_path
         run(folder, "ingest", str(file))
         table = run(folder, "eval", str(file), "--running", "--no-context", "--limit", "3").stdout
         assert "3 questions, 3 documents" in table
-        assert "The whole system, with at most 16 sentences read" in table
+        assert "The whole system, with at most 8 sentences read" in table
         assert "Recall: a sentence with the answer is among the first of 7 sentences" in table
         report = json.loads(
             run(folder, "eval", str(file), "--running", "--no-context", "--no-ranking", "--json").stdout

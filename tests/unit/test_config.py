@@ -21,7 +21,7 @@ def test_defaults_are_the_table() -> None:
     loaded = load(environment={})
     assert loaded.settings == Settings()
     assert set(loaded.sources.values()) == {"default"}
-    assert loaded.settings.waves == (2, 6, 16)
+    assert loaded.settings.waves == (3, 8)
 
 
 def test_every_source_wins_over_the_one_before(in_empty_folder: Path) -> None:

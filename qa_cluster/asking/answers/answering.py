@@ -169,12 +169,18 @@ class Answering:
             clock.read.clear()
             begun = perf_counter()
             ranking = await self._ranker.rank(
-                question.text, question.retriever_k, question.chosen, options.collection, without
+                question.text,
+                question.retriever_k,
+                question.chosen,
+                options.collection,
+                without,
+                retriever=plan.retriever,
+                distinct=True,
             )
             clock.rank = perf_counter() - begun
             stages, tokens = await asyncio.gather(
                 self._read(question, plan, ranking, clock),
-                self._watch("" if without else digest, ranking, question),
+                self._watch("" if without else digest, ranking, plan, question),
             )
             decisive = stages[-1]
             chosen = choose(decisive.spans, decisive.stage.calibration)
@@ -211,8 +217,11 @@ class Answering:
             bool(without),
         )
 
-    async def _watch(self, digest: str, ranking: Ranking, question: Question) -> Mapping[str, int] | None:
-        if not digest or ranking.reindexing:
+    async def _watch(
+        self, digest: str, ranking: Ranking, plan: ReadingPlan, question: Question
+    ) -> Mapping[str, int] | None:
+        ranked_by = () if ranking.vector is None else ranking.vector.identity
+        if not digest or not ranking.is_stable or ranked_by != plan.ranking:
             return None
         with step("watch"):
             return await self._watches.watch(

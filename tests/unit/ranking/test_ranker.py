@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from qa_cluster.ranking.bm25 import RankedPartition
+from qa_cluster.ranking.meaning import QuestionVector
 from qa_cluster.ranking.ranker import parse_statistics, rank_commands, ranking_of, statistics_commands
 from qa_cluster.ranking.terms import ANALYZER_VERSION
 
 ANALYZER = ANALYZER_VERSION.encode()
+VECTOR = QuestionVector(b"encoder1", b"packed", 40.0, 0.35)
 
 
 def statistics_replies(*partitions: tuple[int, int, int, bytes | None]) -> list[Any]:
@@ -44,3 +46,14 @@ def test_commands_name_keys_of_one_partition() -> None:
         "index:books:{t}",
         "layout:{t}",
     ]
+
+
+def test_by_meaning_a_sentence_counts_with_the_cosine_of_its_passage() -> None:
+    statistics = parse_statistics(["t"], ["x"], statistics_replies((1, 3, 2, ANALYZER)))
+    (command,) = rank_commands(statistics, 2, b"filter", VECTOR, distinct=True)
+    assert command[4:13] == ("FILTER", b"filter", *VECTOR.arguments, "DISTINCT", "TERMS")
+    hits = [[b"d", 7, b"0.5", [b"1.0"]], [b"d", 9, b"0", [b"0"]], [b"e", 0, b"0.1", [b"0.1"]]]
+    replies = [[0, 0, 0, hits, [11, 20], [4, 4, 5], [[b"0.5", 6, 2], [b"0.75", 9, 3], [None, 0, 1]]]]
+    found = ranking_of(statistics, replies, 2, VECTOR)
+    assert [(item.sentence, item.by_meaning) for item in found.candidates] == [("d:{t}:9", 30.0), ("d:{t}:7", 20.0)]
+    assert found.vector is VECTOR and found.is_stable

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qa_cluster.ranking.bm25 import Candidate, RankedPartition, Ranking
+from qa_cluster.ranking.meaning import QuestionVector
 from qa_cluster.ranking.watching import watch_commands
 
 TAGS = ("06S", "0Wq")
@@ -89,3 +90,16 @@ def test_at_the_bounds_of_all_partitions_no_idf_has_moved_further(
                 number = sum(each[0][of_sentences] for each in ends)
                 df = min(number, sum(each[1][i][of_terms] for each in ends))
                 assert abs(idf(number, df) - before) <= allowed
+
+
+VECTOR = QuestionVector(b"encoder1", b"packed", 40.0, 0.35)
+
+
+@pytest.mark.parametrize(("asked", "least"), [(2, -80.0), (1, 20 + 8 * 0.975)])
+def test_the_score_to_reach_by_meaning(asked: int, least: float) -> None:
+    """Only the part by words may drift. With fewer sentences than asked for, each new sentence is ranked."""
+    best = [Candidate("a:{06S}:1", 28.0, (1.0,), 7, by_meaning=20.0)]
+    found = replace(ranking(1000, (10,)), candidates=best, vector=VECTOR)
+    words = watch_commands(found, asked, name="n", ttl_ms=1, drift=0.05)["0Wq"]
+    assert float(words[6]) == pytest.approx(least)
+    assert words[10:15] == ("VECTOR", b"encoder1", "40.0", "0.35", b"packed")

@@ -1,0 +1,102 @@
+"""The vectors of questions, which the shards compute, and the encoder that they have.
+
+The worker of any shard computes a vector (`qa.embed`); the shards take turns. If a shard cannot, such as a new one that
+has not loaded the encoder yet, the next one is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+from time import monotonic
+
+from qa_cluster.errors import ClusterError, ModelError, ReplyError
+from qa_cluster.ranking.meaning import BOTH, MEANING, WORDS, QuestionVector
+from qa_cluster.reading.encoder_manifest import EncoderManifest
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.readiness import ShardNotReady
+from qa_cluster.routing.shards import ShardDown, Shards
+from qa_cluster.shard_functions import EMBED_TRIGGER
+from qa_cluster.topology import Shard
+
+from .loaded_readers import read_encoder
+
+# The least time between two requests for the encoder while none is known.
+ASK_AGAIN_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class QuestionVectors:
+    """Asks the shards of one cluster for vectors of questions.
+
+    Attributes:
+        encoder: the manifest of the encoder; None: the shards have none, or it is not known yet.
+    """
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self.encoder: EncoderManifest | None = None
+        self._turn = 0
+        self._asked_at = -ASK_AGAIN_SECONDS
+        self._asking: asyncio.Task[None] | None = None
+
+    @property
+    def ranking(self) -> tuple[object, ...]:
+        """Names the ranking by meaning, as `QuestionVector.identity` does; empty without an encoder."""
+        found = self.encoder
+        return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
+
+    async def reread(self) -> None:
+        """Ask the shards which encoder they have."""
+        self._asked_at = monotonic()
+        try:
+            self.encoder = await read_encoder(self._shards)
+        except (ClusterError, ModelError) as error:
+            _log.warning("the encoder's manifest cannot be read: %s", error)
+
+    def retriever(self, wanted: str) -> str:
+        """By what a question is ranked now: without an encoder, ``both`` means words.
+
+        Raises:
+            ModelError: the question is to be ranked by meaning alone, and there is no encoder.
+        """
+        if wanted == WORDS or self.encoder is not None:
+            return wanted
+        if monotonic() - self._asked_at > ASK_AGAIN_SECONDS and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self.reread())
+        if wanted == MEANING:
+            raise ModelError(
+                "retriever=meaning needs an encoder, and no shard has one: load one with qa-cluster model load, or use"
+                f" retriever={BOTH} or retriever={WORDS}"
+            )
+        return WORDS
+
+    async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
+        """The vector of a question; None if no shard can compute it now. The shards `without` are not asked."""
+        shards = [shard for shard in self._shards.up if shard not in without]
+        self._turn += 1
+        problem: Exception | None = None
+        for number in range(len(shards)):
+            shard = shards[(self._turn + number) % len(shards)]
+            try:
+                return _parse(await self._shards.call_function(shard, EMBED_TRIGGER, text))
+            except (ReplyError, ConnectionLost, ShardDown, ShardNotReady, ClusterError) as error:
+                problem = error
+        _log.warning("a question is ranked by its words alone, because no shard made its vector: %s", problem)
+        return None
+
+    async def aclose(self) -> None:
+        """Stop asking for the encoder."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.wait([self._asking])
+
+
+def _parse(reply: object) -> QuestionVector:
+    """Read the reply of `qa.embed`."""
+    match reply:
+        case [bytes(digest), bytes(_dims), bytes(packed), bytes(weight), bytes(missing)]:
+            return QuestionVector(digest, packed, float(weight), float(missing))
+    raise ClusterError(f"a shard answered {EMBED_TRIGGER} with {reply!r}"[:300])
