@@ -30,8 +30,8 @@ from .collections import Collections
 from .document_fields import DocumentFields
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
-from .question_vectors import QuestionVectors
 from .questions import AskLimits, AskOptions, Question, check_question
+from .remote_encoder import RemoteEncoder
 
 # A shard may lack a reader because another reader has just replaced it: then the question is tried again.
 MAX_MODEL_TRIES = 3
@@ -84,7 +84,7 @@ class Asker:
         *,
         collections: Collections,
         fields: DocumentFields,
-        vectors: QuestionVectors,
+        vectors: RemoteEncoder,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         plan: Sequence[StageOptions],

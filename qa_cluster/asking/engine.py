@@ -38,8 +38,8 @@ from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
 from .freshness import Freshness
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedModel, LoadedReaders, list_models, read_manifest
-from .question_vectors import QuestionVectors
 from .questions import AskLimits, AskOptions, SearchOptions
+from .remote_encoder import RemoteEncoder
 from .remote_pipeline import RemotePipeline
 from .searcher import Searcher, SearchOutcome
 
@@ -101,7 +101,7 @@ class Engine:
         self._answers = AnswerCache(shards, watches, partitions, ttl_seconds)
         freshness.on_dropped.append(self.near.discard)
         self.readers = LoadedReaders(shards, manifest)
-        self.vectors = QuestionVectors(shards)
+        self.vectors = RemoteEncoder(shards)
         self._ranker = Ranker(shards, partitions, self.vectors)
         self.collections = Collections(shards, freshness, partitions)
         self.fields = DocumentFields(shards, partitions, self.collections)

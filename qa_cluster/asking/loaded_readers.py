@@ -24,6 +24,7 @@ from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 # The least time between two requests for unknown names: such a name may belong to a reader that was just loaded.
 ASK_AGAIN_SECONDS = 0.2
@@ -60,7 +61,7 @@ class LoadedReaders:
         self._shards = shards
         self.default_or_none = default
         self._named: dict[str, Manifest] | None = None
-        self._encoders: frozenset[str] = frozenset()
+        self._encoders: Sequence[EncoderManifest] = ()
         self._asked_at = -ASK_AGAIN_SECONDS
         self._asking = asyncio.Lock()
 
@@ -87,7 +88,7 @@ class LoadedReaders:
                     self._named, self._encoders = await read_named(self._shards)
                     self._asked_at = monotonic()
                     found = self._match(model)
-        if found is None and any(model in (name, name.rpartition("@")[0]) for name in self._encoders):
+        if found is None and any(model in (encoder.name, encoder.model_id) for encoder in self._encoders):
             raise InvalidInput(
                 f"model {model[:200]!r} is an encoder: it makes vectors and answers no question, name a reader",
                 place="model",
@@ -153,8 +154,8 @@ async def manifest_in_use(shards: Shards, shard: Shard) -> bytes | None:
     return found or None
 
 
-async def read_named(shards: Shards) -> tuple[dict[str, Manifest], frozenset[str]]:
-    """The manifests of all readers by name, the default one included, and the names of the encoders.
+async def read_named(shards: Shards) -> tuple[dict[str, Manifest], Sequence[EncoderManifest]]:
+    """The manifests of all readers by name, the default one included, and of the encoders.
 
     They come from the first shard that answers. The shards whose workers are known to be unable to answer are asked
     last.
@@ -164,7 +165,7 @@ async def read_named(shards: Shards) -> tuple[dict[str, Manifest], frozenset[str
         if entries is None:
             continue
         found: dict[str, Manifest] = {}
-        encoders = frozenset(entry["name"] for entry in entries if _is_encoder(entry))
+        encoders = [EncoderManifest.from_json(entry["manifest"]) for entry in entries if _is_encoder(entry)]
         for entry in entries:
             if _is_encoder(entry):
                 continue
@@ -174,6 +175,12 @@ async def read_named(shards: Shards) -> tuple[dict[str, Manifest], frozenset[str
             found[manifest.name] = manifest
         return found, encoders
     raise ClusterError("no shard reports its models")
+
+
+async def read_encoder(shards: Shards) -> EncoderManifest | None:
+    """The manifest of the encoder that the shards use, None if they have none. Of several, they use the newest."""
+    _, encoders = await read_named(shards)
+    return max(encoders, key=lambda encoder: (encoder.created, encoder.name), default=None)
 
 
 def _is_encoder(entry: Mapping[str, Any]) -> bool:

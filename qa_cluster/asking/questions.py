@@ -177,7 +177,7 @@ class Question:
             "filter": None if self.chosen is None else self.chosen.canonical,
             "model": plan.digest,
             "plan": "",
-            "retriever": plan.retriever,
+            "retriever": "",
         }
         what = {name: value for name, value in (given | effective).items() if name not in SAME_ANSWER}
         text = orjson.dumps((self.folded, what), option=orjson.OPT_SORT_KEYS)

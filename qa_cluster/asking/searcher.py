@@ -31,8 +31,8 @@ from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
 from .document_fields import DocumentFields
-from .question_vectors import QuestionVectors
 from .questions import AskLimits, SearchOptions, check_search
+from .remote_encoder import RemoteEncoder
 
 # The limit of sentences in one script, neighbours included: it blocks its shard for less than 1 ms.
 MAX_SCRIPT_SENTENCES = 100
@@ -73,7 +73,7 @@ class Searcher:
         *,
         collections: Collections,
         fields: DocumentFields,
-        vectors: QuestionVectors,
+        vectors: RemoteEncoder,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
     ) -> None:

@@ -72,7 +72,7 @@ class Pipelines(Protocol):
 
 
 class Vectors(Protocol):
-    """The part of `asking.question_vectors.QuestionVectors` that a ranking needs."""
+    """The part of `asking.remote_encoder.RemoteEncoder` that a ranking needs."""
 
     async def of(self, text: str, without: Collection[Shard]) -> QuestionVector | None:
         """The vector of a question; None if no shard can compute it now."""

@@ -76,7 +76,7 @@ class ReadingPlan:
     @cached_property
     def digest(self) -> str:
         """Identifies the plan in the names of cached answers, so that no plan gets a cached answer of another plan."""
-        identity = ([stage.identity for stage in self.stages], *self.ranking)
+        identity = ([stage.identity for stage in self.stages], self.retriever, *self.ranking)
         return blake2b(repr(identity).encode(), digest_size=16).hexdigest()
 
 

@@ -167,7 +167,7 @@ class ScriptedCluster:
         """SET on the shard that serves the key."""
         await self.at(key, "SET", key, str(value))
 
-    async def at(self, key: str, *command: str) -> Any:
+    async def at(self, key: str, *command: str | bytes | int) -> Any:
         """A command on the shard that serves the key."""
         number = next(n for n in reversed(range(SHARDS)) if keys.slot(key) >= n * (16384 // SHARDS))
         return await self.nodes[number].commands.execute(*command)

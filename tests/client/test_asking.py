@@ -34,12 +34,14 @@ async def test_the_answer_is_where_the_result_says(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("question", "options", "waves", "sentences"),
     [
-        ("Who wrote good programs?", {}, 1, 2),
-        ("Who wrote programs?", {}, 3, 16),
-        ("Who wrote good programs?", {"waves": False}, 1, 16),
-        ("Who wrote programs?", {"retriever_k": 3}, 2, 3),
+        ("Who wrote good programs?", {}, 1, 3),
+        ("Who wrote programs?", {}, 2, 8),
+        ("Who wrote good programs?", {"waves": False}, 1, 8),
+        ("Who wrote programs?", {"retriever_k": 4}, 2, 4),
+        ("Who wrote programs?", {"plan": "fast"}, 2, 6),
+        ("Who wrote programs?", {"plan": "accurate"}, 2, 12),
     ],
-    ids=["sure", "unsure", "without waves", "few candidates"],
+    ids=["sure", "unsure", "without waves", "few candidates", "fast", "accurate without its second reader"],
 )
 async def test_reading_stops_at_the_wave_that_is_sure(
     engine: Engine, question: str, options: dict[str, Any], waves: int, sentences: int

@@ -43,7 +43,7 @@ def test_normal_form_is_nfc_with_single_spaces() -> None:
 
 def test_reading_keeps_case_and_the_cache_does_not() -> None:
     question = check_question("Who IS she ?!", AskOptions(), LIMITS)
-    assert question == Question("Who IS she ?!", "who is she", AskOptions(), 16, 10.0)
+    assert question == Question("Who IS she ?!", "who is she", AskOptions(), 8, 10.0)
 
 
 @pytest.mark.parametrize("other", ["who wrote it", "WHO  wrote it?!", " Who wrote it..."])
@@ -65,10 +65,10 @@ OTHERS: dict[str, object] = {
     "coverage": "partial",
     "no_answer": False,
 }
-"""For each option a value that is not its default. `model` is in the name as the reader of the plan."""
+"""For each option a value that is not its default. `model`, `plan` and `retriever` are in the name as the plan."""
 
 
-@pytest.mark.parametrize("option", sorted(OPTIONS - {"model"}))
+@pytest.mark.parametrize("option", sorted(OPTIONS - {"model", "plan", "retriever"}))
 def test_an_option_is_in_the_name_unless_it_changes_no_answer(option: str) -> None:
     same = name("Who?") == name("Who?", **{option: OTHERS[option]})
     assert same == (option in SAME_ANSWER)

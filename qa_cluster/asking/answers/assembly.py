@@ -82,11 +82,17 @@ class ChosenAnswers:
 def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], weight: float) -> list[ScoredSpan]:
     """All spans that are not empty, with their orders.
 
-    `ranked` has the ranking scores by sentence key. A neighbour that was not ranked has the score 0.
+    `ranked` has the ranking scores by sentence key. A neighbour that was not ranked has the score of the sentence that
+    it was read with.
     """
     best = max(ranked.values(), default=0.0)
+
+    def score(reading: SentenceReading, span: FoundSpan) -> float:
+        own = ranked.get(str(reading.sentence), 0.0)
+        return ranked.get(str(_holder(reading, span)), own) - best
+
     return [
-        ScoredSpan(reading, span, span.score + weight * (ranked.get(str(_holder(reading, span)), 0.0) - best))
+        ScoredSpan(reading, span, span.score + weight * score(reading, span))
         for reading in readings
         for span in reading.spans
         if span.start < span.end

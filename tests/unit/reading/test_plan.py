@@ -33,6 +33,11 @@ def test_everything_in_a_stage_is_part_of_the_digest(name: str) -> None:
     assert ReadingPlan((replace(STAGE),)).digest == ReadingPlan((STAGE,)).digest
 
 
+def test_the_ranking_is_part_of_the_digest() -> None:
+    plans = [ReadingPlan((STAGE,), *how) for how in ((), ("both", (b"a", 40.0)), ("meaning", (b"a", 40.0)))]
+    assert len({plan.digest for plan in [*plans, ReadingPlan((STAGE,), "both", (b"a", 30.0))]}) == 4
+
+
 def test_a_stage_has_the_numbers_of_its_reader_and_the_limits_of_its_options() -> None:
     assert (STAGE.waves, STAGE.candidates, STAGE.final_threshold) == ((2, 6), 8, 7.0)
     assert (STAGE.wave_threshold, STAGE.rank_weight) == (MANIFEST.wave_threshold, MANIFEST.rank_weight)

@@ -10,15 +10,16 @@ import asyncio
 import logging
 from collections.abc import Collection
 from time import monotonic
+from typing import Any
 
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
 from qa_cluster.ranking.meaning import BOTH, MEANING, WORDS, QuestionVector
-from qa_cluster.reading.encoder_manifest import EncoderManifest
 from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.readiness import ShardNotReady
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import EMBED_TRIGGER
 from qa_cluster.topology import Shard
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 from .loaded_readers import read_encoder
 
@@ -28,7 +29,7 @@ ASK_AGAIN_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
-class QuestionVectors:
+class RemoteEncoder:
     """Asks the shards of one cluster for vectors of questions.
 
     Attributes:
@@ -94,9 +95,9 @@ class QuestionVectors:
             await asyncio.wait([self._asking])
 
 
-def _parse(reply: object) -> QuestionVector:
+def _parse(reply: Any) -> QuestionVector:
     """Read the reply of `qa.embed`."""
     match reply:
-        case [bytes(digest), bytes(_dims), bytes(packed), bytes(weight), bytes(missing)]:
+        case [bytes(digest), _dims, bytes(packed), weight, missing]:
             return QuestionVector(digest, packed, float(weight), float(missing))
     raise ClusterError(f"a shard answered {EMBED_TRIGGER} with {reply!r}"[:300])

@@ -1,0 +1,154 @@
+"""Questions by words and meaning: vectors of questions from the shards, what is missing, and what is cached."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from qa_cluster.asking.engine import Engine
+from qa_cluster.errors import ModelError
+from qa_cluster.keys import document_name, index_key, partition_of
+from qa_cluster.reading.bundled import bundled_encoder
+from qa_cluster.reading.manifest import MANIFEST_FILE
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
+from tests.client.engines import ask, kept, opened, search, write
+from tests.client.scripted_cluster import Node, ScriptedCluster, refusal
+from tests.client.scripted_functions import PARTITIONS
+from tests.harness.polling import eventually_async
+from tests.index.vectors import Passage, Vector, pack_passages, single
+
+ENCODER = EncoderManifest.load(bundled_encoder() / MANIFEST_FILE)
+SCALE = single(1 / 127)
+# The meanings of these tests are the axes of a plane.
+NEAR, FAR = Vector(SCALE, (127, 0)), Vector(SCALE, (0, 127))
+TEXTS = ("Ada wrote programs.", "The countess composed software.")
+
+
+async def embed(node: Node, arguments: list[str]) -> list[Any]:
+    """`qa.embed`: every question has the same meaning."""
+    return [ENCODER.digest, 2, NEAR.packed(), b"40.0", b"0.25"]
+
+
+async def give_vector(cluster: ScriptedCluster, name: str, vector: Vector) -> None:
+    """Give a document of one sentence its vector."""
+    key = index_key(partition_of(name, PARTITIONS))
+    blob = pack_passages([Passage(0, 1, vector)])
+    command = ("QA.INDEX.EMBED", key, str(document_name(name)), ENCODER.digest, 2, 0, 1, blob)
+    assert await cluster.at(key, *command) == 1
+
+
+@pytest.fixture
+def encoded(cluster: ScriptedCluster) -> ScriptedCluster:
+    """The cluster with an encoder."""
+    listed = cluster.triggers["qa.models"]
+
+    async def models(node: Node, arguments: list[str]) -> list[bytes]:
+        (reply,) = await listed(node, arguments)
+        entry = {"kind": "encoder", "default": False, "name": ENCODER.name, "manifest": ENCODER.to_json()}
+        return [json.dumps([*json.loads(reply), entry]).encode()]
+
+    cluster.triggers |= {"qa.models": models, "qa.embed": embed}
+    return cluster
+
+
+async def test_meaning_finds_what_no_word_finds(encoded: ScriptedCluster) -> None:
+    async with opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        await give_vector(encoded, "doc 0", FAR)
+        await give_vector(encoded, "doc 1", NEAR)
+        found = {
+            retriever: [hit.document_id for hit in (await search(engine, "wrote programs", retriever=retriever)).hits]
+            for retriever in ("words", "meaning", "both")
+        }
+    assert found == {"words": ["doc 0"], "meaning": ["doc 1", "doc 0"], "both": ["doc 1", "doc 0"]}
+
+
+async def test_a_document_without_vector_is_found_by_its_words_and_counts_with_the_missing_cosine(
+    encoded: ScriptedCluster,
+) -> None:
+    async with opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        await give_vector(encoded, "doc 1", FAR)
+        words = (await search(engine, "wrote programs", retriever="words")).hits
+        first, second = (await search(engine, "wrote programs")).hits
+        assert [hit.document_id for hit in (await search(engine, "wrote", retriever="meaning")).hits] == ["doc 1"]
+    assert (first.document_id, round(first.score - words[0].score, 2)) == ("doc 0", 10.0)
+    assert (second.document_id, round(second.score, 2)) == ("doc 1", 0.0)
+
+
+async def test_without_an_encoder_both_means_words(engine: Engine) -> None:
+    await write(engine, *TEXTS)
+    assert [hit.document_id for hit in (await search(engine, "wrote programs")).hits] == ["doc 0"]
+    assert (await ask(engine, "Who wrote programs?")).answers[0].document_id == "doc 0"
+    with pytest.raises(ModelError, match="retriever=meaning needs an encoder, and no shard has one: load one"):
+        await search(engine, "wrote programs", retriever="meaning")
+
+
+async def test_an_encoder_that_arrives_later_is_used(
+    cluster: ScriptedCluster, engine: Engine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr("qa_cluster.asking.remote_encoder.ASK_AGAIN_SECONDS", 0.05)
+    await write(engine, *TEXTS)
+    await give_vector(cluster, "doc 1", NEAR)
+    await search(engine, "wrote programs")
+    request.getfixturevalue("encoded")
+
+    async def is_used() -> bool:
+        return len((await search(engine, "wrote programs")).hits) == 2
+
+    await eventually_async(is_used)
+
+
+async def test_another_shard_makes_the_vector_if_one_cannot(encoded: ScriptedCluster) -> None:
+    broken = encoded.nodes[0].port
+
+    async def sometimes(node: Node, arguments: list[str]) -> list[Any]:
+        return await (refusal("MODEL no encoder") if node.port == broken else embed)(node, arguments)
+
+    encoded.triggers["qa.embed"] = sometimes
+    async with opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        await give_vector(encoded, "doc 1", NEAR)
+        for _ in range(6):
+            assert len((await search(engine, "wrote programs")).hits) == 2
+    assert {port for port, arguments in encoded.calls if arguments[0] == "qa.embed"} >= {broken}
+
+
+async def test_without_vectors_words_answer_and_the_answer_is_not_cached(
+    encoded: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    question = "Who wrote programs?"
+    async with opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        encoded.triggers["qa.embed"] = refusal("MODEL no encoder")
+        assert (await ask(engine, question)).answers[0].document_id == "doc 0"
+        assert await kept(engine, question) is None
+        assert "ranked by its words alone, because no shard made its vector: MODEL no encoder" in caplog.text
+        encoded.triggers["qa.embed"] = embed
+        await ask(engine, question)
+        assert await kept(engine, question) is not None
+
+
+async def test_answers_by_words_and_by_meaning_have_different_names(encoded: ScriptedCluster) -> None:
+    async with opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        await ask(engine, "Who wrote programs?", retriever="words")
+        assert await kept(engine, "Who wrote programs?", retriever="words") is not None
+        assert await kept(engine, "Who wrote programs?", retriever="meaning") is None
+        assert await kept(engine, "Who wrote programs?") is None
+
+
+async def test_a_new_vector_drops_the_answers_that_it_may_change(encoded: ScriptedCluster) -> None:
+    question = "Who wrote programs?"
+    async with opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        await ask(engine, question)
+        assert await kept(engine, question) is not None
+        await give_vector(encoded, "doc 1", NEAR)
+
+        async def is_dropped() -> bool:
+            return await kept(engine, question) is None
+
+        await eventually_async(is_dropped)
