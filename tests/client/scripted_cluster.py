@@ -24,6 +24,7 @@ from qa_cluster.reading.manifest import Manifest
 from qa_cluster.routing.connection import Connection, Login
 from qa_cluster.shard_functions import FUNCTIONS
 from qa_cluster.topology import Address
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
 from tests.client import scripted_functions as functions
 from tests.client.scripted_functions import PARTITIONS, manifest
 from tests.client.scripted_proxy import Proxy, Reply
@@ -153,7 +154,7 @@ class ScriptedCluster:
                 await asyncio.sleep(0.005)
         self.well_behaved()
         self.named = {}
-        self.encoders: list[str] = []
+        self.encoders: list[EncoderManifest] = []
         self.epoch += 1  # answers that were cached for earlier documents are never valid again
         for node in self.nodes:
             await node.commands.execute("FLUSHALL")

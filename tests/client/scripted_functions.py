@@ -24,6 +24,7 @@ from qa_cluster.ranking.postings import pack_sentences
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 from qa_cluster.routing.connection import Connection
 from qa_cluster.tracing import ShardRun, ShardTimes, is_traceparent
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 PARTITIONS = 12
 _WORD = re.compile(r"\w+")
@@ -107,10 +108,11 @@ async def _read_one(shard: Connection, model: Manifest, question: str, name: str
     return json.dumps(reading, ensure_ascii=False).encode()
 
 
-def listed_encoder(name: str) -> dict[str, Any]:
+def listed_encoder(encoder: EncoderManifest) -> dict[str, Any]:
     """An encoder as `qa.models` lists it."""
-    facts = {"name": name, "id": name.partition("@")[0], "revision": name.partition("@")[2], "kind": "encoder"}
-    return facts | {"default": False, "warm": True, "precision": "int8", "bytes": 1, "context_tokens": 128}
+    facts = {"name": encoder.name, "id": encoder.model_id, "revision": encoder.revision, "kind": "encoder"}
+    facts |= {"default": False, "warm": True, "precision": encoder.precision, "bytes": encoder.model_bytes}
+    return facts | {"context_tokens": encoder.context_tokens, "manifest": encoder.to_json()}
 
 
 def listed(model: Manifest, default: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ TEXTS = ("Ada wrote programs.", "The countess composed software.")
 
 async def embed(node: Node, arguments: list[str]) -> list[Any]:
     """`qa.embed`: every question has the same meaning."""
-    return [ENCODER.digest, 2, NEAR.packed(), b"40.0", b"0.25"]
+    return [ENCODER.digest, 2, NEAR.packed(), b"40.0", b"0.35"]
 
 
 async def give_vector(cluster: ScriptedCluster, name: str, vector: Vector) -> None:
@@ -42,14 +41,8 @@ async def give_vector(cluster: ScriptedCluster, name: str, vector: Vector) -> No
 @pytest.fixture
 def encoded(cluster: ScriptedCluster) -> ScriptedCluster:
     """The cluster with an encoder."""
-    listed = cluster.triggers["qa.models"]
-
-    async def models(node: Node, arguments: list[str]) -> list[bytes]:
-        (reply,) = await listed(node, arguments)
-        entry = {"kind": "encoder", "default": False, "name": ENCODER.name, "manifest": ENCODER.to_json()}
-        return [json.dumps([*json.loads(reply), entry]).encode()]
-
-    cluster.triggers |= {"qa.models": models, "qa.embed": embed}
+    cluster.encoders = [ENCODER]
+    cluster.triggers["qa.embed"] = embed
     return cluster
 
 
@@ -74,7 +67,7 @@ async def test_a_document_without_vector_is_found_by_its_words_and_counts_with_t
         words = (await search(engine, "wrote programs", retriever="words")).hits
         first, second = (await search(engine, "wrote programs")).hits
         assert [hit.document_id for hit in (await search(engine, "wrote", retriever="meaning")).hits] == ["doc 1"]
-    assert (first.document_id, round(first.score - words[0].score, 2)) == ("doc 0", 10.0)
+    assert (first.document_id, round(first.score - words[0].score, 2)) == ("doc 0", 14.0)
     assert (second.document_id, round(second.score, 2)) == ("doc 1", 0.0)
 
 

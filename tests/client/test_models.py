@@ -16,10 +16,12 @@ from qa_cluster.errors import InvalidInput, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import partition_of, whole_answer_key
 from qa_cluster.ranking.bm25 import RankedPartition, Ranking
-from qa_cluster.reading.manifest import Calibration, Manifest
+from qa_cluster.reading.bundled import bundled_encoder
+from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 from qa_cluster.types import AskResult
+from qa_cluster.vectors.encoder_manifest import EncoderManifest
 from tests.client.engines import ask, kept, noticed, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, manifest, plain_server, refusal
 from tests.harness.polling import eventually_async
@@ -78,13 +80,14 @@ async def test_a_model_that_is_not_loaded_is_named_with_those_that_are(
 
 async def test_an_encoder_is_listed_but_answers_no_question(cluster: ScriptedCluster, engine: Engine) -> None:
     await write(engine, "Ada wrote programs.")
-    cluster.encoders = ["vectors@0123456789ab"]
-    for name in ("vectors", "vectors@0123456789ab"):
+    encoder = EncoderManifest.load(bundled_encoder() / MANIFEST_FILE)
+    cluster.encoders = [encoder]
+    for name in (encoder.model_id, encoder.name):
         with pytest.raises(InvalidInput, match=f"model '{name}' is an encoder: .* name a reader"):
             await ask(engine, QUESTION, model=name)
     assert {(model.name, model.kind, model.default) for model in await engine.models()} == {
         (manifest().name, "reader", True),
-        ("vectors@0123456789ab", "encoder", False),
+        (encoder.name, "encoder", False),
     }
     assert named_by(await ask(engine, QUESTION)) == ("scripted", "a" * 12)
 

@@ -40,11 +40,11 @@ def test_only_distances_of_ranking_scores_count() -> None:
     )
 
 
-def test_a_span_in_a_neighbour_earns_the_rank_of_that_neighbour() -> None:
+def test_a_span_in_a_neighbour_earns_the_rank_of_that_neighbour_or_of_the_sentence_that_was_ranked() -> None:
     in_the_neighbour = reading("a", (100, 103, 2.0), sentence=4, holder=5)
     readings = [in_the_neighbour, reading("b", (100, 103, 1.5))]
-    assert documents(choices(readings, {"a:{t}:4": 5.0})) == ["a", "b"]
-    assert documents(choices(readings, {"a:{t}:4": 5.0, "b:{t}:0": 1.0})) == ["b", "a"]
+    assert documents(choices(readings, {"a:{t}:4": 5.0, "b:{t}:0": 1.0})) == ["a", "b"]
+    assert documents(choices(readings, {"a:{t}:4": 5.0, "a:{t}:5": 0.0, "b:{t}:0": 1.0})) == ["b", "a"]
     assert documents(choices(readings, {"a:{t}:5": 0.6, "b:{t}:0": 1.0})) == ["a", "b"]
 
 
