@@ -32,7 +32,7 @@ from .asking import (
     rank_all,
     report_refused,
 )
-from .temporary_cluster import check_reader, temporary_cluster
+from .temporary_cluster import check_reader, make_vectors, temporary_cluster
 
 
 @dataclass(frozen=True)
@@ -140,6 +140,7 @@ def _cluster(plan: EvaluationPlan) -> Iterator[tuple[Settings, int]]:
         return
     with temporary_cluster(plan.settings, plan.reader) as settings:
         store(settings, ((plan.file.name, document) for document in plan.questions.documents))
+        make_vectors(settings)
         yield settings, plan.reader.manifest.context_tokens
 
 

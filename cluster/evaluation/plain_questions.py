@@ -38,7 +38,7 @@ from ..readers.reader_files import ReaderFiles
 from ..servers.local import cluster_url
 from ..terminal import console
 from .asking import ask_all, report_refused
-from .temporary_cluster import default_reader, temporary_cluster
+from .temporary_cluster import default_reader, make_vectors, temporary_cluster
 
 MAX_FITTED = 20
 """Number of answers for each question that a fit uses."""
@@ -157,6 +157,7 @@ def _cluster(plan: PlainQuestionPlan) -> Iterator[Settings]:
         store(settings, documents, on_refused=lambda document, error: skipped.append(error))
         if skipped:
             console.notice(f"{console.counted(len(skipped), 'document')} skipped, the first: {skipped[0]}")
+        make_vectors(settings)
         yield settings
 
 

@@ -49,10 +49,15 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
             folder = Path(settings.reader) if settings.reader else bundled_reader()
             reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
+    reader_loading.spread(add_encoder(settings, url, on_step))
+
+
+def add_encoder(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
+    """Store the encoder of the settings if the cluster at `url` has none; return the operation."""
     operation = ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step)
     if settings.encoder != NO_ENCODER:
         reader_loading.add_encoder(operation, read_reader(Path(settings.encoder or bundled_encoder())))
-    reader_loading.spread(operation)
+    return operation
 
 
 def provision(settings: Settings, url: str, reader: ReaderFiles | None, on_step: OnStep = lambda text: None) -> None:
