@@ -42,6 +42,7 @@ class RemoteEncoder:
         self._turn = 0
         self._asked_at = -ASK_AGAIN_SECONDS
         self._asking: asyncio.Task[None] | None = None
+        self._warned = ""
 
     @property
     def ranking(self) -> tuple[object, ...]:
@@ -82,10 +83,14 @@ class RemoteEncoder:
         for number in range(len(shards)):
             shard = shards[(self._turn + number) % len(shards)]
             try:
-                return _parse(await self._shards.call_function(shard, EMBED_TRIGGER, text))
+                found = _parse(await self._shards.call_function(shard, EMBED_TRIGGER, text))
+                self._warned = ""
+                return found
             except (ReplyError, ConnectionLost, ShardDown, ShardNotReady, ClusterError) as error:
                 problem = error
-        _log.warning("a question is ranked by its words alone, because no shard made its vector: %s", problem)
+        if str(problem) != self._warned:
+            self._warned = str(problem)
+            _log.warning("questions are ranked by their words alone, because no shard makes their vectors: %s", problem)
         return None
 
     async def aclose(self) -> None:

@@ -127,6 +127,7 @@ class _Progress:
             "started": round(time.time(), 3),
         }
         self._named: list[str] = []
+        self._unembedded = 0
         self._show()
 
     def tokenized(self, status: str, sentences: int) -> None:
@@ -155,6 +156,7 @@ class _Progress:
         """Count documents that got vectors, and those that could not."""
         self._values["embedded"] += documents
         self._values["failed"] += len(failed)
+        self._unembedded += len(failed)
         for (name, _), error in failed.items():
             self.failed(name, f"no vectors: {error}")
         self._show_often()
@@ -168,6 +170,8 @@ class _Progress:
     def finish(self) -> str:
         """Write the final progress and return it as JSON."""
         self._values["state"] = "done"
+        # The other documents got their vectors in the background meanwhile.
+        self._values["to_embed"] = self._values["embedded"] + self._unembedded
         self._show()
         return orjson.dumps(self._values).decode()
 
