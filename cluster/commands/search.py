@@ -101,7 +101,7 @@ def show(result: SearchResult, *, filtered: bool = False) -> None:
     `filtered` says that the search was limited to some documents.
     """
     notice_partial(result.index)
-    if not result.terms:
+    if not result.terms and not result.hits:
         console.say("nothing to search for: these words are too common or too short for a search")
     elif not result.hits:
         console.say(f"no sentence in the {'chosen ' if filtered else ''}documents contains any of these words")
