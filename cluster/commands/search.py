@@ -12,7 +12,7 @@ from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import PARTIAL
 from qa_cluster.keys import DEFAULT_COLLECTION
-from qa_cluster.ranking.meaning import BOTH
+from qa_cluster.ranking.meaning import WORDS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.types import Hit, SearchResult
@@ -50,7 +50,7 @@ def search(  # noqa: PLR0917 - one parameter is one option
         ),
     ] = 0,
     coverage: CoverageOption = PARTIAL,
-    retriever: RetrieverOption = BOTH,
+    retriever: RetrieverOption = WORDS,
     json: JsonOfService = False,
 ) -> None:
     """Find the sentences that best match the words, without a reader. The exit code is 0 even if none matches.

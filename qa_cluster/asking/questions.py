@@ -16,7 +16,7 @@ from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.ranking.filters import Filter, chosen_by
-from qa_cluster.ranking.meaning import BOTH, RETRIEVERS
+from qa_cluster.ranking.meaning import BOTH, RETRIEVERS, WORDS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS, ReadingPlan
 from qa_cluster.shard_functions import MAX_RANK_COUNT
@@ -107,7 +107,7 @@ class SearchOptions:
     context: int = 0
     timeout_ms: int | None = None
     coverage: str = FULL
-    retriever: str = BOTH
+    retriever: str = WORDS
 
 
 class SearchArguments(TypedDict, total=False):

@@ -12,11 +12,10 @@ from collections.abc import Collection
 from time import monotonic
 from typing import Any
 
-from qa_cluster.errors import ClusterError, ModelError, ReplyError
+from qa_cluster.errors import ClusterError, ModelError, QAError, ReplyError
 from qa_cluster.ranking.meaning import BOTH, MEANING, WORDS, QuestionVector
 from qa_cluster.routing.connection import ConnectionLost
-from qa_cluster.routing.readiness import ShardNotReady
-from qa_cluster.routing.shards import ShardDown, Shards
+from qa_cluster.routing.shards import Shards
 from qa_cluster.shard_functions import EMBED_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
@@ -86,7 +85,7 @@ class RemoteEncoder:
                 found = _parse(await self._shards.call_function(shard, EMBED_TRIGGER, text))
                 self._warned = ""
                 return found
-            except (ReplyError, ConnectionLost, ShardDown, ShardNotReady, ClusterError) as error:
+            except (QAError, ReplyError, ConnectionLost) as error:
                 problem = error
         if str(problem) != self._warned:
             self._warned = str(problem)

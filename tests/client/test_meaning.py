@@ -65,7 +65,7 @@ async def test_a_document_without_vector_is_found_by_its_words_and_counts_with_t
         await write(engine, *TEXTS)
         await give_vector(encoded, "doc 1", FAR)
         words = (await search(engine, "wrote programs", retriever="words")).hits
-        first, second = (await search(engine, "wrote programs")).hits
+        first, second = (await search(engine, "wrote programs", retriever="both")).hits
         assert [hit.document_id for hit in (await search(engine, "wrote", retriever="meaning")).hits] == ["doc 1"]
     assert (first.document_id, round(first.score - words[0].score, 2)) == ("doc 0", 14.0)
     assert (second.document_id, round(second.score, 2)) == ("doc 1", 0.0)
@@ -73,7 +73,7 @@ async def test_a_document_without_vector_is_found_by_its_words_and_counts_with_t
 
 async def test_without_an_encoder_both_means_words(engine: Engine) -> None:
     await write(engine, *TEXTS)
-    assert [hit.document_id for hit in (await search(engine, "wrote programs")).hits] == ["doc 0"]
+    assert [hit.document_id for hit in (await search(engine, "wrote programs", retriever="both")).hits] == ["doc 0"]
     assert (await ask(engine, "Who wrote programs?")).answers[0].document_id == "doc 0"
     with pytest.raises(ModelError, match="retriever=meaning needs an encoder, and no shard has one: load one"):
         await search(engine, "wrote programs", retriever="meaning")
@@ -85,11 +85,11 @@ async def test_an_encoder_that_arrives_later_is_used(
     monkeypatch.setattr("qa_cluster.asking.remote_encoder.ASK_AGAIN_SECONDS", 0.05)
     await write(engine, *TEXTS)
     await give_vector(cluster, "doc 1", NEAR)
-    await search(engine, "wrote programs")
+    await search(engine, "wrote programs", retriever="both")
     request.getfixturevalue("encoded")
 
     async def is_used() -> bool:
-        return len((await search(engine, "wrote programs")).hits) == 2
+        return len((await search(engine, "wrote programs", retriever="both")).hits) == 2
 
     await eventually_async(is_used)
 
@@ -105,7 +105,7 @@ async def test_another_shard_makes_the_vector_if_one_cannot(encoded: ScriptedClu
         await write(engine, *TEXTS)
         await give_vector(encoded, "doc 1", NEAR)
         for _ in range(6):
-            assert len((await search(engine, "wrote programs")).hits) == 2
+            assert len((await search(engine, "wrote programs", retriever="both")).hits) == 2
     assert {port for port, arguments in encoded.calls if arguments[0] == "qa.embed"} >= {broken}
 
 
@@ -118,7 +118,7 @@ async def test_without_vectors_words_answer_and_the_answer_is_not_cached(
         encoded.triggers["qa.embed"] = refusal("MODEL no encoder")
         assert (await ask(engine, question)).answers[0].document_id == "doc 0"
         assert await kept(engine, question) is None
-        await search(engine, question)
+        await search(engine, question, retriever="both")
         assert caplog.text.count("by their words alone, because no shard makes their vectors: MODEL no encoder") == 1
         encoded.triggers["qa.embed"] = embed
         await ask(engine, question)

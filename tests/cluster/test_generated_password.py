@@ -114,7 +114,9 @@ def test_an_empty_password_means_no_password(server_binary: Path, tmp_path: Path
 def test_the_temporary_cluster_of_an_evaluation_has_a_password(
     server_binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)  # servers without a reader are enough
+    # servers without models are enough
+    monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)
+    monkeypatch.setattr(temporary_cluster, "add_encoder", lambda *arguments: None)
     settings = replace(Settings(), shards=1, server=str(server_binary), module_path=MODULE)
     reader: ReaderFiles = read_reader(bundled_reader(), budget_of(settings))
     with temporary_cluster.temporary_cluster(settings, reader) as made:

@@ -11,6 +11,7 @@ from qa_cluster import keys
 from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.documents.sentences import split_sentences
 from qa_cluster.documents.source_map import FIELD, write_map
+from qa_cluster.errors import InvalidInput
 from qa_cluster.ranking.bm25 import Ranking
 from qa_cluster.types import SearchResult, Source
 
@@ -81,7 +82,8 @@ async def test_title_file_and_section_find_a_sentence_and_are_returned_with_it(c
     assert text[answer.start : answer.end] == answer.answer
     assert (answer.section, answer.source) == (("History",), Source("animals/wombat.1", line=9))
     assert (await client.search("described", filter=["_source.format=roff"])).hits[0].document_id == "w"
-    assert not (await client.search("described", filter=["_source.sections=0"])).hits
+    with pytest.raises(InvalidInput, match=r"no document .* has the field '_source.sections'"):
+        await client.search("described", filter=["_source.sections=0"])
 
 
 async def test_changes_of_other_documents_hide_no_results(
@@ -94,9 +96,9 @@ async def test_changes_of_other_documents_hide_no_results(
     rank = ranker.rank
     rankings = 0
 
-    async def rank_and_change(*arguments: object) -> Ranking:
+    async def rank_and_change(*arguments: object, **options: object) -> Ranking:
         nonlocal rankings
-        ranking: Ranking = await rank(*arguments)  # type: ignore[arg-type]
+        ranking: Ranking = await rank(*arguments, **options)  # type: ignore[arg-type]
         rankings += 1
         await client.put_document(other, f"Nothing number {rankings}.", wait=True)
         return ranking

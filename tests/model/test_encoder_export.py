@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("torch", reason="the export extra is not installed")
+
 from qa_cluster.cluster.readers.reader_files import read_reader
 from qa_cluster.errors import ModelError
 from qa_cluster.models.exporting.encoder import EncoderOptions, export_encoder
