@@ -82,7 +82,7 @@ class RemoteEncoder:
         for number in range(len(shards)):
             shard = shards[(self._turn + number) % len(shards)]
             try:
-                found = _parse(await self._shards.call_function(shard, EMBED_TRIGGER, text))
+                found = _parse(await self._ask(shard, text))
                 self._warned = ""
                 return found
             except (QAError, ReplyError, ConnectionLost) as error:
@@ -91,6 +91,13 @@ class RemoteEncoder:
             self._warned = str(problem)
             _log.warning("questions are ranked by their words alone, because no shard makes their vectors: %s", problem)
         return None
+
+    async def _ask(self, shard: Shard, text: str) -> list[Any]:
+        """The reply of a shard; ShardNotReady if its server or worker cannot answer."""
+        readiness, addresses = self._shards.readiness, [shard.address]
+        readiness.check(addresses, workers=True)
+        called = self._shards.call_function(shard, EMBED_TRIGGER, text)
+        return await readiness.patiently(called, addresses, workers=True)
 
     async def aclose(self) -> None:
         """Stop asking for the encoder."""
