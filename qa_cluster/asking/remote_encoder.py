@@ -20,7 +20,7 @@ from qa_cluster.shard_functions import EMBED_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
-from .loaded_readers import read_encoder
+from .loaded_readers import SHARD_TIMEOUT_SECONDS, read_encoder
 
 # The least time between two requests for the encoder while none is known.
 ASK_AGAIN_SECONDS = 5.0
@@ -50,12 +50,13 @@ class RemoteEncoder:
         return () if found is None else (found.digest, found.rank_weight, found.missing_cosine)
 
     async def reread(self) -> None:
-        """Ask the shards which encoder they have."""
+        """Ask the shards which encoder they have, for `SHARD_TIMEOUT_SECONDS` at most: a worker may hang."""
         self._asked_at = monotonic()
         try:
-            self.encoder = await read_encoder(self._shards)
-        except (ClusterError, ModelError) as error:
-            _log.warning("the encoder's manifest cannot be read: %s", error)
+            async with asyncio.timeout(SHARD_TIMEOUT_SECONDS):
+                self.encoder = await read_encoder(self._shards)
+        except (ClusterError, ModelError, TimeoutError) as error:
+            _log.warning("the encoder's manifest cannot be read: %r", error)
 
     def retriever(self, wanted: str) -> str:
         """By what a question is ranked now: without an encoder, ``both`` means words.

@@ -69,8 +69,6 @@ class Ranking:
         reindexing: whether another version of the analyzer has made the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
         vector: the vector of the question; None: the ranking is by words alone.
-        only_words: whether the ranking should have been by meaning, too, but no shard could compute the vector. No
-            answer from such a ranking is cached.
     """
 
     candidates: list[Candidate]
@@ -81,12 +79,6 @@ class Ranking:
     parts: Mapping[str, RankedPartition] = field(default_factory=dict)
     reindexing: bool = False
     vector: QuestionVector | None = None
-    only_words: bool = False
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether an answer from this ranking may be cached."""
-        return not self.reindexing and not self.only_words
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NoReturn, Protocol
 
@@ -137,8 +137,6 @@ class Ranker:
             with _readable():
                 found = sum(len(reply[3]) for reply in replies)
                 ranking = await off_loop(found * HIT_BYTES, ranking_of, statistics, replies, count, vector)
-            if vector is None and retriever != WORDS:
-                ranking = replace(ranking, only_words=True)
             self._warn_if_reindexing(statistics)
             self.rankings += 1
             if ranked is not None:

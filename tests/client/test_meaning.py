@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from qa_cluster.reading.bundled import bundled_encoder
 from qa_cluster.reading.manifest import MANIFEST_FILE
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 from tests.client.engines import ask, kept, opened, search, write
-from tests.client.scripted_cluster import Node, ScriptedCluster, refusal
+from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.client.scripted_functions import PARTITIONS
 from tests.harness.polling import eventually_async
 from tests.index.vectors import Passage, Vector, pack_passages, single
@@ -146,3 +147,13 @@ async def test_a_new_vector_drops_the_answers_that_it_may_change(encoded: Script
             return await kept(engine, question) is None
 
         await eventually_async(is_dropped)
+
+
+async def test_an_engine_opens_while_no_worker_reports_its_models(
+    encoded: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("qa_cluster.asking.remote_encoder.SHARD_TIMEOUT_SECONDS", 0.2)
+    encoded.triggers["qa.models"] = never
+    async with asyncio.timeout(30), opened(encoded) as engine:
+        await write(engine, *TEXTS)
+        assert [hit.document_id for hit in (await search(engine, "wrote programs", retriever="both")).hits] == ["doc 0"]

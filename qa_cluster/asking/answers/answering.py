@@ -220,8 +220,9 @@ class Answering:
     async def _watch(
         self, digest: str, ranking: Ranking, plan: ReadingPlan, question: Question
     ) -> Mapping[str, int] | None:
+        # without the vector that the plan asks for, the ranking is by words alone
         ranked_by = () if ranking.vector is None else ranking.vector.identity
-        if not digest or not ranking.is_stable or ranked_by != plan.ranking:
+        if not digest or ranking.reindexing or ranked_by != plan.ranking:
             return None
         with step("watch"):
             return await self._watches.watch(

@@ -56,4 +56,4 @@ def test_by_meaning_a_sentence_counts_with_the_cosine_of_its_passage() -> None:
     replies = [[0, 0, 0, hits, [11, 20], [4, 4, 5], [[b"0.5", 6, 2], [b"0.75", 9, 3], [None, 0, 1]]]]
     found = ranking_of(statistics, replies, 2, VECTOR)
     assert [(item.sentence, item.by_meaning) for item in found.candidates] == [("d:{t}:9", 30.0), ("d:{t}:7", 20.0)]
-    assert found.vector is VECTOR and found.is_stable
+    assert found.vector is VECTOR and not found.reindexing
