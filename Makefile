@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests mostly wait for servers to start and for faults to be detected: more processes than cores.
 JOBS   ?= 6
 
-.PHONY: help demo install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
+.PHONY: help demo test-adapters install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
 	reader encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel lock clean
 
 help:  ## this list
@@ -56,7 +56,7 @@ lint: $(VENV)/.test  ## ruff, and clang-format for native/
 # mypy does not know setuptools' package-dir: it is shown the tree as it is imported.
 types: $(VENV)/.test  ## mypy, strict
 	@rm -rf build/types && mkdir -p build/types/qa_cluster
-	@ln -s $(CURDIR)/qa_cluster/* $(foreach folder,gears models api cluster,$(CURDIR)/$(folder)) build/types/qa_cluster/
+	@ln -s $(CURDIR)/qa_cluster/* $(foreach folder,gears models api cluster integrations,$(CURDIR)/$(folder)) build/types/qa_cluster/
 	@cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p qa_cluster
 
 check: lint types check-native  ## lint, types and the native unit tests under sanitizers
@@ -135,6 +135,18 @@ environments: $(VENV)/.test $(VENV)-export/.done $(VENV)-conformance/.done  ## w
 
 conformance: $(if $(findstring --slice,$(ARGS)),$(VENV)/.test,$(VENV)-export/.done) $(VENV)-conformance/.done build  ## old clients of RedisAI and RedisGears; ARGS=--slice: one server
 	@$(VENV)-conformance/bin/python -m pytest -c tests/conformance/pytest.ini --rootdir . tests/conformance $(or $(ARGS),--write)
+
+# Each adapter has an environment of its own, with what its requirements.txt names: the adapter's extra and foreign clients.
+ADAPTERS = $(or $(ONLY),$(sort $(patsubst tests/adapters/%/requirements.txt,%,$(wildcard tests/adapters/*/requirements.txt))))
+$(VENV)-adapter-%/.done: tests/adapters/%/requirements.txt pyproject.toml | build
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D)
+	@$(PIP:$(BIN)%=$(@D)/bin%) install --requirement $<
+	@touch $@
+
+test-adapters: build $(ADAPTERS:%=$(VENV)-adapter-%/.done)  ## the adapters in integrations/ against foreign clients and suites; ONLY="mcp kafka": these
+	@for adapter in $(ADAPTERS); do \
+		QA_TEST_ADAPTER=$$adapter $(VENV)-adapter-$$adapter/bin/python -m pytest tests/adapters/$$adapter $(ARGS) || exit 1; done
 
 # The last transformers with a question-answering pipeline: an environment of its own, with nothing of this project.
 $(VENV)-parity/.done: tests/parity/requirements.txt

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.harness.programs import ROOT
 
 # The points of the star. They import the core, and never each other.
-POINTS = ("gears", "models", "api", "cluster")
+POINTS = ("gears", "models", "api", "cluster", "integrations")
 FOLDERS = ("qa_cluster", *POINTS)
 
 

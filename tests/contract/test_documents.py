@@ -166,9 +166,9 @@ def test_links_lead_somewhere(document: str) -> None:
 
 
 def rooms() -> set[str]:
-    """The rooms by the names that docs/design/rooms.md uses: folders within the six folders of code."""
+    """The rooms by the names that docs/design/rooms.md uses: folders within the seven folders of code."""
     named: set[str] = set()
-    for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models"):
+    for folder in ("qa_cluster", "gears", "native", "cluster", "api", "models", "integrations"):
         files = [path for pattern in ("*.py", "*.c", "*.lua") for path in (ROOT / folder).rglob(pattern)]
         named |= {f"{path.parent.relative_to(ROOT / folder)}/" for path in files} - {"./"}
     return {name for name in named if not name.startswith(("tests/", "build/"))}

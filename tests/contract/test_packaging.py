@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "qa_cluster/models"} | {
     "api": "qa_cluster/api",
     "cluster": "qa_cluster/cluster",
+    "integrations": "qa_cluster/integrations",
 }
 # Training data of readers: 0.7 MB that serving does not need.
 ONLY_IN_THE_CHECKOUT = "models/training/written/"

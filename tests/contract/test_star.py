@@ -1,4 +1,6 @@
-"""Imports form a star: gears, models, api and cluster import the core of qa_cluster and themselves, never each other.
+"""Imports form a star: gears, models, api, cluster and integrations import the core of qa_cluster and themselves.
+
+They never import each other.
 
 Within a point, and within the core, the folders are rooms that import each other one way only. No file imports itself,
 directly or through others.
@@ -88,12 +90,15 @@ _MODEL_ROOMS = (
 MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
 API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
+# no adapter imports another
+INTEGRATION_ROOMS = {f"qa_cluster.integrations.{name}": frozenset[str]() for name in ()}
 ROOMS = {
     "qa_cluster": CORE_ROOMS,
     "gears": GEARS_ROOMS,
     "cluster": CLUSTER_ROOMS,
     "api": API_ROOMS,
     "models": MODEL_ROOMS,
+    "integrations": INTEGRATION_ROOMS,
 }
 
 # In a checkout, qa_cluster also finds the files next to its folder: itself again, and files that no installed package
@@ -249,6 +254,7 @@ def test_a_planted_offence_against_the_star_is_found() -> None:
         "cluster": ("def f():\n    import gears.worker", "gears.worker"),
         "models": ("from qa_cluster.qa_cluster.keys import slot", "qa_cluster.qa_cluster.keys.slot"),
         "gears": ("from qa_cluster.tests import harness", "qa_cluster.tests.harness"),
+        "integrations": ("from qa_cluster.api import app", "qa_cluster.api.app"),
     }
     for folder, (line, name) in lines.items():
         assert outside(folder, Tree({f"{folder}.x": line})) == [f"{folder}.x imports {name}"]
