@@ -16,11 +16,12 @@ from qa_cluster.documents.unicode import name_of
 from qa_cluster.sources.process.extractor import Extractor
 
 from ..provision.storing import StoredDocuments
-from ..terminal import console
+from ..terminal import console, tables
 from .reading import SourceReading
 
-# A message lists at most this many documents, files or errors; JSON has all.
+# A message lists at most this many documents or files, and the table has at most this many rows; JSON has all.
 _MAX_LISTED = 5
+_MAX_ROWS = 50
 # What the command says about the files that are left out, by reason: the singular, the plural, and how to read them.
 _LEFT_OUT = {
     HIDDEN: ("hidden file or folder", "hidden files and folders", "left out"),
@@ -92,7 +93,10 @@ class IngestReport:
         }
 
     def say_stored(self, json: bool) -> None:
-        """Print what was replaced, left out, guessed, skipped or failed, and before it the counts unless `json`."""
+        """Print what was replaced or left out, and a table of the files that were changed, skipped or not indexed.
+
+        Unless `json`, print the counts first.
+        """
         stored, skips, extractor = self.stored, self.source.skips, self.source.extractor
         if not json:
             console.say(
@@ -105,6 +109,17 @@ class IngestReport:
             _note_formats(extractor)
         _note_left_out(self.source.left_out_paths)
         _note_skips(skips, stored.failed)
+        self._show_table()
+
+    def _show_table(self) -> None:
+        """Print file, what and why of each file that was not stored or indexed, or whose text was changed."""
+        extractor = self.source.extractor
+        rows = [(skip.where, "not stored", skip.reason) for skip in self.source.skips]
+        rows += [(document_id, "not indexed", reason) for document_id, reason in self.stored.failed.items()]
+        rows += [(file, "to check", remark) for file, remark in (extractor.remarks if extractor is not None else ())]
+        tables.table([{"file": file, "what": what, "why": why} for file, what, why in rows[:_MAX_ROWS]], to=console.err)
+        if len(rows) > _MAX_ROWS:
+            console.notice(f"the table has the first {_MAX_ROWS} of {len(rows)} rows; --json lists all")
 
 
 def _note_replaced(replaced: Mapping[str, str]) -> None:
@@ -121,9 +136,6 @@ def _note_replaced(replaced: Mapping[str, str]) -> None:
 
 def _note_formats(extractor: Extractor) -> None:
     console.step("read as " + ", ".join(f"{name}: {count}" for name, count in extractor.counts.most_common()))
-    if extractor.remarks:
-        shown = [f"{path}: {remark}" for path, remark in extractor.remarks]
-        console.notice(f"{console.counted(len(shown), 'file')} to check:\n  {some(shown, chr(10) + '  ')}")
 
 
 def _note_left_out(left_out: Mapping[str, Sequence[Path]]) -> None:
@@ -147,13 +159,9 @@ def _note_skips(skips: Sequence[Skip], failed: Mapping[str, str]) -> None:
             f" same id: {some(list(map(repr, dict.fromkeys(repeated))), ', ')}"
         )
     if failed:
-        shown = [f"{document_id!r}: {reason}" for document_id, reason in failed.items()]
-        console.error(
-            f"{console.counted(len(shown), 'document')} stored, but not indexed and not tried again until written"
-            f" again: {some(shown, '; ')}"
-        )
+        console.error(f"{console.counted(len(failed), 'document')} stored, but not indexed; write them again to retry")
     if skips:
-        console.error(f"{len(skips)} not stored: {some([str(skip.error) for skip in skips], '; ')}")
+        console.error(f"{len(skips)} not stored")
 
 
 def some(texts: Sequence[str], between: str) -> str:

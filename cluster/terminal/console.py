@@ -27,10 +27,10 @@ BAR_EVERY_SECONDS = 0.2
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 # Without a terminal, a fixed width: lines that wrap at 80 characters are hard to search.
-_WIDTH = None if sys.stdout.isatty() else 160
+_PLAIN_WIDTH = 160
 
-out = Console(highlight=False, width=_WIDTH)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else _PLAIN_WIDTH)
+err = Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else _PLAIN_WIDTH)
 
 
 def safe(text: str) -> str:

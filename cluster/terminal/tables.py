@@ -7,35 +7,42 @@ from typing import Any
 
 from rich import box
 from rich.cells import cell_len
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from . import console
 
 # Columns of prose, whose cells wrap on a narrow terminal.
-_PROSE = frozenset({"question", "answer", "sentence", "help", "value", "error"})
+_PROSE = frozenset({"question", "answer", "sentence", "help", "value", "error", "file", "why"})
 # The smallest width in which prose is readable.
 _PROSE_WIDTH = 20
 _COLUMN_GAP = 3
 
 
 def table(
-    rows: Sequence[Mapping[str, Any]], *, title: str = "", right: Sequence[str] = (), minor: Sequence[str] = ()
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    title: str = "",
+    right: Sequence[str] = (),
+    minor: Sequence[str] = (),
+    to: Console | None = None,
 ) -> None:
     """Print rows as a table. Only columns of prose wrap; the columns in `right` are aligned to the right.
 
     If the table does not fit, it omits the columns in `minor`, one after another. If it still does not fit, each row
-    becomes a block of lines.
+    becomes a block of lines. `to` is where it is printed, by default standard output.
     """
+    to = console.out if to is None else to
     if not rows:
         return
     cells = [{name: console.safe("" if value is None else str(value)) for name, value in row.items()} for row in rows]
     names = list(cells[0])
     left_out = [name for name in minor if name in names]
-    while left_out and _least_width(cells, names) > console.out.width:
+    while left_out and _least_width(cells, names) > to.width:
         names.remove(left_out.pop(0))
-    if _least_width(cells, names) > console.out.width:
-        _blocks(cells, title)
+    if _least_width(cells, names) > to.width:
+        _blocks(cells, title, to)
         return
     shown = Table(title=escape(console.safe(title)) or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
@@ -43,10 +50,10 @@ def table(
         shown.add_column(name, justify="right" if name in right else "left", overflow="fold", no_wrap=not prose)
     for row in cells:
         shown.add_row(*(escape(row[name]) for name in names))
-    with console.out.capture() as printed:
-        console.out.print(shown)
+    with to.capture() as printed:
+        to.print(shown)
     for line in printed.get().splitlines():  # rich pads lines with spaces
-        console.out.file.write(line.rstrip() + "\n")
+        to.file.write(line.rstrip() + "\n")
 
 
 def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> int:
@@ -58,14 +65,18 @@ def _least_width(cells: Sequence[Mapping[str, str]], names: Sequence[str]) -> in
     return width
 
 
-def _blocks(cells: Sequence[Mapping[str, str]], title: str) -> None:
+def _blocks(cells: Sequence[Mapping[str, str]], title: str, to: Console) -> None:
     """Print rows as blocks of lines, each with a name and a value."""
+
+    def say(line: str) -> None:
+        to.print(escape(console.safe(line)), soft_wrap=True)
+
     if title:
-        console.say(title)
+        say(title)
     margin = max(cell_len(" ".join(name.split())) for name in cells[0]) + 2
     for row in cells:
-        console.say("")
+        say("")
         for name, value in row.items():
             if value:
-                console.say(f"{' '.join(name.split()):<{margin}}{value}")
-    console.say("")
+                say(f"{' '.join(name.split()):<{margin}}{value}")
+    say("")
