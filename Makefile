@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 6
 
 .PHONY: help demo test-adapters install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
-	reader encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel lock clean
+	reader encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel wheel-client lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -206,6 +206,10 @@ wheel: $(VENV)-wheel/.done  ## dist/: a wheel with the native module, for every 
 	@$(VENV)-wheel/bin/python deploy/wheel/sbom.py dist/*.whl deploy/service.lock
 	@ls dist/*
 
+wheel-client: $(VENV)-wheel/.done  ## dist/client/: a wheel with the clients of the REST service and the adapters, without the server's parts
+	@rm -rf dist/client && $(PIP:$(BIN)%=$(VENV)-wheel/bin%) wheel --no-deps --wheel-dir dist/client ./client
+	@rm -rf client/build && ls dist/client/*
+
 lock: $(VENV)-wheel/.done  ## rebuild deploy/service.lock: the dependencies of serving, with hashes, at the versions of constraints.txt
 	@CUSTOM_COMPILE_COMMAND='make lock' $(VENV)-wheel/bin/pip-compile --quiet --generate-hashes --strip-extras --allow-unsafe \
 		--no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-annotate --constraint constraints.txt \
@@ -213,4 +217,4 @@ lock: $(VENV)-wheel/.done  ## rebuild deploy/service.lock: the dependencies of s
 
 clean:  ## remove what was built
 	@$(MAKE) --no-print-directory -C native clean
-	@rm -rf build dist ./*.egg-info
+	@rm -rf build dist ./*.egg-info client/build client/*.egg-info

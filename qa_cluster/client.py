@@ -3,20 +3,19 @@
 >>> from qa_cluster.client import Client
 """
 
-from qa_cluster.access.records import ApiKey, KeyLimits
-from qa_cluster.asking.collections import CollectionBusy
-from qa_cluster.asking.document_store import VersionConflict
-from qa_cluster.asking.loaded_readers import LoadedModel
-from qa_cluster.asking.questions import AskOptions, SearchOptions
+from __future__ import annotations
 
-from .clients.async_cluster_client import AsyncClusterClient, ClusterStatus
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .clients.async_rest_client import AsyncClient
-from .clients.cluster_client import ClusterClient
 from .clients.rest_calls import UploadArguments
 from .clients.rest_client import Client
+from .clients.retry_policy import RetryPolicy
 from .errors import (
     AccessDenied,
     ClusterError,
+    CollectionBusy,
     DeadlineExceeded,
     InferenceFailed,
     InputTooLong,
@@ -27,8 +26,10 @@ from .errors import (
     NoWorker,
     QAError,
     QueueFull,
+    VersionConflict,
     WorkerLost,
 )
+from .options.questions import AskOptions, SearchOptions
 from .types import (
     Answer,
     AskResult,
@@ -38,12 +39,27 @@ from .types import (
     DocumentEntry,
     DocumentPage,
     Hit,
+    LoadedModel,
     Removal,
     SearchResult,
     Source,
     UploadedFile,
     WriteResult,
 )
+
+if TYPE_CHECKING:
+    from .access.records import ApiKey, KeyLimits
+    from .clients.async_cluster_client import AsyncClusterClient, ClusterStatus
+    from .clients.cluster_client import ClusterClient
+
+# The names that need the whole distribution, with their modules: a program that only uses REST does not load them.
+_OF_CLUSTER_CLIENTS = {
+    "ApiKey": "access.records",
+    "AsyncClusterClient": "clients.async_cluster_client",
+    "ClusterClient": "clients.cluster_client",
+    "ClusterStatus": "clients.async_cluster_client",
+    "KeyLimits": "access.records",
+}
 
 __all__ = [
     "AccessDenied",
@@ -77,6 +93,7 @@ __all__ = [
     "QAError",
     "QueueFull",
     "Removal",
+    "RetryPolicy",
     "SearchOptions",
     "SearchResult",
     "Source",
@@ -86,3 +103,15 @@ __all__ = [
     "WorkerLost",
     "WriteResult",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OF_CLUSTER_CLIENTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"qa_cluster.{_OF_CLUSTER_CLIENTS[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name} needs the distribution qa-cluster, and {error.name} is missing. If qa-cluster-client is installed,"
+            " uninstall it and install qa-cluster"
+        ) from error

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .options.questions import COVERAGES, PARTIAL
 from .reading.plan import BALANCED, PLANS, WAVES
 from .security.local_password import PASSWORD_FILE, password_at, stored_password
 from .security.ownership import objection
@@ -55,9 +56,6 @@ _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 # The similarity (difflib) from which an unknown environment variable is a misspelt setting and not a foreign variable.
 _MISSPELT = 0.85
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
-# Policies for a shard that is down: answer without it, or refuse.
-PARTIAL, FULL = "partial", "full"
-COVERAGES = (PARTIAL, FULL)
 NO_ENCODER = "none"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")

@@ -100,6 +100,20 @@ class AccessDenied(RequestError):
     http_status = 403
 
 
+class VersionConflict(RequestError):
+    """The document does not have the version that the caller asked for."""
+
+    resp_code = "CONFLICT"
+    http_status = 412
+
+
+class CollectionBusy(RequestError):
+    """The collection is being deleted; afterwards it can be created again."""
+
+    resp_code = "DELETING"
+    http_status = 409
+
+
 class CapacityError(QAError):
     """The system has no capacity or time for the request now."""
 

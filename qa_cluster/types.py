@@ -589,6 +589,29 @@ class UploadedFile(_Json, what="the result of an upload"):
     code: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model on the shards: its `kind` is reader or encoder.
+
+    `warm` counts the shards where it is ready; `bytes` is the size of its file.
+    """
+
+    name: str
+    id: str
+    revision: str
+    default: bool
+    precision: str
+    bytes: int
+    context_tokens: int
+    warm: int
+    shards: int
+    kind: str = "reader"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The model as JSON-ready values."""
+        return asdict(self)
+
+
 @cache
 def _types_of(kind: type) -> dict[str, Any]:
     """The types of a dataclass's fields."""

@@ -7,9 +7,10 @@ from html import escape
 from typing import Any
 
 from qa_cluster.asking.questions import AskLimits
-from qa_cluster.config import PARTIAL, Settings
+from qa_cluster.config import Settings
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
+from qa_cluster.options.questions import PARTIAL
 from qa_cluster.ranking.filters import MAX_NAME_BYTES
 
 from . import models

@@ -14,24 +14,15 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE
-from qa_cluster.asking.questions import (
-    CACHE_MODES,
-    LISTS,
-    MAX_DOC_IDS,
-    MAX_MODEL_BYTES,
-    MORE_VALUES,
-    AskLimits,
-    AskOptions,
-    SearchOptions,
-)
-from qa_cluster.config import COVERAGES, PARTIAL
+from qa_cluster.asking.document_fields import MAX_SHOWN_VALUES
+from qa_cluster.asking.questions import MAX_DOC_IDS, MAX_MODEL_BYTES, MORE_VALUES, AskLimits
 from qa_cluster.documents.addresses import STYLES
-from qa_cluster.documents.metadata_limits import check_integer, may_hold_long_number
-from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_METADATA_BYTES, MAX_TITLE_BYTES
+from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES, check_integer, may_hold_long_number
+from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
+from qa_cluster.options.documents import DEFAULT_PAGE, DEFAULT_SHOWN_VALUES, MAX_PAGE
+from qa_cluster.options.questions import CACHE_MODES, COVERAGES, LISTS, PARTIAL, AskOptions, SearchOptions
 from qa_cluster.ranking.meaning import RETRIEVERS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS
@@ -495,6 +486,8 @@ def _options(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
     given = {name: value for name, value in values.items() if name not in others and value is not None}
     for name in LISTS & given.keys():
         given[name] = tuple(given[name])
+    if "timeout_ms" in given:
+        given["timeout"] = given.pop("timeout_ms") / 1000
     return given
 
 

@@ -12,11 +12,10 @@ from time import monotonic
 
 import orjson
 
-from qa_cluster.asking.collections import CollectionBusy
-from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.errors import (
     AccessDenied,
     ClusterError,
+    CollectionBusy,
     DeadlineExceeded,
     InferenceFailed,
     InputTooLong,
@@ -29,6 +28,7 @@ from qa_cluster.errors import (
     ProtocolError,
     QAError,
     QueueFull,
+    VersionConflict,
     WorkerLost,
 )
 

@@ -8,13 +8,13 @@ from urllib.parse import unquote_to_bytes
 
 import orjson
 
-from qa_cluster.asking.document_list import DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.metadata_updates import update_all
 from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.off_loop import off_loop
+from qa_cluster.options.documents import DocumentChoice
 from qa_cluster.types import Document
 
 from ..description.schemas import (

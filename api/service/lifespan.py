@@ -14,9 +14,9 @@ from qa_cluster.access.audit import AuditLog
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits
-from qa_cluster.config import PARTIAL
 from qa_cluster.errors import ClusterError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
+from qa_cluster.options.questions import PARTIAL
 
 from .loop_lag import LoopLag
 from .telemetry import Telemetry

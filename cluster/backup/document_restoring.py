@@ -16,11 +16,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.asking.engine import Engine
 from qa_cluster.clients.async_cluster_client import first_error
 from qa_cluster.documents.stored import NO_VERSION
-from qa_cluster.errors import DeadlineExceeded, RequestError
+from qa_cluster.errors import DeadlineExceeded, RequestError, VersionConflict
 from qa_cluster.keys import DocumentName, document_key, partition_tags, pending_key
 
 from .lines import read_lines

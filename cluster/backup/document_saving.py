@@ -29,7 +29,8 @@ from typing import Any
 
 from qa_cluster.asking.collections import DELETING
 from qa_cluster.asking.engine import Engine
-from qa_cluster.documents.stored import canonical_metadata, check_document_id, check_length, document_version
+from qa_cluster.documents.metadata_limits import canonical_metadata
+from qa_cluster.documents.stored import check_document_id, check_length, document_version
 from qa_cluster.errors import QAError, ReplyError, RequestError, from_reply
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,

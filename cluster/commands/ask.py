@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
+from qa_cluster.asking.questions import AskLimits, check_question
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.config import PARTIAL
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.options.questions import PARTIAL, AskOptions
 from qa_cluster.ranking.meaning import BOTH
 from qa_cluster.reading.plan import PLANS
 from qa_cluster.types import Answer, AskResult, Hit, Index

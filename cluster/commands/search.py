@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.asking.questions import AskLimits, SearchOptions, check_search
+from qa_cluster.asking.questions import AskLimits, check_search
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.config import PARTIAL
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.options.questions import PARTIAL, SearchOptions
 from qa_cluster.ranking.meaning import WORDS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.shard_functions import MAX_RANK_COUNT

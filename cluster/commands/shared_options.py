@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from qa_cluster.access.audit import AuditLog
-from qa_cluster.config import COVERAGES, LoadedSettings, load
+from qa_cluster.config import LoadedSettings, load
 from qa_cluster.errors import RequestError
 from qa_cluster.keys import check_collection
+from qa_cluster.options.questions import COVERAGES
 from qa_cluster.ranking.meaning import RETRIEVERS
 
 from ..terminal import console

@@ -31,7 +31,7 @@ from ..terminal import console
 from ..terminal.console import Advance
 
 CONCURRENCY = 4
-_TIMEOUT_MS = 60_000
+_TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def rank_all(settings: Settings, questions: QuestionSet, collection: str, advanc
         for number in numbers:
             text = questions.examples[number].question
             try:
-                found = await client.search(text, top_k=max(DEPTHS), collection=collection, timeout_ms=_TIMEOUT_MS)
+                found = await client.search(text, top_k=max(DEPTHS), collection=collection, timeout=_TIMEOUT_SECONDS)
             except QAError as error:
                 raise ClusterError(
                     f"the sentences for question {number + 1}, {text!r}, could not be ranked: {error}"
@@ -100,7 +100,7 @@ def ask_all(
                     collection=collection,
                     retriever_k=retriever_k,
                     waves=waves,
-                    timeout_ms=_TIMEOUT_MS,
+                    timeout=_TIMEOUT_SECONDS,
                     cache="off",
                     no_answer=False,
                 )

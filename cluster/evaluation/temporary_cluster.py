@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from qa_cluster.asking.loaded_readers import LoadedModel
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import NO_ENCODER, Settings
 from qa_cluster.errors import ConfigError
+from qa_cluster.types import LoadedModel
 
 from ..provision.preparing import prepare
 from ..provision.provisioning import add_encoder, provision

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from qa_cluster import keys
-from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.config import Settings
 from qa_cluster.documents.folder_reading import Skip
 from qa_cluster.documents.source_map import FIELD
 from qa_cluster.documents.stored import check_document, parse_record, read_record
 from qa_cluster.documents.unicode import name_of
-from qa_cluster.errors import ClusterError, NotFound
+from qa_cluster.errors import ClusterError, NotFound, VersionConflict
 from qa_cluster.sources.extracted import NoText
 from qa_cluster.sources.formats import FORMATS
 from qa_cluster.types import Document, DocumentEntry

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 
-from qa_cluster.config import PARTIAL
 from qa_cluster.errors import DeadlineExceeded, ModelError, NotFound
+from qa_cluster.options.questions import PARTIAL, AskOptions
 from qa_cluster.ranking.meaning import WORDS
 from qa_cluster.reading.plan import PLANS, ReadingPlan, ReadingStage, StageOptions
 from qa_cluster.routing.shards import Shards
@@ -30,7 +30,7 @@ from .collections import Collections
 from .document_fields import DocumentFields
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
-from .questions import AskLimits, AskOptions, Question, check_question
+from .questions import AskLimits, Question, check_question
 from .remote_encoder import RemoteEncoder
 
 # A shard may lack a reader because another reader has just replaced it: then the question is tried again.
@@ -124,7 +124,7 @@ class Asker:
                     await self._readers.reread()
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"the question was not answered in {question.timeout_seconds * 1000:g} ms (timeout_ms)"
+                f"the question was not answered in {question.timeout_seconds * 1000:g} ms (timeout)"
             ) from error
 
     async def _ask(self, question: Question, clock: Clock, begun: float, *, last_try: bool) -> Outcome:

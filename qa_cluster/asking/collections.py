@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from qa_cluster.errors import InvalidInput, NotFound, RequestError
+from qa_cluster.errors import CollectionBusy, InvalidInput, NotFound
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     check_collection,
@@ -27,13 +27,6 @@ from .freshness import Freshness
 
 MAX_COLLECTIONS = 1000
 READY, INCOMPLETE, DELETING = "ready", "incomplete", "deleting"
-
-
-class CollectionBusy(RequestError):
-    """The collection is being deleted; afterwards it can be created again."""
-
-    resp_code = "DELETING"
-    http_status = 409
 
 
 class Collections:

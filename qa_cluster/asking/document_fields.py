@@ -23,6 +23,7 @@ from typing import Any
 from qa_cluster.errors import ClusterError, InvalidInput, QAError, ReplyError
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection, index_key, layout_key, partition_tags, pending_key
 from qa_cluster.off_loop import off_loop
+from qa_cluster.options.documents import DEFAULT_SHOWN_VALUES
 from qa_cluster.ranking.filters import MAX_NAME_BYTES, Filter
 from qa_cluster.routing.shards import Shards
 from qa_cluster.types import FieldEntry, FieldList, FieldValue, FieldValues
@@ -35,7 +36,6 @@ MAX_LISTED_FIELDS = 10_000
 MAX_COMPARED = 500
 MAX_COMPARED_CHARS = 64
 MAX_SHOWN_VALUES = 1000
-DEFAULT_SHOWN_VALUES = 100
 # The limits of the distinct values of one field that a process counts. Further values are not told apart.
 MAX_DISTINCT = 200_000
 MAX_DISTINCT_BYTES = 16 * 1024 * 1024

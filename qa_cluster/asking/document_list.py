@@ -16,20 +16,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
 from struct import Struct
-from typing import Any, TypedDict
-
-import orjson
+from typing import Any
 
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import (
-    DEFAULT_COLLECTION,
     DOCUMENT_PREFIX,
     DocumentName,
-    check_collection,
     decode_id,
     document_key,
     failures_key,
@@ -39,7 +35,7 @@ from qa_cluster.keys import (
     partition_tags,
     pending_key,
 )
-from qa_cluster.ranking.filters import Filter, chosen_by
+from qa_cluster.options.documents import DEFAULT_PAGE, EVERYTHING, MAX_PAGE, DocumentChoice, entries_async
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
@@ -47,8 +43,6 @@ from qa_cluster.types import DocumentCounts, DocumentEntry, DocumentPage
 from .collections import Collections, index_sums
 from .document_fields import DocumentFields
 
-MAX_PAGE = 1000
-DEFAULT_PAGE = 100
 # The limit of commands for one page: if few ids have the prefix, or partitions are empty, the page ends early.
 PAGE_COMMANDS = 100
 SCAN_KEYS = 1000
@@ -60,99 +54,6 @@ _PACKED = Struct(">HHQ")
 _CHECK_BYTES = 4
 _INDEXED = ("version", "tokenized", "analyzer", "failed")
 _FIELDS = ("title", "version", "length", "sentences", "tokenized", "failed", "failure")
-
-
-def entries(page_at: Callable[[str], DocumentPage]) -> Iterator[DocumentEntry]:
-    """The documents of all pages; `page_at` reads the page at a cursor."""
-    cursor: str | None = ""
-    while cursor is not None:
-        page = page_at(cursor)
-        yield from page.documents
-        cursor = page.next_cursor
-
-
-async def entries_async(page_at: Callable[[str], Awaitable[DocumentPage]]) -> AsyncIterator[DocumentEntry]:
-    """`entries` for a `page_at` that is awaited."""
-    cursor: str | None = ""
-    while cursor is not None:
-        page = await page_at(cursor)
-        for entry in page.documents:
-            yield entry
-        cursor = page.next_cursor
-
-
-@dataclass(frozen=True, slots=True)
-class DocumentChoice:
-    """A selection of a collection's documents: their ids start with `prefix`, and the filter admits them.
-
-    A selection of all documents, such as the default, is false. With `failed`, it has failed documents instead of
-    indexed documents.
-    """
-
-    prefix: str = ""
-    chosen: Filter | None = None
-    collection: str = DEFAULT_COLLECTION
-    failed: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        prefix: str = "",
-        filters: Mapping[str, Any] | None = None,
-        filter: str | Iterable[str] = (),
-        collection: str = DEFAULT_COLLECTION,
-        failed: bool = False,
-    ) -> DocumentChoice:
-        """Make a selection from the options of a client; InvalidInput or InputTooLong says what is wrong."""
-        chosen = chosen_by(filters, (filter,) if isinstance(filter, str) else tuple(filter))
-        if failed and chosen is not None:
-            raise InvalidInput(
-                "failed documents are in no index, so no filter can choose among them: leave the filter out",
-                place="failed",
-            )
-        return cls(prefix, chosen, check_collection(collection), failed)
-
-    def __bool__(self) -> bool:
-        return bool(self.prefix) or self.chosen is not None or self.failed
-
-    @property
-    def name(self) -> bytes:
-        """The name of the selection in cursors. Equal selections have equal names."""
-        own: tuple[object, ...] = () if self.collection == DEFAULT_COLLECTION else (self.collection,)
-        if self.failed:
-            own = (*own, True)
-        return orjson.dumps((self.prefix, None if self.chosen is None else self.chosen.canonical, *own))
-
-
-EVERYTHING = DocumentChoice()
-
-
-class ChoiceArguments(TypedDict, total=False):
-    """The arguments of `DocumentChoice.of` as the clients take them; None is the default of each."""
-
-    prefix: str | None
-    filters: Mapping[str, Any] | None
-    filter: str | Iterable[str] | None
-    collection: str | None
-    failed: bool | None
-
-
-def choice_of(arguments: ChoiceArguments) -> DocumentChoice:
-    """Make a selection from the arguments of a client.
-
-    >>> choice_of({"prefix": "news/", "filter": None}).prefix
-    'news/'
-    """
-    if unknown := sorted(set(arguments) - set(ChoiceArguments.__annotations__)):
-        raise InvalidInput(f"unknown option {unknown[0]!r} of a choice of documents")
-    collection = arguments.get("collection")
-    return DocumentChoice.of(
-        arguments.get("prefix") or "",
-        arguments.get("filters"),
-        arguments.get("filter") or (),
-        DEFAULT_COLLECTION if collection is None else collection,
-        bool(arguments.get("failed")),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from math import inf
 from time import monotonic
 
 from qa_cluster.documents.stored import drop_whole_answers
-from qa_cluster.errors import InvalidInput, NotFound, QAError
+from qa_cluster.errors import InvalidInput, NotFound, QAError, VersionConflict
 from qa_cluster.keys import (
     COLLECTION_END,
     DOCUMENT_PREFIX,
@@ -25,13 +25,14 @@ from qa_cluster.keys import (
     parse_tagged,
     partition_tags,
 )
+from qa_cluster.options.documents import MAX_PAGE, DocumentChoice
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard, Topology
 from qa_cluster.types import DocumentEntry, Removal
 
 from .collections import Collections
-from .document_list import MAX_PAGE, DocumentChoice, DocumentList
-from .document_store import DocumentStore, VersionConflict
+from .document_list import DocumentList
+from .document_store import DocumentStore
 
 # The limit of concurrent removals: each is a script on a shard, and questions need the shard as well.
 AT_A_TIME = 16

@@ -14,10 +14,10 @@ from typing import Any
 
 from qa_cluster.documents import stored
 from qa_cluster.documents.metadata_change import MetadataChange
-from qa_cluster.documents.metadata_limits import readable_metadata
+from qa_cluster.documents.metadata_limits import canonical_metadata, readable_metadata
 from qa_cluster.documents.source_map import filter_metadata
 from qa_cluster.documents.stored import ANY_VERSION, DocumentRecord, check_document_id
-from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, RequestError
+from qa_cluster.errors import DeadlineExceeded, NotFound, ReplyError, VersionConflict
 from qa_cluster.keys import (
     DEFAULT_COLLECTION,
     DocumentName,
@@ -46,13 +46,6 @@ MAX_PENDING_BYTES = 128 * 1024
 FIRST_POLL_SECONDS = 0.002
 LAST_POLL_SECONDS = 0.05
 _WAITED_FOR = ("version", "tokenized", "failed", "failure")
-
-
-class VersionConflict(RequestError):
-    """The document does not have the version that the caller asked for."""
-
-    resp_code = "CONFLICT"
-    http_status = 412
 
 
 class DocumentStore:
@@ -318,7 +311,7 @@ class DocumentStore:
 def _changed(document_id: str, metadata: str, change: MetadataChange) -> tuple[str, bytes]:
     """The changed metadata of a document as canonical JSON, and as fields of the index."""
     found = change.applied(readable_metadata(metadata))
-    canonical = stored.canonical_metadata(found, f"of document {document_id[:100]!r}")
+    canonical = canonical_metadata(found, f"of document {document_id[:100]!r}")
     return canonical, pack_fields(filter_metadata(found))
 
 

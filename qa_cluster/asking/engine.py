@@ -16,6 +16,7 @@ from qa_cluster.access.store import ApiKeys
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ModelError, ReplyError
 from qa_cluster.keys import MAX_PARTITIONS, PARTITIONS_KEY, partition_tags
+from qa_cluster.options.questions import AskOptions, SearchOptions
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.manifest import Manifest
 from qa_cluster.reading.plan import DEFAULT_PLAN, StageOptions
@@ -25,6 +26,7 @@ from qa_cluster.routing.readiness import ShardNotReady
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER
 from qa_cluster.topology import Address
+from qa_cluster.types import LoadedModel
 
 from .answers.answer_cache import AnswerCache, Watches
 from .answers.answering import Answering
@@ -37,8 +39,8 @@ from .document_list import DocumentList
 from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
 from .freshness import Freshness
-from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedModel, LoadedReaders, list_models, read_manifest
-from .questions import AskLimits, AskOptions, SearchOptions
+from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedReaders, list_models, read_manifest
+from .questions import AskLimits
 from .remote_encoder import RemoteEncoder
 from .remote_pipeline import RemotePipeline
 from .searcher import Searcher, SearchOutcome

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any
 
@@ -24,34 +23,12 @@ from qa_cluster.routing.connection import ConnectionLost
 from qa_cluster.routing.shards import ShardDown, Shards
 from qa_cluster.shard_functions import MODELS_TRIGGER, READER_TRIGGER, WITH_MANIFESTS
 from qa_cluster.topology import Shard
+from qa_cluster.types import LoadedModel
 from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 # The least time between two requests for unknown names: such a name may belong to a reader that was just loaded.
 ASK_AGAIN_SECONDS = 0.2
 SHARD_TIMEOUT_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model on the shards: its `kind` is reader or encoder.
-
-    `warm` counts the shards where it is ready; `bytes` is the size of its file.
-    """
-
-    name: str
-    id: str
-    revision: str
-    default: bool
-    precision: str
-    bytes: int
-    context_tokens: int
-    warm: int
-    shards: int
-    kind: str = "reader"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The model as JSON-ready values."""
-        return asdict(self)
 
 
 class LoadedReaders:

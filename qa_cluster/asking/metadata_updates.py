@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from time import monotonic
-from typing import Any
 
 from qa_cluster.documents.metadata_change import MetadataChange
-from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
+from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound, VersionConflict
+from qa_cluster.options.documents import DocumentChoice
 from qa_cluster.types import DocumentEntry, MetadataUpdate
 
-from .document_list import DocumentChoice, DocumentList
-from .document_store import DocumentStore, VersionConflict
+from .document_list import DocumentList
+from .document_store import DocumentStore
 
 # The limit of concurrent changes: each is a script on a shard, and questions need the shard as well.
 AT_A_TIME = 16
 # An update that its time limit ends continues at the last page, and finds at most these documents unchanged.
 PAGE = 200
-
-
-def metadata_change(fields: Mapping[str, Any] | None, remove: str | Iterable[str]) -> MetadataChange:
-    """The change that sets and removes these fields; InvalidInput or InputTooLong says what is wrong."""
-    return MetadataChange.of(fields, remove)
 
 
 async def update_all(

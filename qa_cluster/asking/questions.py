@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from hashlib import blake2b
-from typing import Any, TypedDict
 
 import orjson
 
-from qa_cluster.config import COVERAGES, FULL, Settings
+from qa_cluster.config import Settings
 from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
-from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+from qa_cluster.keys import check_collection
+from qa_cluster.options.questions import CACHE_MODES, COVERAGES, AskOptions, SearchOptions
 from qa_cluster.ranking.filters import Filter, chosen_by
-from qa_cluster.ranking.meaning import BOTH, RETRIEVERS, WORDS
+from qa_cluster.ranking.meaning import RETRIEVERS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS, ReadingPlan
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 
-CACHE_MODES = ("use", "refresh", "only", "off")
 MAX_DOC_IDS = 100
 # What to do with more ids or conditions.
 MORE_VALUES = "the operator `in` of `filters` allows 10,000 values, also for the field id"
@@ -43,112 +41,9 @@ class AskLimits:
     timeout_ms_max: int = 600_000
 
 
-@dataclass(frozen=True, slots=True)
-class AskOptions:
-    """How to answer.
-
-    Attributes:
-        top_k: the limit of answers.
-        min_score: less probable answers are left out.
-        retriever_k: how many sentences are ranked for reading; None: as many as the plan reads.
-        collection: the collection that the answers come from.
-        doc_id: only answers from these documents; empty: from all.
-        filters: only answers from documents whose metadata satisfy the filter, in Haystack's form; None: from all.
-        filter: conditions in the short form, ``year>=2020``; all conditions must hold.
-        waves: whether reading stops as soon as an answer is sure enough.
-        timeout_ms: the time limit; None: the service's default.
-        cache: ``use`` reads the caches and stores; ``refresh`` only stores; ``only`` never asks the model; ``off``
-            neither reads nor stores.
-        coverage: if shards are down, ``partial`` answers without them and says so; ``full`` is refused.
-        model: the loaded model that reads, an id or ``id@revision``; empty: the service's reading plan.
-        no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
-        retriever: by what sentences are chosen: ``words``, ``meaning``, or ``both``. Without an encoder on the shards,
-            ``both`` means words.
-        plan: how many sentences which readers read: ``fast``, ``balanced`` or ``accurate``; empty: the service's plan.
-    """
-
-    top_k: int = 3
-    min_score: float = 0.0
-    retriever_k: int | None = None
-    collection: str = DEFAULT_COLLECTION
-    doc_id: tuple[str, ...] = ()
-    filters: Mapping[str, Any] | None = None
-    filter: tuple[str, ...] = ()
-    waves: bool = True
-    timeout_ms: int | None = None
-    cache: str = "use"
-    coverage: str = FULL
-    no_answer: bool = True
-    model: str = ""
-    retriever: str = BOTH
-    plan: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """How to search.
-
-    Attributes:
-        top_k: the limit of sentences.
-        collection: the collection that the sentences come from.
-        doc_id: only sentences of these documents; empty: of all.
-        filters, filter: only sentences of documents whose metadata satisfy the filter, as in `AskOptions`.
-        context: how many neighbours are returned with each sentence, on each side.
-        timeout_ms: the time limit; None: the service's default.
-        coverage: ``partial`` or ``full``, as in `AskOptions`.
-        retriever: ``words``, ``meaning`` or ``both``, as in `AskOptions`.
-    """
-
-    top_k: int = 10
-    collection: str = DEFAULT_COLLECTION
-    doc_id: tuple[str, ...] = ()
-    filters: Mapping[str, Any] | None = None
-    filter: tuple[str, ...] = ()
-    context: int = 0
-    timeout_ms: int | None = None
-    coverage: str = FULL
-    retriever: str = WORDS
-
-
-class SearchArguments(TypedDict, total=False):
-    """The fields of `SearchOptions` as the clients' `search` takes them; None is the default of each."""
-
-    top_k: int | None
-    collection: str | None
-    doc_id: str | Iterable[str] | None
-    filters: Mapping[str, Any] | None
-    filter: str | Iterable[str] | None
-    context: int | None
-    timeout_ms: int | None
-    coverage: str | None
-    retriever: str | None
-
-
-# Options that take several values; a single value may be given without a list.
-LISTS = frozenset({"doc_id", "filter"})
 # An answer does not depend on these options. All other options are part of its name in caches. A cached answer does not
 # depend on `coverage`, because answers from a part of the shards are not cached.
-SAME_ANSWER = frozenset({"timeout_ms", "cache", "coverage"})
-
-
-class AskArguments(TypedDict, total=False):
-    """The fields of `AskOptions` as the clients' `ask` takes them; None is the default of each."""
-
-    top_k: int | None
-    min_score: float | None
-    retriever_k: int | None
-    collection: str | None
-    doc_id: str | Iterable[str] | None
-    filters: Mapping[str, Any] | None
-    filter: str | Iterable[str] | None
-    waves: bool | None
-    timeout_ms: int | None
-    cache: str | None
-    coverage: str | None
-    no_answer: bool | None
-    model: str | None
-    retriever: str | None
-    plan: str | None
+SAME_ANSWER = frozenset({"timeout", "cache", "coverage"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,33 +79,6 @@ class Question:
         return blake2b(text, digest_size=16).hexdigest()
 
 
-def ask_options(arguments: AskArguments) -> AskOptions:
-    """The options from the arguments of a client's `ask`; a single document may be named without a list.
-
-    >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
-    ('a',)
-    """
-    return AskOptions(**_given(arguments, AskOptions, "a question"))
-
-
-def search_options(arguments: SearchArguments) -> SearchOptions:
-    """The options from the arguments of a client's `search`; a single document may be named without a list.
-
-    >>> search_options({"doc_id": "a", "context": None}).doc_id
-    ('a',)
-    """
-    return SearchOptions(**_given(arguments, SearchOptions, "a search"))
-
-
-def _given(arguments: Mapping[str, Any], kind: type[AskOptions | SearchOptions], what: str) -> dict[str, Any]:
-    given = {name: value for name, value in arguments.items() if value is not None}
-    if unknown := sorted(set(arguments) - {field.name for field in fields(kind)}):
-        raise InvalidInput(f"unknown option {unknown[0]!r} of {what}")
-    for name in LISTS & given.keys():
-        given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
-    return given
-
-
 def normalize(text: str) -> str:
     """The question as the model reads it: NFC, whitespace collapsed.
 
@@ -233,16 +101,20 @@ def check_question(text: object, options: AskOptions, limits: AskLimits) -> Ques
     """The question in its normal form; InvalidInput or InputTooLong says what is wrong with it or its options."""
     normal = _check_text("question", text, limits.question_max_chars)
     chosen = _check_options(options, limits)
-    asked = limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
     planned = PLANS[options.plan][0].candidates if options.plan else None
     return Question(
         text=normal,
         folded=fold(normal),
         options=options,
         retriever_k=options.retriever_k or planned or limits.retriever_k,
-        timeout_seconds=asked / 1000,
+        timeout_seconds=timeout_of(options, limits),
         chosen=chosen,
     )
+
+
+def timeout_of(options: AskOptions | SearchOptions, limits: AskLimits) -> float:
+    """The seconds that a request may take."""
+    return limits.timeout_ms / 1000 if options.timeout is None else options.timeout
 
 
 def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tuple[str, Filter | None]:
@@ -293,8 +165,8 @@ def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Fil
     if options.retriever not in RETRIEVERS:
         known = ", ".join(RETRIEVERS)
         raise InvalidInput(f"retriever must be one of {known}, got {options.retriever!r}", place="retriever")
-    if options.timeout_ms is not None:
-        _within("timeout_ms", options.timeout_ms, 1, limits.timeout_ms_max)
+    if options.timeout is not None:
+        _within("timeout", options.timeout, 0.001, limits.timeout_ms_max / 1000, " seconds")
     for name, values, what in (("doc_id", options.doc_id, "documents"), ("filter", options.filter, "conditions")):
         if (count := len(values)) > MAX_DOC_IDS:
             raise InvalidInput(f"{name} has {count} {what}, the limit is {MAX_DOC_IDS}: {MORE_VALUES}", place=name)
@@ -312,6 +184,6 @@ def _check_name(name: str, value: str, limit: int) -> None:
         raise InvalidInput(f"{name} must have 1 to {limit} bytes, got {size}", place=name)
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
+def _within(name: str, value: float, low: float, high: float, unit: str = "") -> None:
     if not low <= value <= high:
-        raise InvalidInput(f"{name} must be from {low:g} to {high:g}, got {value:g}", place=name)
+        raise InvalidInput(f"{name} must be from {low:g} to {high:g}{unit}, got {value:g}", place=name)

@@ -68,7 +68,7 @@ class RemotePipeline:
                 return _parse(await self._shards.retrying(lambda: self._round(command), inf))
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"the {len(request.samples)} pairs were not read in {timeout_seconds * 1000:g} ms (timeout_ms)"
+                f"the {len(request.samples)} pairs were not read in {timeout_seconds * 1000:g} ms (timeout)"
             ) from error
         finally:
             self._in_flight -= 1

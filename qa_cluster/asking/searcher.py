@@ -17,6 +17,7 @@ from qa_cluster.documents.stored import read_hits
 from qa_cluster.errors import DeadlineExceeded
 from qa_cluster.keys import SentenceRef, parse_sentence
 from qa_cluster.off_loop import off_loop
+from qa_cluster.options.questions import SearchOptions
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import HitMaker
@@ -31,7 +32,7 @@ from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
 from .document_fields import DocumentFields
-from .questions import AskLimits, SearchOptions, check_search
+from .questions import AskLimits, check_search, timeout_of
 from .remote_encoder import RemoteEncoder
 
 # The limit of sentences in one script, neighbours included: it blocks its shard for less than 1 ms.
@@ -90,9 +91,9 @@ class Searcher:
         begun = perf_counter()
         options = options or SearchOptions()
         query, chosen = check_search(text, options, self._limits)
-        timeout_ms = self._limits.timeout_ms if options.timeout_ms is None else options.timeout_ms
+        seconds = timeout_of(options, self._limits)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout(seconds):
                 found: SearchOutcome = await retrying_without(
                     self._shards,
                     options.coverage,
@@ -100,7 +101,7 @@ class Searcher:
                 )
                 return found
         except TimeoutError as error:
-            raise DeadlineExceeded(f"the search did not end in {timeout_ms:g} ms (timeout_ms)") from error
+            raise DeadlineExceeded(f"the search did not end in {seconds * 1000:g} ms (timeout)") from error
 
     async def _search(
         self, query: str, chosen: Filter | None, options: SearchOptions, begun: float, without: frozenset[Shard]

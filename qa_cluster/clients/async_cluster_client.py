@@ -20,17 +20,17 @@ from uuid import uuid4
 
 from qa_cluster.access.records import ApiKey, KeyLimits, new_key
 from qa_cluster.asking.connecting import target_of
-from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES
-from qa_cluster.asking.document_list import DEFAULT_PAGE, ChoiceArguments, choice_of
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.loaded_readers import LoadedModel, read_manifest
-from qa_cluster.asking.metadata_updates import metadata_change, update_all
-from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
+from qa_cluster.asking.loaded_readers import read_manifest
+from qa_cluster.asking.metadata_updates import update_all
 from qa_cluster.config import Settings
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import ClusterError, InvalidInput, RequestError
 from qa_cluster.huggingface.request import SHARD_LIMITS, parse_request
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.options.documents import DEFAULT_PAGE, DEFAULT_SHOWN_VALUES, ChoiceArguments, choice_of
+from qa_cluster.options.questions import AskArguments, SearchArguments, ask_options, search_options
 from qa_cluster.security.local_password import password_at
 from qa_cluster.types import (
     AskResult,
@@ -41,6 +41,7 @@ from qa_cluster.types import (
     DocumentPage,
     FieldList,
     FieldValues,
+    LoadedModel,
     MetadataUpdate,
     Removal,
     SearchResult,
@@ -276,7 +277,7 @@ class AsyncClusterClient:
 
         NotFound if the document does not exist.
         """
-        change = metadata_change(metadata, remove)
+        change = MetadataChange.of(metadata, remove)
         return await self.engine.documents.change_metadata(
             id, change, collection=collection, if_version=if_version, timeout=timeout
         )
@@ -295,7 +296,7 @@ class AsyncClusterClient:
         The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
         select all documents of the collection. Documents that are written during the call are skipped.
         """
-        engine, change = self.engine, metadata_change(metadata, remove)
+        engine, change = self.engine, MetadataChange.of(metadata, remove)
         return await update_all(
             engine.listing, engine.documents, choice_of(choice), change, cursor=cursor, seconds=timeout
         )

@@ -5,10 +5,9 @@
 ...     print(result.best.answer if result.answerable else "no answer")
 Ada Lovelace
 
-The client retries a request if the service responds with status 503 or 429 or if the connection is lost. Retries stay
-within the timeout of the call, and the service's `Retry-After` header sets the pause before each. The client raises a
-429 at once if its pause is longer than `MAX_PAUSE_SECONDS`. A call fails if no connection can be opened for
-`CONNECT_SECONDS`. A problem document becomes the exception of `qa_cluster.errors` that the service raised.
+All timeouts are in seconds. Each limits a call with all its retries. The client retries a request if the service
+responds with status 503 or 429 or if the connection is lost; its `RetryPolicy` says how often. A problem document
+becomes the exception of `qa_cluster.errors` that the service raised.
 """
 
 from __future__ import annotations
@@ -21,12 +20,10 @@ from typing import Any, Self, Unpack
 
 import httpx
 
-from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, entries_async
-from qa_cluster.asking.loaded_readers import LoadedModel
-from qa_cluster.asking.questions import AskArguments, SearchArguments
 from qa_cluster.errors import DeadlineExceeded
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+from qa_cluster.options.documents import DEFAULT_PAGE, DEFAULT_SHOWN_VALUES, MAX_PAGE, ChoiceArguments, entries_async
+from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.security.tls import trusted
 from qa_cluster.types import (
     AskResult,
@@ -37,6 +34,7 @@ from qa_cluster.types import (
     DocumentPage,
     FieldList,
     FieldValues,
+    LoadedModel,
     MetadataUpdate,
     Removal,
     SearchResult,
@@ -52,6 +50,7 @@ from .rest_calls import (
     UploadFiles,
     as_json,
     ask_call,
+    check_timeout,
     collection_call,
     collection_query,
     condition,
@@ -69,13 +68,13 @@ from .rest_calls import (
     pipeline_call,
     put_call,
     removal_call,
-    retry_pause,
     search_call,
     unreachable,
     update_call,
     updates_call,
     upload_call,
 )
+from .retry_policy import DEFAULT_RETRY, RetryPolicy
 
 
 class AsyncClient:
@@ -86,6 +85,8 @@ class AsyncClient:
         api_key: the key, if the service requires one.
         tls_ca: the PEM file of the authority that signed the certificate of an ``https`` service. By default, the
             authorities that the system trusts. ConfigError if the file cannot be used.
+        timeout: the seconds of a call that names no timeout itself.
+        retry: when a call is repeated; ``RetryPolicy(attempts=1)`` never repeats one.
         transport: a transport of httpx, for tests and proxies.
     """
 
@@ -95,8 +96,12 @@ class AsyncClient:
         *,
         api_key: str = "",
         tls_ca: str = "",
+        timeout: float = TIMEOUT_SECONDS,
+        retry: RetryPolicy = DEFAULT_RETRY,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
+        self._timeout = check_timeout(timeout)
+        self._retry = retry
         self._http = httpx.AsyncClient(
             base_url=base_url, headers=key_header(api_key), verify=trusted(tls_ca), transport=transport
         )
@@ -113,9 +118,13 @@ class AsyncClient:
     ) -> None:
         await self.aclose()
 
+    def _seconds(self, timeout: float | None) -> float:
+        return self._timeout if timeout is None else timeout
+
     async def _send(self, call: RestCall) -> bytes:
         begun = time.monotonic()
-        until = begun + call.timeout
+        timeout = self._seconds(call.timeout)
+        until = begun + timeout
         attempt = 0
         while True:
             response: httpx.Response | None = None
@@ -123,10 +132,10 @@ class AsyncClient:
             try:
                 response = await self._http.request(**call.arguments(until - time.monotonic()))
             except httpx.TimeoutException as error:
-                raise DeadlineExceeded(f"no response from {self._http.base_url} in {call.timeout:g} s") from error
+                raise DeadlineExceeded(f"no response from {self._http.base_url} in {timeout:g} s") from error
             except httpx.TransportError as error:
                 lost = error
-            pause = retry_pause(response, lost, attempt, begun, until)
+            pause = self._retry.pause(response, lost, attempt, begun, until)
             if pause is None:
                 if response is None:
                     raise unreachable(self._http.base_url, lost, attempt + 1) from lost
@@ -143,21 +152,21 @@ class AsyncClient:
         return SearchResult.from_json(await self._send(search_call(query, options)))
 
     async def pipeline(
-        self, inputs: PipelineInputs, *, model: str = "default", timeout: float = TIMEOUT_SECONDS, **parameters: Any
+        self, inputs: PipelineInputs, *, model: str = "default", timeout: float | None = None, **parameters: Any
     ) -> Any:
         """Read answers from given contexts, as `POST /models/{id}` does.
 
         Args:
             inputs: a dictionary with question and context, or a list of such dictionaries.
             model: the name of the reader.
-            timeout: seconds for the call.
+            timeout: seconds for the call; None: the client's timeout.
             parameters: the parameters of `qa_cluster.pipeline`, such as top_k, doc_stride and max_answer_len.
 
         Returns:
             ``{"score", "start", "end", "answer"}``, or a list of up to `top_k` such dictionaries. For a list of inputs,
             the list of their results.
         """
-        return parsed(await self._send(pipeline_call(inputs, model, timeout, parameters)))
+        return parsed(await self._send(pipeline_call(inputs, model, self._seconds(timeout), parameters)))
 
     async def put_document(
         self,
@@ -169,13 +178,15 @@ class AsyncClient:
         collection: str = DEFAULT_COLLECTION,
         if_version: str | None = None,
         wait: bool = True,
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: float | None = None,
     ) -> WriteResult:
         """Store a document in a collection. With `wait`, return when the document is indexed.
 
         `if_version` is the version that the document must have now; ``""`` means that it must not exist.
         """
-        call = put_call(Document(id, text, title or "", metadata or {}), collection, if_version, wait, timeout)
+        call = put_call(
+            Document(id, text, title or "", metadata or {}), collection, if_version, wait, self._seconds(timeout)
+        )
         return WriteResult.from_dict(parsed_object(await self._send(call)))
 
     async def upload(self, files: UploadFiles, **options: Unpack[UploadArguments]) -> tuple[UploadedFile, ...]:
@@ -201,13 +212,13 @@ class AsyncClient:
         query, headers = collection_query(collection), condition(if_version)
         await self._send(RestCall("DELETE", document_path(id), query=query, headers=headers))
 
-    async def delete_documents(self, *, timeout: float = TIMEOUT_SECONDS, **choice: Unpack[ChoiceArguments]) -> Removal:
+    async def delete_documents(self, *, timeout: float | None = None, **choice: Unpack[ChoiceArguments]) -> Removal:
         """Delete the documents that `list_documents` lists for the same arguments, within `timeout` seconds.
 
         InvalidInput if the arguments select all documents of the collection. A document that is written during the call
         stays; `complete` is then false.
         """
-        return Removal.from_dict(parsed_object(await self._send(removal_call(timeout, choice))))
+        return Removal.from_dict(parsed_object(await self._send(removal_call(self._seconds(timeout), choice))))
 
     async def update_document(
         self,
@@ -231,7 +242,7 @@ class AsyncClient:
         *,
         remove: str | Iterable[str] = (),
         cursor: str = "",
-        timeout: float = TIMEOUT_SECONDS,
+        timeout: float | None = None,
         **choice: Unpack[ChoiceArguments],
     ) -> MetadataUpdate:
         """Change the metadata of the documents that `list_documents` lists for these arguments, as `update_document`.
@@ -239,7 +250,7 @@ class AsyncClient:
         The call ends after `timeout` seconds: its `next_cursor` continues the update. InvalidInput if the arguments
         select all documents of the collection. Documents that are written during the call are skipped.
         """
-        call = updates_call(metadata, remove, cursor, timeout, choice)
+        call = updates_call(metadata, remove, cursor, self._seconds(timeout), choice)
         return MetadataUpdate.from_dict(parsed_object(await self._send(call)))
 
     async def fields(self, collection: str = DEFAULT_COLLECTION) -> FieldList:
@@ -296,13 +307,15 @@ class AsyncClient:
         body = as_json({"name": name})
         return parsed_object(await self._send(RestCall("POST", "/collections", body))).get("created") is True
 
-    async def delete_collection(self, name: str, *, timeout: float = TIMEOUT_SECONDS) -> Removal:
+    async def delete_collection(self, name: str, *, timeout: float | None = None) -> Removal:
         """Delete a collection with all its documents, within `timeout` seconds.
 
         The collection refuses new documents from the start. Until the removal is complete, the collection is listed as
         being deleted; another call continues the removal.
         """
-        return Removal.from_dict(parsed_object(await self._send(collection_call("DELETE", name, timeout))))
+        return Removal.from_dict(
+            parsed_object(await self._send(collection_call("DELETE", name, self._seconds(timeout))))
+        )
 
     async def models(self) -> list[LoadedModel]:
         """Return the models on the shards, the default model first."""
@@ -310,5 +323,5 @@ class AsyncClient:
 
     async def ready(self) -> Mapping[str, Any]:
         """Return the service's report on whether every shard can answer. A shard that is not ready is no error."""
-        response = await self._http.get("/readyz", timeout=TIMEOUT_SECONDS)
+        response = await self._http.get("/readyz", timeout=self._timeout)
         return parsed_object(response.content)

@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 from qa_cluster.access.records import ApiKey, KeyLimits
-from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES
-from qa_cluster.asking.document_list import DEFAULT_PAGE, MAX_PAGE, ChoiceArguments, entries
-from qa_cluster.asking.loaded_readers import LoadedModel
-from qa_cluster.asking.questions import AskArguments, SearchArguments
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.options.documents import (
+    DEFAULT_PAGE,
+    DEFAULT_SHOWN_VALUES,
+    MAX_PAGE,
+    ChoiceArguments,
+    entries,
+)
+from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.types import (
     AskResult,
     CollectionEntry,
@@ -26,6 +30,7 @@ from qa_cluster.types import (
     DocumentPage,
     FieldList,
     FieldValues,
+    LoadedModel,
     MetadataUpdate,
     Removal,
     SearchResult,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import ceil, inf
 from pathlib import Path
 from typing import Any, TypedDict
 from urllib.parse import quote
@@ -12,16 +12,12 @@ from urllib.parse import quote
 import httpx
 import orjson
 
-from qa_cluster.asking.collections import CollectionBusy
-from qa_cluster.asking.document_list import ChoiceArguments, choice_of
-from qa_cluster.asking.document_store import VersionConflict
-from qa_cluster.asking.loaded_readers import LoadedModel
-from qa_cluster.asking.metadata_updates import metadata_change
-from qa_cluster.asking.questions import AskArguments, SearchArguments, ask_options, search_options
+from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.errors import (
     LEAVES,
     AccessDenied,
     ClusterError,
+    CollectionBusy,
     DeadlineExceeded,
     InputTooLong,
     InvalidInput,
@@ -30,18 +26,26 @@ from qa_cluster.errors import (
     ProtocolError,
     QAError,
     QueueFull,
+    VersionConflict,
 )
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+from qa_cluster.options.documents import ChoiceArguments, choice_of
+from qa_cluster.options.questions import (
+    AskArguments,
+    AskOptions,
+    SearchArguments,
+    SearchOptions,
+    ask_options,
+    search_options,
+)
 from qa_cluster.security.tls import explain_failure
-from qa_cluster.types import CollectionEntry, Document, UploadedFile
+from qa_cluster.types import CollectionEntry, Document, LoadedModel, UploadedFile
+
+from .retry_policy import retry_after
 
 TIMEOUT_SECONDS = 30.0
 UPLOAD_SECONDS = 120.0
 NETWORK_MARGIN_SECONDS = 2.0
-DEFAULT_PAUSE_SECONDS = 0.5
-MAX_PAUSE_SECONDS = 5.0
-# A service that restarts accepts connections again within this time; after it, the service is probably not running.
-CONNECT_SECONDS = 2.0
 
 # A dictionary with question and context, or a list of such dictionaries.
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
@@ -88,16 +92,23 @@ class UploadArguments(TypedDict, total=False):
     timeout: float
 
 
+def check_timeout(seconds: float) -> float:
+    """Return the default timeout of a client if it is valid."""
+    if not isinstance(seconds, int | float) or not 0 < seconds < inf:
+        raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}")
+    return seconds
+
+
 @dataclass(frozen=True, slots=True)
 class RestCall:
-    """One request to the service; `timeout` in seconds limits it with all its retries."""
+    """One request to the service; `timeout` in seconds limits it with all its retries. None: the client's timeout."""
 
     method: str
     path: str
     content: bytes | None = None
     query: Mapping[str, str | list[str]] | None = None
     headers: Mapping[str, str] | None = None
-    timeout: float = TIMEOUT_SECONDS
+    timeout: float | None = None
     files: Sequence[tuple[str, bytes]] | None = None
 
     def arguments(self, left: float) -> dict[str, Any]:
@@ -122,21 +133,32 @@ def ask_call(question: str, arguments: AskArguments) -> RestCall:
     """The request of a question."""
     options = ask_options(arguments)
     # The service has defaults for options that are not sent. It refuses an empty model, which here means the default.
-    given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
+    given = _given(options, arguments)
     if not options.model:
         given.pop("model", None)
-    return RestCall("POST", "/qa", as_json({"question": question, **given}), timeout=_seconds(options.timeout_ms))
+    return RestCall("POST", "/qa", as_json({"question": question, **given}), timeout=options.timeout)
 
 
 def search_call(query: str, arguments: SearchArguments) -> RestCall:
     """The request of a search."""
     options = search_options(arguments)
+    content = as_json({"query": query, **_given(options, arguments)})
+    return RestCall("POST", "/search", content, timeout=options.timeout)
+
+
+def _given(options: AskOptions | SearchOptions, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The given options as the service takes them: with the timeout in milliseconds."""
     given = {name: getattr(options, name) for name, value in arguments.items() if value is not None}
-    return RestCall("POST", "/search", as_json({"query": query, **given}), timeout=_seconds(options.timeout_ms))
+    if "timeout" in given:
+        given["timeout_ms"] = _milliseconds(given.pop("timeout"))
+    return given
 
 
-def _seconds(timeout_ms: int | None) -> float:
-    return timeout_ms / 1000 if timeout_ms is not None else TIMEOUT_SECONDS
+def _milliseconds(seconds: float) -> int:
+    """A timeout as the service takes it."""
+    if not isinstance(seconds, int | float) or not 0 < seconds < inf:
+        raise InvalidInput(f"timeout must be a positive number of seconds, got {seconds!r}", place="timeout")
+    return ceil(seconds * 1000)
 
 
 def as_json(value: object, what: str = "the options", option: int | None = None) -> bytes:
@@ -156,7 +178,7 @@ def pipeline_call(inputs: PipelineInputs, model: str, timeout: float, parameters
 
 
 def _timeout_query(seconds: float) -> _Query:
-    return {"timeout_ms": str(max(1, int(seconds * 1000)))}
+    return {"timeout_ms": str(_milliseconds(seconds))}
 
 
 def document_path(document_id: str) -> str:
@@ -222,7 +244,7 @@ def updates_call(
 
 
 def _change(metadata: Mapping[str, Any] | None, remove: str | Iterable[str]) -> bytes:
-    change = metadata_change(metadata, remove)
+    change = MetadataChange.of(metadata, remove)
     return as_json({"metadata": dict(change.fields), "remove": sorted(change.remove)}, "metadata")
 
 
@@ -311,36 +333,8 @@ def _error_of(response: httpx.Response) -> QAError:
     if kind is None:
         kind = InvalidInput if 400 <= response.status_code < 500 else ClusterError
     error = kind(detail)
-    error.retry_after_seconds = _retry_after(response)
+    error.retry_after_seconds = retry_after(response)
     return error
-
-
-def _retry_after(response: httpx.Response) -> float | None:
-    text = response.headers.get("retry-after", "")
-    return float(text) if text.isdigit() else None
-
-
-def retry_pause(
-    response: httpx.Response | None, lost: httpx.TransportError | None, attempt: int, begun: float, until: float
-) -> float | None:
-    """The seconds to wait before the next attempt; None if the client does not retry.
-
-    Args:
-        response: the response of this attempt; None if the connection was lost.
-        lost: the error of the connection.
-        attempt: the number of this attempt, from 0.
-        begun: the start of the first attempt, as `time.monotonic` gives it.
-        until: the deadline of the call, as `time.monotonic` gives it.
-    """
-    if isinstance(lost, httpx.ConnectError):
-        until = min(until, begun + CONNECT_SECONDS)
-    if response is not None and response.status_code not in (429, 503):
-        return None
-    asked = _retry_after(response) if response is not None else None
-    if response is not None and response.status_code == 429 and (asked is None or asked > MAX_PAUSE_SECONDS):
-        return None  # for example, a limit per day
-    pause = min(asked if asked is not None else DEFAULT_PAUSE_SECONDS * 2**attempt, MAX_PAUSE_SECONDS)
-    return pause if time.monotonic() + pause < until else None
 
 
 def unreachable(url: httpx.URL, lost: httpx.TransportError | None, tries: int) -> ClusterError:

@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 from qa_cluster.sources.decoding import gunzip, is_gzip
 from qa_cluster.sources.extracted import EXTRACTOR_VERSION, Extracted, NoText
@@ -37,7 +38,7 @@ from .folder_reading import ErrorObserver, FolderReading, ReadingObserver, Skip
 from .given_files import GivenFile
 from .site_titles import SiteTitles
 from .source_map import FIELD, URL, write_map
-from .stored import MAX_METADATA_BYTES, check_document
+from .stored import check_document
 from .unicode import name_of
 
 ON_ERROR = ("stop", "skip")

@@ -8,8 +8,8 @@ from typing import Any
 
 from qa_cluster.errors import InvalidInput
 
+from .metadata_limits import canonical_metadata
 from .source_map import FIELD
-from .stored import canonical_metadata
 from .unicode import is_unicode
 
 MAX_REMOVED = 100

@@ -5,12 +5,16 @@ Parsers refuse deep nesting, each at its own depth, and turn an integer that doe
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
+from qa_cluster.errors import InputTooLong, InvalidInput
+
+MAX_METADATA_BYTES = 64 * 1024
 MAX_DEPTH = 32
 MIN_INTEGER, MAX_INTEGER = -(2**63), 2**64 - 1
 
@@ -69,6 +73,22 @@ def fault_of(value: Any, depth: int = 1) -> str | None:
         if fault is not None:
             return fault
     return None
+
+
+def canonical_metadata(metadata: object, what: str) -> str:
+    """Return metadata as JSON that is the same for equal metadata."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}", place="metadata")
+    if (fault := fault_of(metadata)) is not None:
+        raise InvalidInput(f"metadata {what} {fault}", place="metadata")
+    try:
+        text = json.dumps(dict(metadata), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"metadata {what} is not JSON: {error}", place="metadata") from error
+    if size > MAX_METADATA_BYTES:
+        raise InputTooLong(f"metadata {what} has {size} bytes as JSON, the limit is {MAX_METADATA_BYTES}")
+    return text
 
 
 def _of_integer(value: int, digits: str = "") -> str | None:

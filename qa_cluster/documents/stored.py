@@ -6,7 +6,6 @@ server.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,14 +17,13 @@ from qa_cluster.errors import ClusterError, InputTooLong, InvalidInput
 from qa_cluster.scripts.calls import ModuleCall, ScriptCall
 from qa_cluster.shard_functions import SENTENCE_ANSWERS_MB
 
-from .metadata_limits import fault_of
+from .metadata_limits import canonical_metadata
 from .sentence_limit import MAX_SENTENCES, end_of_limit
 from .sentence_offsets import LocatedSentence, cut_sentences
 from .unicode import is_unicode
 
 MAX_ID_BYTES = 512
 MAX_TITLE_BYTES = 4096
-MAX_METADATA_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 5_000_000
 MAX_SOURCE_BYTES = 4096
 # Removing a document removes its cached answers in the same step. With this number of answers and bytes of their names,
@@ -250,22 +248,6 @@ def _check_text(name: str, value: object) -> str:
     if not is_unicode(value):
         raise InvalidInput(f"{name} is not valid Unicode", place=name.partition(" ")[0])
     return value
-
-
-def canonical_metadata(metadata: object, what: str) -> str:
-    """Return metadata as JSON that is the same for equal metadata."""
-    if not isinstance(metadata, Mapping):
-        raise InvalidInput(f"metadata {what} must be an object, got {type(metadata).__name__}", place="metadata")
-    if (fault := fault_of(metadata)) is not None:
-        raise InvalidInput(f"metadata {what} {fault}", place="metadata")
-    try:
-        text = json.dumps(dict(metadata), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"metadata {what} is not JSON: {error}", place="metadata") from error
-    if size > MAX_METADATA_BYTES:
-        raise InputTooLong(f"metadata {what} has {size} bytes as JSON, the limit is {MAX_METADATA_BYTES}")
-    return text
 
 
 def document_version(title: str, metadata: str, text: str) -> str:

@@ -182,6 +182,6 @@ class Admission:
             waiting.turn.set_exception(
                 QueueFull(
                     f"{working} questions are being answered and {before} are queued, which takes {needed:.1f} s:"
-                    f" this question has {max(0.0, waiting.until - now):.1f} s left (timeout_ms)"
+                    f" this question has {max(0.0, waiting.until - now):.1f} s left (timeout)"
                 )
             )

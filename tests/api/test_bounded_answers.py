@@ -19,7 +19,8 @@ import httpx
 import orjson
 import pytest
 
-from qa_cluster.asking.questions import AskLimits, SearchOptions
+from qa_cluster.asking.questions import AskLimits
+from qa_cluster.options.questions import SearchOptions
 from qa_cluster.types import SearchResult
 from tests.api.service_under_test import assert_problem
 from tests.api.service_under_test import service as in_process

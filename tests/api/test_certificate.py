@@ -118,7 +118,7 @@ async def test_it_answers_over_tls_and_to_clients_that_trust_it_only(
         assert (await service.client.get("/")).is_success
         async with AsyncClient(service.url) as stranger:
             with pytest.raises(ClusterError, match=r"is not trusted .* in the argument tls_ca"):
-                await stranger.ask("Who wrote it?", timeout_ms=5000)
+                await stranger.ask("Who wrote it?", timeout=5)
         with pytest.raises(ClusterError, match="is for another host"):
             await asyncio.to_thread(_ask, f"https://localhost:{service.port}", str(authority.cert))
         with pytest.raises(httpx.TransportError):
@@ -134,7 +134,7 @@ async def test_it_answers_over_tls_and_to_clients_that_trust_it_only(
 
 def _ask(url: str, ca: str) -> None:
     with Client(url, tls_ca=ca) as client:
-        client.ask("Who wrote it?", timeout_ms=5000)
+        client.ask("Who wrote it?", timeout=5)
 
 
 async def test_old_versions_of_tls_are_refused(cluster: ScriptedCluster, tmp_path: Path, authority: Authority) -> None:

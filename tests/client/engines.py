@@ -9,7 +9,7 @@ from typing import Any
 from qa_cluster.asking.answers.caching import CacheMiss
 from qa_cluster.asking.asker import Outcome
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.questions import AskOptions, SearchOptions
+from qa_cluster.options.questions import AskOptions, SearchOptions
 from qa_cluster.types import AskResult, SearchResult
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.harness.polling import eventually_async

@@ -45,7 +45,7 @@ async def test_work_is_cancelled_when_the_last_asker_leaves(cluster: ScriptedClu
 async def test_the_deadline_ends_the_question_and_its_work(cluster: ScriptedCluster, engine: Engine) -> None:
     cluster.triggers["rank"] = never
     with pytest.raises(DeadlineExceeded, match="100 ms"):
-        await ask(engine, "Who?", timeout_ms=100)
+        await ask(engine, "Who?", timeout=0.1)
     await eventually_async(lambda: cluster.cancelled == cluster.count("rank"))
 
 
@@ -147,7 +147,7 @@ async def test_a_frozen_server_does_not_hold_a_question_beyond_its_deadline(
     try:
         for number in range(2):
             with pytest.raises(DeadlineExceeded):
-                await ask(engine, f"Who wrote {number} programs?", timeout_ms=200)
+                await ask(engine, f"Who wrote {number} programs?", timeout=0.2)
         assert (await engine.shards.refresh()).whole
     finally:
         os.kill(server, signal.SIGCONT)

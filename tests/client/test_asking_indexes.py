@@ -220,7 +220,7 @@ async def test_a_server_that_does_not_answer_costs_the_deadline_and_no_connectio
     await write(engine, "Ada wrote programs.")
     with frozen(cluster.nodes[1]):
         with pytest.raises(DeadlineExceeded):
-            await search(engine, QUERY, timeout_ms=300)
+            await search(engine, QUERY, timeout=0.3)
         assert all(engine.shards.pool(shard.address).in_use == 0 for shard in engine.shards.all)
     assert len((await search(engine, QUERY)).hits) == 1
 
@@ -269,7 +269,7 @@ async def test_a_question_waits_for_a_partition_without_owner(
     async def refused() -> bool:
         """Whether a question reached a shard before its timeout."""
         with pytest.raises(DeadlineExceeded):
-            await ask(engine, "Who wrote programs?", timeout_ms=300)
+            await ask(engine, "Who wrote programs?", timeout=0.3)
         return engine.shards.redirects.total() > before
 
     await eventually_async(refused)

@@ -18,8 +18,8 @@ from qa_cluster.asking.answers.assembly import (
     orders,
     parse_cited_document,
 )
-from qa_cluster.asking.questions import AskOptions
 from qa_cluster.documents.source_map import FIELD, write_map
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.reading.plan import StageOptions
 from qa_cluster.types import Answer, Source
 from tests.client.scripted_functions import manifest

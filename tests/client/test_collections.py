@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from qa_cluster import keys
-from qa_cluster.asking.collections import DELETING, READY, CollectionBusy
-from qa_cluster.asking.document_list import DocumentChoice
+from qa_cluster.asking.collections import DELETING, READY
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.questions import AskOptions
 from qa_cluster.client import AsyncClusterClient, CollectionEntry, DocumentCounts
-from qa_cluster.errors import InvalidInput, NotFound
+from qa_cluster.errors import CollectionBusy, InvalidInput, NotFound
+from qa_cluster.options.documents import DocumentChoice
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.types import AskResult, Removal
 from tests.client.engines import ask, kept, noticed, opened, search
 from tests.client.scripted_cluster import ScriptedCluster

@@ -22,7 +22,7 @@ from tests.client.scripted_functions import PARTITIONS
 from tests.harness.polling import eventually_async
 
 QUESTION = "Who wrote programs?"
-LONG_MS = 60_000
+LONG_SECONDS = 60
 """A time limit that no test reaches, unless it waits for the shard that is down."""
 
 
@@ -66,13 +66,13 @@ async def test_a_question_is_answered_by_the_shards_that_are_there(cluster: Scri
         await write_on(engine, node, f"{writer} wrote programs.")
     for node, writer in zip(cluster.nodes, ("Ada", "Bob", "Cyd"), strict=True):
         async with without(engine, node):
-            result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+            result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
             assert {answer.answer for answer in result.answers} == {"Ada", "Bob", "Cyd"} - {writer}
             assert result.index.partial
             assert result.index.missing == (f"127.0.0.1:{node.port}",)
             assert (result.index.shards_answered, result.index.shards_total) == (2, 3)
             assert result.cache.ttl_s == 0
-            found = await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)
+            found = await search(engine, "wrote programs", coverage="partial", timeout=LONG_SECONDS)
             assert (len(found.hits), found.index) == (2, result.index)
         whole = await ask(engine, QUESTION, coverage="partial")
         assert {answer.answer for answer in whole.answers} == {"Ada", "Bob", "Cyd"}
@@ -94,8 +94,8 @@ async def test_a_running_question_continues_without_a_shard_that_goes_down(
         return await cluster.rank(node, arguments)
 
     cluster.triggers["rank"] = rank
-    asked = asyncio.create_task(ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS))
-    refused = asyncio.create_task(ask(engine, QUESTION, timeout_ms=LONG_MS))
+    asked = asyncio.create_task(ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS))
+    refused = asyncio.create_task(ask(engine, QUESTION, timeout=LONG_SECONDS))
     await arrived.wait()
     async with without(engine, lost, how):
         result = await asked
@@ -113,8 +113,8 @@ async def test_what_needs_a_shard_that_is_down_is_refused_at_once_and_named(
     async with without(engine, node):
         named = f"shard 127.0.0.1:{node.port} is down: .*cannot connect"
         for refused in (
-            ask(engine, QUESTION, timeout_ms=LONG_MS),
-            search(engine, QUESTION, timeout_ms=LONG_MS),
+            ask(engine, QUESTION, timeout=LONG_SECONDS),
+            search(engine, QUESTION, timeout=LONG_SECONDS),
             engine.documents.put(name, "Eve wrote programs.", timeout=60),
             engine.documents.get(name),
         ):
@@ -137,15 +137,15 @@ async def test_cached_answers_of_other_shards_stand_while_one_is_down(cluster: S
         assert len(cluster.calls) == before
         # an answer from the shard that is down cannot be checked against its document
         with pytest.raises(CacheMiss):
-            await ask(engine, "What hunts mice?", coverage="partial", cache="only", timeout_ms=LONG_MS)
-        assert not (await ask(engine, "What hunts mice?", coverage="partial", timeout_ms=LONG_MS)).answers
+            await ask(engine, "What hunts mice?", coverage="partial", cache="only", timeout=LONG_SECONDS)
+        assert not (await ask(engine, "What hunts mice?", coverage="partial", timeout=LONG_SECONDS)).answers
         # a question with full coverage cannot know what has changed on that shard
         with pytest.raises(ShardDown):
-            await ask(engine, QUESTION, timeout_ms=LONG_MS)
+            await ask(engine, QUESTION, timeout=LONG_SECONDS)
         # a write to the other shards still drops the answers that it changes
         async with opened(cluster) as other:
             await write_on(other, here, "Bob wrote programs.")
-        result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+        result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
         assert ([answer.answer for answer in result.answers], result.index.partial) == (["Bob"], True)
     for coverage in ("partial", "full"):
         assert [answer.answer for answer in (await ask(engine, "What hunts mice?", coverage=coverage)).answers] == [
@@ -186,7 +186,7 @@ async def test_a_question_with_full_coverage_joins_no_partial_answer(cluster: Sc
         await held.wait()
         await eventually_async(lambda: len(engine.asker.flights) == 1)
         with pytest.raises(ShardDown):
-            await ask(engine, QUESTION, timeout_ms=LONG_MS)
+            await ask(engine, QUESTION, timeout=LONG_SECONDS)
         release.set()
         assert all(result.index.partial for result in await asyncio.gather(*partial))
 
@@ -207,7 +207,7 @@ async def test_a_process_that_starts_while_a_shard_is_down_answers_without_it(cl
     try:
         async with opened(cluster) as late:
             assert late.partitions == PARTITIONS
-            result = await ask(late, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+            result = await ask(late, QUESTION, coverage="partial", timeout=LONG_SECONDS)
             assert (result.answerable, result.index.partial) == (True, True)
     finally:
         await lost.listen()
@@ -219,7 +219,7 @@ async def test_without_any_shard_the_refusal_names_all(cluster: ScriptedCluster,
     try:
         await eventually_async(lambda: len(engine.shards.down) == 3, 60)
         with pytest.raises(ShardDown) as raised:
-            await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+            await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
         assert all(f"127.0.0.1:{node.port}" in str(raised.value) for node in cluster.nodes)
     finally:
         for node in cluster.nodes:
@@ -233,12 +233,12 @@ async def test_a_collection_is_asked_without_its_missing_part(cluster: ScriptedC
     await engine.collections.create("books")
     await engine.documents.put(name_on(engine, here), "Ada wrote programs.", wait=True, collection="books")
     async with without(engine, lost):
-        result = await ask(engine, QUESTION, coverage="partial", collection="books", timeout_ms=LONG_MS)
+        result = await ask(engine, QUESTION, coverage="partial", collection="books", timeout=LONG_SECONDS)
         assert (result.answerable, result.index.partial) == (True, True)
         with pytest.raises(NotFound, match="no such collection"):
-            await ask(engine, QUESTION, coverage="partial", collection="films", timeout_ms=LONG_MS)
+            await ask(engine, QUESTION, coverage="partial", collection="films", timeout=LONG_SECONDS)
         with pytest.raises(ShardDown):
-            await ask(engine, QUESTION, collection="books", timeout_ms=LONG_MS)
+            await ask(engine, QUESTION, collection="books", timeout=LONG_SECONDS)
 
 
 async def test_a_shard_that_comes_back_is_asked_once_its_worker_is_ready(
@@ -262,7 +262,7 @@ async def test_a_shard_that_comes_back_is_asked_once_its_worker_is_ready(
         async with without(engine, lost):
             await lost.listen()
             await eventually_async(lambda: "its worker is starting" in engine.shards.why_down(engine.shards.down))
-            assert (await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)).index.partial
+            assert (await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)).index.partial
             lost.cut()
             state = "ready"
         assert not (await ask(engine, QUESTION, coverage="partial")).index.partial
@@ -278,4 +278,4 @@ async def test_other_shards_that_refuse_for_the_one_that_is_down_end_the_wait(
     async with without(engine, lost):
         cluster.triggers["rank"] = refusal("CLUSTERDOWN The cluster is down")
         with pytest.raises(ClusterError, match=f"{lost.port} is down.*cluster-require-full-coverage"):
-            await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+            await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from qa_cluster import keys
-from qa_cluster.asking.document_list import MAX_PAGE, DocumentChoice
 from qa_cluster.asking.document_removal import remove_all
 from qa_cluster.asking.engine import Engine
 from qa_cluster.client import AsyncClusterClient, DocumentCounts, DocumentEntry, InvalidInput
+from qa_cluster.options.documents import MAX_PAGE, DocumentChoice
 from qa_cluster.types import Removal
 from tests.client.scripted_cluster import ScriptedCluster
 from tests.client.scripted_functions import PARTITIONS

@@ -11,10 +11,11 @@ import redis
 from qa_cluster import keys
 from qa_cluster.asking.answers.caching import CacheMiss
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
+from qa_cluster.asking.questions import AskLimits, check_question
 from qa_cluster.errors import InvalidInput, ModelError, NotFound, ReplyError
 from qa_cluster.hashtags import shard_tag
 from qa_cluster.keys import partition_of, whole_answer_key
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.ranking.bm25 import RankedPartition, Ranking
 from qa_cluster.reading.bundled import bundled_encoder
 from qa_cluster.reading.manifest import MANIFEST_FILE, Calibration, Manifest

@@ -16,7 +16,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.routing.readiness import HUNG_WORKER_MS
 from tests.client.engines import ask, opened, search
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
-from tests.client.test_down import LONG_MS, QUESTION, write_on
+from tests.client.test_down import LONG_SECONDS, QUESTION, write_on
 from tests.harness.polling import eventually_async
 
 pytestmark = pytest.mark.hostile
@@ -39,7 +39,7 @@ async def engine(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> A
 async def asked(engine: Engine, lost: Node, **options: Any) -> None:
     """Ask and search with partial coverage: the other shards answer, and both results are marked."""
     others = {writer for writer, node in zip(WRITERS, nodes_of(lost), strict=True) if node is not lost}
-    result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS, **options)
+    result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS, **options)
     assert {answer.answer for answer in result.answers} == others
     assert (result.index.partial, result.index.missing) == (True, (f"127.0.0.1:{lost.port}",))
     assert result.cache.ttl_s == 0
@@ -73,7 +73,7 @@ async def test_a_killed_server_is_left_out_at_once(cluster: ScriptedCluster, eng
     try:
         begun = time.monotonic()
         await asked(engine, lost)
-        assert (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
+        assert (await search(engine, "wrote programs", coverage="partial", timeout=LONG_SECONDS)).index.partial
         assert time.monotonic() - begun < 10
         assert not engine.shards.down
     finally:
@@ -120,7 +120,7 @@ async def test_a_server_that_replies_late_is_waited_for(cluster: ScriptedCluster
 
     late.own_reply = later  # type: ignore[method-assign]
     try:
-        result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+        result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
         assert ({answer.answer for answer in result.answers}, result.index.partial) == (set(WRITERS), False)
     finally:
         del late.own_reply  # type: ignore[attr-defined]
@@ -137,7 +137,7 @@ async def test_a_request_never_leaves_out_all_shards(cluster: ScriptedCluster, e
         return await cluster.read(node, arguments)
 
     cluster.triggers["qa.read"] = read
-    result = await ask(engine, QUESTION, coverage="partial", cache="off", timeout_ms=LONG_MS)
+    result = await ask(engine, QUESTION, coverage="partial", cache="off", timeout=LONG_SECONDS)
     assert result.answers
     assert result.index.shards_answered > 0
 
@@ -158,12 +158,12 @@ async def test_a_shard_whose_worker_starts_is_left_out_only_by_questions_that_it
         for _ in range(2):
             await asyncio.wait_for(asked(engine, lost, cache="off"), 10)
         await write_on(engine, cluster.nodes[0], "Owls hunt mice.")
-        result = await ask(engine, "What hunts mice?", coverage="partial", timeout_ms=LONG_MS)
+        result = await ask(engine, "What hunts mice?", coverage="partial", timeout=LONG_SECONDS)
         assert ([answer.answer for answer in result.answers], result.index.partial) == (["Owls"], False)
         # a search needs no worker
-        assert not (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
+        assert not (await search(engine, "wrote programs", coverage="partial", timeout=LONG_SECONDS)).index.partial
         # a question with full coverage waits for the worker
-        whole = asyncio.create_task(ask(engine, QUESTION, cache="off", timeout_ms=LONG_MS))
+        whole = asyncio.create_task(ask(engine, QUESTION, cache="off", timeout=LONG_SECONDS))
         await asyncio.sleep(3 * PATIENCE_SECONDS)
         assert not whole.done()
         whole.cancel()
@@ -193,7 +193,7 @@ async def test_a_slow_worker_is_waited_for(cluster: ScriptedCluster, engine: Eng
         return await cluster.read(node, arguments)
 
     cluster.triggers["qa.read"] = read
-    result = await ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+    result = await ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS)
     assert ({answer.answer for answer in result.answers}, result.index.partial) == (set(WRITERS), False)
 
 
@@ -222,7 +222,7 @@ async def test_a_hung_server_is_left_out_until_it_replies(cluster: ScriptedClust
     os.kill(lost.server.pid, signal.SIGSTOP)
     try:
         await asyncio.wait_for(asked(engine, lost, cache="off"), 10)
-        assert (await search(engine, "wrote programs", coverage="partial", timeout_ms=LONG_MS)).index.partial
+        assert (await search(engine, "wrote programs", coverage="partial", timeout=LONG_SECONDS)).index.partial
         assert not engine.shards.down
     finally:
         os.kill(lost.server.pid, signal.SIGCONT)
@@ -258,7 +258,7 @@ async def test_a_question_waits_if_no_worker_is_ready(cluster: ScriptedCluster, 
 
     cluster.triggers["qa.read"] = read
     with worker(cluster.nodes[0], states[0]), worker(cluster.nodes[1], states[1]), worker(cluster.nodes[2], states[2]):
-        question = asyncio.create_task(ask(engine, QUESTION, coverage="partial", timeout_ms=LONG_MS))
+        question = asyncio.create_task(ask(engine, QUESTION, coverage="partial", timeout=LONG_SECONDS))
         await asyncio.sleep(4 * PATIENCE_SECONDS)
         assert not question.done()
         for state in states:

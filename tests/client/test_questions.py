@@ -7,20 +7,9 @@ from dataclasses import dataclass, fields
 import pytest
 
 from qa_cluster.api.description.schemas import ask_fields, search_fields
-from qa_cluster.asking.questions import (
-    SAME_ANSWER,
-    AskArguments,
-    AskLimits,
-    AskOptions,
-    Question,
-    SearchArguments,
-    SearchOptions,
-    ask_options,
-    check_question,
-    fold,
-    normalize,
-)
+from qa_cluster.asking.questions import SAME_ANSWER, AskLimits, Question, check_question, fold, normalize
 from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.options.questions import AskArguments, AskOptions, SearchArguments, SearchOptions, ask_options
 from qa_cluster.reading.plan import ReadingPlan, StageOptions
 from tests.client.scripted_functions import manifest
 
@@ -60,7 +49,7 @@ OTHERS: dict[str, object] = {
     "filters": {"field": "meta.year", "operator": "==", "value": 2020},
     "filter": ("year>=2020",),
     "waves": False,
-    "timeout_ms": 5,
+    "timeout": 5,
     "cache": "refresh",
     "coverage": "partial",
     "no_answer": False,
@@ -85,15 +74,20 @@ def test_an_option_that_is_new_is_in_the_name() -> None:
     assert named(NewOptions()) != named(NewOptions(colour="blue"))
 
 
+def in_requests(options: set[str]) -> set[str]:
+    """Their names in requests: the service takes its timeout in milliseconds, the clients in seconds."""
+    return {"timeout_ms" if name == "timeout" else name for name in options}
+
+
 def test_clients_and_service_take_every_option() -> None:
     assert set(AskArguments.__annotations__) == OPTIONS
-    assert {field.name for field in ask_fields(LIMITS)} == OPTIONS | {"question"}
+    assert {field.name for field in ask_fields(LIMITS)} == in_requests(OPTIONS) | {"question"}
 
 
 def test_clients_and_service_take_every_option_of_a_search() -> None:
     options = {field.name for field in fields(SearchOptions)}
     assert set(SearchArguments.__annotations__) == options
-    assert {field.name for field in search_fields(LIMITS)} == options | {"query"}
+    assert {field.name for field in search_fields(LIMITS)} == in_requests(options) | {"query"}
 
 
 def test_an_option_that_is_not_given_has_its_default() -> None:
@@ -126,7 +120,7 @@ def test_a_long_question_is_refused_with_both_lengths() -> None:
         ({"top_k": 21}, "top_k"),
         ({"min_score": float("nan")}, "min_score"),
         ({"retriever_k": 65}, "retriever_k"),
-        ({"timeout_ms": 0}, "timeout_ms"),
+        ({"timeout": 0}, "timeout"),
         ({"cache": "maybe"}, "cache"),
         ({"coverage": "most"}, "coverage"),
         ({"doc_id": ("",)}, "doc_id"),

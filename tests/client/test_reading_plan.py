@@ -10,14 +10,15 @@ import orjson
 import pytest
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.asking.questions import AskLimits, AskOptions, check_question
+from qa_cluster.asking.questions import AskLimits, check_question
 from qa_cluster.errors import ModelError, ReplyError
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.plan import WAVES, StageOptions
 from qa_cluster.types import AskResult
 from tests.client.engines import ask, kept, noticed, opened, write
 from tests.client.scripted_cluster import Node, ScriptedCluster, manifest
-from tests.client.test_down import LONG_MS, name_on, without
+from tests.client.test_down import LONG_SECONDS, name_on, without
 
 QUESTION = "Who wrote programs?"
 SMALL = manifest("a")
@@ -185,7 +186,7 @@ async def test_a_shard_that_is_down_is_left_out_by_both_stages(cluster: Scripted
     for node, text in zip(cluster.nodes, TEXTS, strict=False):
         await cascade.documents.put(name_on(cascade, node), text, wait=True)
     async with without(cascade, cluster.nodes[0]):
-        result = await ask(cascade, QUESTION, coverage="partial", timeout_ms=LONG_MS)
+        result = await ask(cascade, QUESTION, coverage="partial", timeout=LONG_SECONDS)
         assert (told(result), result.index.partial, result.cache.ttl_s) == (("large", "Bob"), True, 0)
     assert told(await ask(cascade, QUESTION)) == ("large", "Bob")
 

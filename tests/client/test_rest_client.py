@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import orjson
 import pytest
 
-from qa_cluster.asking.document_store import VersionConflict
 from qa_cluster.client import AsyncClient, Client
-from qa_cluster.clients import async_rest_client, rest_calls, rest_client
-from qa_cluster.clients.rest_calls import CONNECT_SECONDS
-from qa_cluster.errors import ClusterError, DeadlineExceeded, InvalidInput, NotFound, ProtocolError, QueueFull
+from qa_cluster.clients import async_rest_client, rest_client, retry_policy
+from qa_cluster.clients.retry_policy import RetryPolicy
+from qa_cluster.errors import (
+    ClusterError,
+    DeadlineExceeded,
+    InvalidInput,
+    NotFound,
+    ProtocolError,
+    QueueFull,
+    VersionConflict,
+)
 from tests.api.service_under_test import service
 from tests.client.scripted_cluster import ScriptedCluster
 
@@ -61,10 +69,61 @@ def test_503_is_tried_again_when_the_service_says_so() -> None:
         assert client.get_document("a").text == "t"
 
 
+@pytest.mark.parametrize(("attempts", "succeeds"), [(None, True), (4, True), (3, False), (1, False)])
+def test_the_attempts_of_a_call_are_limited(attempts: int | None, succeeds: bool) -> None:
+    document = httpx.Response(200, json={"id": "a", "text": "t"})
+    retry = RetryPolicy(attempts=attempts)
+    with Client("http://localhost", retry=retry, transport=busy(3, document)) as client:
+        if succeeds:
+            assert client.get_document("a").text == "t"
+        else:
+            with pytest.raises(QueueFull):
+                client.get_document("a")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"attempts": 0}, {"attempts": 1.5}, {"first_pause": -1}, {"max_pause": "5"}, {"connect": float("inf")}]
+)
+def test_a_wrong_retry_policy_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(wrong))):
+        RetryPolicy(**wrong)
+
+
+async def test_the_timeout_of_a_client_is_that_of_each_call() -> None:
+    """Also in the request, where the service takes milliseconds, and in a call that names its own timeout."""
+    sent: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = orjson.loads(request.content)
+        sent.append(request.url.params.get("timeout_ms", body.get("timeout_ms")))
+        return httpx.Response(503, headers={"retry-after": "0"})
+
+    async with AsyncClient("http://localhost", timeout=0.05, transport=httpx.MockTransport(answer)) as client:
+        for call in (client.put_document("a", "t"), client.put_document("a", "t", timeout=0.0625)):
+            with pytest.raises(QueueFull):
+                await call
+        with pytest.raises(QueueFull):
+            await client.ask("Who?", timeout=0.03)
+    assert set(sent) == {"50", "63", 30}
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "5"])
+def test_a_wrong_timeout_is_refused(timeout: Any) -> None:
+    with pytest.raises(InvalidInput, match="timeout must be a positive number of seconds"):
+        Client("http://localhost", timeout=timeout)
+    with Client("http://localhost") as client, pytest.raises(InvalidInput, match="timeout"):
+        client.search("Who?", timeout=timeout)
+
+
+def test_the_old_name_of_the_timeout_is_explained() -> None:
+    with Client("http://localhost") as client, pytest.raises(InvalidInput, match="seconds, timeout="):
+        client.ask("Who?", timeout_ms=5)  # type: ignore[call-arg]
+
+
 def test_503_ends_with_the_deadline() -> None:
     with Client("http://localhost", transport=busy(10**9, httpx.Response(200))) as client:
         with pytest.raises(QueueFull, match="queue is full") as raised:
-            client.ask("Who?", timeout_ms=50)
+            client.ask("Who?", timeout=0.05)
         assert raised.value.retryable
 
 
@@ -96,7 +155,7 @@ def test_a_response_of_something_else_is_no_result() -> None:
 
 def test_an_unreachable_service() -> None:
     with Client("http://127.0.0.1:1") as client, pytest.raises(ClusterError, match="cannot be reached"):
-        client.ask("Who?", timeout_ms=100)
+        client.ask("Who?", timeout=0.1)
 
 
 def refusing(times: int) -> httpx.MockTransport:
@@ -130,7 +189,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the clients."""
     made = Clock()
-    for module in (rest_calls, rest_client, async_rest_client):
+    for module in (retry_policy, rest_client, async_rest_client):
         monkeypatch.setattr(module, "time", made)
     monkeypatch.setattr(async_rest_client, "asyncio", SimpleNamespace(sleep=made.sleep_async))
     return made
@@ -142,14 +201,14 @@ def test_a_refused_connection_is_given_up_soon(clock: Clock) -> None:
         pytest.raises(ClusterError, match="qa-cluster"),
     ):
         client.get_document("a")
-    assert 0 < clock.now <= CONNECT_SECONDS
+    assert 0 < clock.now <= RetryPolicy().connect
 
 
 async def test_a_refused_connection_is_given_up_soon_without_threads(clock: Clock) -> None:
     async with AsyncClient("http://localhost", transport=refusing(10**9)) as client:
         with pytest.raises(ClusterError, match="cannot be reached"):
             await client.get_document("a")
-    assert 0 < clock.now <= CONNECT_SECONDS
+    assert 0 < clock.now <= RetryPolicy().connect
 
 
 def test_a_service_that_is_starting_is_waited_for() -> None:

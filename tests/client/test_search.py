@@ -105,7 +105,7 @@ async def test_without_a_model_sentences_are_found(cluster: ScriptedCluster, eng
         ("Ada", {"context": 17}, InvalidInput, "context must be from 0 to 16"),
         ("Ada", {"context": -1}, InvalidInput, "context"),
         ("Ada", {"doc_id": ("",)}, InvalidInput, "doc_id"),
-        ("Ada", {"timeout_ms": 0}, InvalidInput, "timeout_ms"),
+        ("Ada", {"timeout": 0}, InvalidInput, "timeout"),
     ],
 )
 async def test_what_is_wrong_is_named(
@@ -162,7 +162,7 @@ async def test_the_deadline_ends_the_search_and_its_work(cluster: ScriptedCluste
     for timeout_ms in (1000, 5000, 60_000):
         before = cluster.count("rank")
         with pytest.raises(DeadlineExceeded, match=f" {timeout_ms} ms"):
-            await search(engine, "Ada", timeout_ms=timeout_ms)
+            await search(engine, "Ada", timeout=timeout_ms / 1000)
         if cluster.count("rank") == before + 3:
             break
     await eventually_async(lambda: cluster.cancelled == cluster.count("rank") == before + 3)

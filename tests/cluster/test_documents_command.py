@@ -15,6 +15,7 @@ from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.cluster.provision import storing
 from qa_cluster.documents import stored
 from qa_cluster.documents.corpus import MAX_JSON_BYTES
+from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES
 from qa_cluster.documents.sentence_limit import MAX_SENTENCES
 from qa_cluster.errors import ClusterError
 from qa_cluster.sources.process.extractor import MAX_FILE_BYTES
@@ -431,7 +432,7 @@ def test_every_limit_stands_in_the_help(tmp_path: Path) -> None:
     assert "body_max_bytes" in shown and "8 MiB" in shown
     assert f"id has at most {stored.MAX_ID_BYTES} bytes" in shown
     assert f"title {stored.MAX_TITLE_BYTES:,} bytes" in shown
-    assert f"metadata {stored.MAX_METADATA_BYTES:,} bytes" in shown
+    assert f"metadata {MAX_METADATA_BYTES:,} bytes" in shown
     assert f"file has at most {MAX_FILE_BYTES >> 20} MiB (.json: {MAX_JSON_BYTES >> 20} MiB" in shown
 
 

@@ -66,7 +66,7 @@ def test_commands_and_clients_find_the_password_and_it_is_required(
     (guarded.folder / ".qa-cluster").symlink_to(data)
     monkeypatch.chdir(guarded.folder)
     with ClusterClient(guarded.url) as client:
-        assert client.ask(WHO, timeout_ms=60_000).answers[0].answer == "Ada Lovelace"
+        assert client.ask(WHO, timeout=60).answers[0].answer == "Ada Lovelace"
     by_address = {name: value for name, value in guarded.environment.items() if name != "QA_DATA_DIR"}
     asked = run_here(("--cluster-url", guarded.url, "ask", WHO), guarded.folder, by_address)
     assert "Ada Lovelace" in asked.stdout, asked.stderr

@@ -61,7 +61,7 @@ def cluster_client(source: str) -> str:
             'Ada Lovelace\n"""\n',
             *imports,
             "from collections.abc import Iterator",
-            "from qa_cluster.asking.document_list import MAX_PAGE, entries",
+            "from qa_cluster.options.documents import MAX_PAGE, entries",
             f"from .async_cluster_client import {', '.join(own)}",
             "from .client_thread import ClientThread",
             NOTE.format("async_cluster_client.py"),

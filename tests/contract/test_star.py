@@ -39,10 +39,14 @@ CORE_ROOMS = {
         "ranking": ("documents", "reading"),
         "evaluation": ("documents", "reading"),
         "huggingface": ("documents", "reading"),
+        "options": ("ranking",),
         "routing": ("scripts", "security"),
         "access": ("routing", "scripts"),
-        "asking": ("access", "documents", "huggingface", "ranking", "reading", "routing", "scripts", "vectors"),
-        "clients": ("access", "asking", "huggingface", "security"),
+        "asking": (
+            *("access", "documents", "huggingface", "options", "ranking"),
+            *("reading", "routing", "scripts", "vectors"),
+        ),
+        "clients": ("access", "asking", "documents", "huggingface", "options", "security"),
     }.items()
 }
 _QUESTION_ROOMS = dict(

@@ -97,7 +97,7 @@ def test_questions_are_answered_while_a_text_ends_workers(trapped: Shards, recor
         while failure(trapped, name) == "":
             assert time.monotonic() - begun < SECONDS
             asked = time.monotonic()
-            found = client.ask("Who wrote Moby-Dick?", cache="refresh", timeout_ms=int(SECONDS * 1000))
+            found = client.ask("Who wrote Moby-Dick?", cache="refresh", timeout=SECONDS)
             waits.append(time.monotonic() - asked)
             assert found.best is not None and found.best.answer == "Herman Melville"
     figures = Figures(record_property)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from qa_cluster.client import InputTooLong, InvalidInput, NotFound, VersionConfl
 from qa_cluster.clients.async_cluster_client import AsyncClusterClient
 from qa_cluster.documents import stored
 from qa_cluster.documents.metadata_change import MetadataChange
+from qa_cluster.documents.metadata_limits import canonical_metadata
 from tests.harness.polling import eventually_async
 
 from .running_shards import Shards, tag
@@ -71,7 +72,7 @@ async def test_a_change_of_metadata_keeps_the_text_and_its_tokens(
     assert written.changed and written.tokenized and after.tokenized and not written.created
     assert written.version == after.version != before.version
     assert after.metadata == {"lang": "nl", "year": None, "seen": "2024-01-31"} and after.text == before.text
-    assert after.version == stored.document_version("", stored.canonical_metadata(after.metadata, ""), after.text)
+    assert after.version == stored.document_version("", canonical_metadata(after.metadata, ""), after.text)
     assert places() == listed
     assert shards.client.hget(keys.tokens_key(name, tag("moby")), "0") == "stored tokens"
     assert shards.client.hget(key, "tokenized") == after.version

@@ -120,7 +120,7 @@ async def test_a_slot_that_moves_between_the_pipelines_is_ranked_on_its_new_shar
 
     before = client.engine.rankings
     with between(client.engine, monkeypatch, {2: begin, ends_before if ends_before > 2 else 0: end}) as numbers:
-        result = await client.search("dugongs", timeout_ms=20_000)
+        result = await client.search("dugongs", timeout=20)
     try:
         assert [hit.document_id for hit in result.hits] == ["dugong"]
         assert len(numbers) >= 4

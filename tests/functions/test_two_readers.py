@@ -9,8 +9,8 @@ import pytest
 
 from qa_cluster.asking.connecting import target_of
 from qa_cluster.asking.engine import Engine, EngineOptions
-from qa_cluster.asking.questions import AskOptions
 from qa_cluster.config import Settings
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.reading.plan import WAVES, StageOptions
 from qa_cluster.types import AskResult
 from tests.functions.tiny_shards import LAST, TinyShards, tiny_shards
@@ -34,7 +34,7 @@ async def opened(shards: TinyShards, *plan: StageOptions) -> Engine:
 
 
 async def ask(engine: Engine, **options: object) -> AskResult:
-    chosen = AskOptions(no_answer=False, timeout_ms=60_000, **options)  # type: ignore[arg-type]
+    chosen = AskOptions(no_answer=False, timeout=60, **options)  # type: ignore[arg-type]
     return (await engine.ask(QUESTION, chosen)).result("id")
 
 

@@ -73,7 +73,7 @@ class Load:
             for name, (text, _) in FACTS.items():
                 client.put_document(name, text)
             for name, (_, question) in FACTS.items():
-                best = client.ask(question, timeout_ms=60_000).best
+                best = client.ask(question, timeout=60).best
                 assert best is not None, question
                 assert best.document_id == name
                 self.answers[name] = (best.answer, best.start, best.document_version)
@@ -86,7 +86,7 @@ class Load:
                     time.sleep(BREATH_SECONDS)
                     sent = time.monotonic()
                     try:
-                        best = client.ask(question, cache=cache, timeout_ms=60_000).best
+                        best = client.ask(question, cache=cache, timeout=60).best
                     except QAError as error:
                         self.seen.errors.append((time.monotonic(), f"ask: {error!r}"))
                         continue

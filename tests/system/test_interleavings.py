@@ -52,9 +52,7 @@ def shards(server_binary: Path) -> Iterator[Replicated]:
 
 async def answer(engine: Engine, question: str, cache: str) -> tuple[Answer, str]:
     """The contents of an answer, and the cache that it comes from."""
-    result = await ask(
-        engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False, timeout_ms=int(PATIENCE_SECONDS * 1000)
-    )
+    result = await ask(engine, question, cache=cache, top_k=5, retriever_k=3, no_answer=False, timeout=PATIENCE_SECONDS)
     found = [(a.answer, a.document_id, a.document_version, a.start) for a in result.answers]
     return (found, round(result.no_answer_score, 3)), result.cache.tier
 

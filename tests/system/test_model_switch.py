@@ -63,7 +63,7 @@ class Watchers:
                 only = f"radium{number % DOCUMENTS}" if number % 2 else ()  # one shard, or all shards
                 asked, sent = QUESTION.format(f"city {number % DOCUMENTS}"), time.monotonic()
                 try:
-                    result = client.ask(asked, cache=cache, doc_id=only, waves=False, timeout_ms=60_000)
+                    result = client.ask(asked, cache=cache, doc_id=only, waves=False, timeout=60)
                 except QAError as error:
                     self.errors.append(f"ask: {error!r}")
                     continue

@@ -90,7 +90,7 @@ async def test_those_that_would_end_too_late_are_refused_before_their_deadline(w
     # 8 s have passed, 22 s are left, and one ends each second: 3 are in work, and 19 queued ones will end in time
     assert work.refused() == list(range(30, 100))
     assert work.now < 30
-    with pytest.raises(QueueFull, match=r"are queued, which takes .* s left \(timeout_ms\)"):
+    with pytest.raises(QueueFull, match=r"are queued, which takes .* s left \(timeout\)"):
         await work.tasks[99]
     while work.admission.waiting:
         await work.end_next(1)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from qa_cluster.asking.document_fields import DEFAULT_SHOWN_VALUES, MAX_SHOWN_VALUES
+from qa_cluster.asking.document_fields import MAX_SHOWN_VALUES
 from qa_cluster.errors import InvalidInput
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.options.documents import DEFAULT_SHOWN_VALUES
 from qa_cluster.types import FieldList, FieldValues
 
 from ...terminal import console, tables

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from qa_cluster.asking.document_list import MAX_PAGE, ChoiceArguments
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.documents.metadata_change import MetadataChange
 from qa_cluster.documents.source_map import FIELD, NO_MAP, read_map, shown_metadata
 from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InvalidInput, NotFound, RequestError
 from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.options.documents import MAX_PAGE, ChoiceArguments
 from qa_cluster.ranking.filters import metadata_of
 from qa_cluster.types import DocumentEntry, DocumentPage, MetadataUpdate
 

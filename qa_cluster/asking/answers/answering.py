@@ -17,10 +17,11 @@ from typing import Any
 
 import orjson
 
-from qa_cluster.config import PARTIAL, Settings
+from qa_cluster.config import Settings
 from qa_cluster.errors import CannotWrite, InputTooLong, NoWorker, ReplyError, WorkerLost
 from qa_cluster.keys import document_key
 from qa_cluster.off_loop import off_loop
+from qa_cluster.options.questions import PARTIAL
 from qa_cluster.ranking.bm25 import Candidate, Ranking
 from qa_cluster.ranking.ranker import Ranker
 from qa_cluster.reading.plan import ReadingPlan, ReadingStage, certainty, is_sure, wave_ends

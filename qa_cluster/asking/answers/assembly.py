@@ -18,12 +18,11 @@ from unicodedata import category, normalize
 
 from qa_cluster.documents.metadata_limits import readable_metadata
 from qa_cluster.documents.source_map import NO_MAP, SourceMap, read_map, shown_metadata, url_of
+from qa_cluster.options.questions import AskOptions
 from qa_cluster.reading.manifest import Calibration
 from qa_cluster.reading.plan import ReadingStage
 from qa_cluster.reading.readings import FoundSpan, SentenceReading
 from qa_cluster.types import Answer, Mention
-
-from ..questions import AskOptions
 
 SHORT = 3
 """Words of at most this length are compared with their case: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from time import perf_counter
 
-from qa_cluster.config import PARTIAL
 from qa_cluster.errors import ModelError, NotFound
 from qa_cluster.off_loop import off_loop
+from qa_cluster.options.questions import PARTIAL, AskOptions
 from qa_cluster.reading.plan import ReadingPlan
 from qa_cluster.routing.readiness import ShardNotReady
 from qa_cluster.routing.shards import Shards
@@ -25,7 +25,7 @@ from qa_cluster.tracing import step
 from qa_cluster.types import CacheUse
 
 from ..freshness import Freshness
-from ..questions import AskOptions, Question
+from ..questions import Question
 from .answer_cache import AnswerCache, StoredAnswer
 from .answering import Answering, Clock
 from .near_cache import NearCache

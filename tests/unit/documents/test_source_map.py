@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES, canonical_metadata
 from qa_cluster.documents.source_map import FIELD, NO_MAP, filter_metadata, read_map, shown_metadata, write_map
-from qa_cluster.documents.stored import MAX_METADATA_BYTES, canonical_metadata
 from qa_cluster.types import Source
 
 paths = st.lists(st.sampled_from(["a", "b", "é"]), max_size=4)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qa_cluster.documents import stored
+from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES
 from qa_cluster.documents.stored import check_document
 from qa_cluster.errors import InputTooLong, InvalidInput
 
@@ -35,7 +36,7 @@ def test_a_document_at_every_limit_is_accepted() -> None:
         "é" * (stored.MAX_ID_BYTES // 2),
         "x" * stored.MAX_TEXT_LENGTH,
         "t" * stored.MAX_TITLE_BYTES,
-        {"a": "m" * (stored.MAX_METADATA_BYTES - len('{"a":""}'))},
+        {"a": "m" * (MAX_METADATA_BYTES - len('{"a":""}'))},
     )
 
 

@@ -1,0 +1,78 @@
+"""When the clients of the REST service repeat a request."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import inf
+
+import httpx
+
+from qa_cluster.errors import InvalidInput
+
+
+def retry_after(response: httpx.Response) -> float | None:
+    """The pause in seconds that a response asks for; None if it asks for none."""
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a client of the REST service repeats a request: after status 503 or 429, and after a lost connection.
+
+    All attempts and pauses of a call stay within its timeout.
+
+    Attributes:
+        attempts: the limit of attempts of one call; 1: no retries; None: only the timeout of the call limits them.
+        first_pause: the seconds before the second attempt, if the service sends no `Retry-After`. Each further pause is
+            twice as long.
+        max_pause: the limit of a pause in seconds. If a 429 asks for a longer pause, it is raised at once.
+        connect: if no connection can be opened for this many seconds, the call fails. A service that restarts accepts
+            connections again within 2 seconds.
+    """
+
+    attempts: int | None = None
+    first_pause: float = 0.5
+    max_pause: float = 5.0
+    connect: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.attempts is not None and (type(self.attempts) is not int or self.attempts < 1):
+            raise InvalidInput(f"attempts of a RetryPolicy must be 1 or more, or None, got {self.attempts!r}")
+        for name in ("first_pause", "max_pause", "connect"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0 <= value < inf:
+                raise InvalidInput(f"{name} of a RetryPolicy must be 0 or more seconds, got {value!r}")
+
+    def pause(
+        self,
+        response: httpx.Response | None,
+        lost: httpx.TransportError | None,
+        attempt: int,
+        begun: float,
+        until: float,
+    ) -> float | None:
+        """The seconds to wait before the next attempt; None if the client does not retry.
+
+        Args:
+            response: the response of this attempt; None if the connection was lost.
+            lost: the error of the connection.
+            attempt: the number of this attempt, from 0.
+            begun: the start of the first attempt, as `time.monotonic` gives it.
+            until: the deadline of the call, as `time.monotonic` gives it.
+        """
+        if self.attempts is not None and attempt + 1 >= self.attempts:
+            return None
+        if isinstance(lost, httpx.ConnectError):
+            until = min(until, begun + self.connect)
+        if response is not None and response.status_code not in (429, 503):
+            return None
+        asked = retry_after(response) if response is not None else None
+        if response is not None and response.status_code == 429 and (asked is None or asked > self.max_pause):
+            return None  # for example, a limit per day
+        pause = min(asked if asked is not None else self.first_pause * 2**attempt, self.max_pause)
+        return pause if time.monotonic() + pause < until else None
+
+
+DEFAULT_RETRY = RetryPolicy()

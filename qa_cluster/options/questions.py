@@ -1,0 +1,149 @@
+"""The options of questions and searches, as clients give them. Pure, and without numpy: the thin client has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.ranking.meaning import BOTH, WORDS
+
+# Policies for a shard that is down: answer without it, or refuse.
+PARTIAL, FULL = "partial", "full"
+COVERAGES = (PARTIAL, FULL)
+CACHE_MODES = ("use", "refresh", "only", "off")
+
+
+@dataclass(frozen=True, slots=True)
+class AskOptions:
+    """How to answer.
+
+    Attributes:
+        top_k: the limit of answers.
+        min_score: less probable answers are left out.
+        retriever_k: how many sentences are ranked for reading; None: as many as the plan reads.
+        collection: the collection that the answers come from.
+        doc_id: only answers from these documents; empty: from all.
+        filters: only answers from documents whose metadata satisfy the filter, in Haystack's form; None: from all.
+        filter: conditions in the short form, ``year>=2020``; all conditions must hold.
+        waves: whether reading stops as soon as an answer is sure enough.
+        timeout: the time limit in seconds; None: the service's default.
+        cache: ``use`` reads the caches and stores; ``refresh`` only stores; ``only`` never asks the model; ``off``
+            neither reads nor stores.
+        coverage: if shards are down, ``partial`` answers without them and says so; ``full`` is refused.
+        model: the loaded model that reads, an id or ``id@revision``; empty: the service's reading plan.
+        no_answer: whether "no answer" is a possible result; false returns the best spans, however improbable.
+        retriever: by what sentences are chosen: ``words``, ``meaning``, or ``both``. Without an encoder on the shards,
+            ``both`` means words.
+        plan: how many sentences which readers read: ``fast``, ``balanced`` or ``accurate``; empty: the service's plan.
+    """
+
+    top_k: int = 3
+    min_score: float = 0.0
+    retriever_k: int | None = None
+    collection: str = DEFAULT_COLLECTION
+    doc_id: tuple[str, ...] = ()
+    filters: Mapping[str, Any] | None = None
+    filter: tuple[str, ...] = ()
+    waves: bool = True
+    timeout: float | None = None
+    cache: str = "use"
+    coverage: str = FULL
+    no_answer: bool = True
+    model: str = ""
+    retriever: str = BOTH
+    plan: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """How to search.
+
+    Attributes:
+        top_k: the limit of sentences.
+        collection: the collection that the sentences come from.
+        doc_id: only sentences of these documents; empty: of all.
+        filters, filter: only sentences of documents whose metadata satisfy the filter, as in `AskOptions`.
+        context: how many neighbours are returned with each sentence, on each side.
+        timeout: the time limit in seconds; None: the service's default.
+        coverage: ``partial`` or ``full``, as in `AskOptions`.
+        retriever: ``words``, ``meaning`` or ``both``, as in `AskOptions`.
+    """
+
+    top_k: int = 10
+    collection: str = DEFAULT_COLLECTION
+    doc_id: tuple[str, ...] = ()
+    filters: Mapping[str, Any] | None = None
+    filter: tuple[str, ...] = ()
+    context: int = 0
+    timeout: float | None = None
+    coverage: str = FULL
+    retriever: str = WORDS
+
+
+class SearchArguments(TypedDict, total=False):
+    """The fields of `SearchOptions` as the clients' `search` takes them; None is the default of each."""
+
+    top_k: int | None
+    collection: str | None
+    doc_id: str | Iterable[str] | None
+    filters: Mapping[str, Any] | None
+    filter: str | Iterable[str] | None
+    context: int | None
+    timeout: float | None
+    coverage: str | None
+    retriever: str | None
+
+
+# Options that take several values; a single value may be given without a list.
+LISTS = frozenset({"doc_id", "filter"})
+
+
+class AskArguments(TypedDict, total=False):
+    """The fields of `AskOptions` as the clients' `ask` takes them; None is the default of each."""
+
+    top_k: int | None
+    min_score: float | None
+    retriever_k: int | None
+    collection: str | None
+    doc_id: str | Iterable[str] | None
+    filters: Mapping[str, Any] | None
+    filter: str | Iterable[str] | None
+    waves: bool | None
+    timeout: float | None
+    cache: str | None
+    coverage: str | None
+    no_answer: bool | None
+    model: str | None
+    retriever: str | None
+    plan: str | None
+
+
+def ask_options(arguments: AskArguments) -> AskOptions:
+    """The options from the arguments of a client's `ask`; a single document may be named without a list.
+
+    >>> ask_options({"doc_id": "a", "top_k": None}).doc_id
+    ('a',)
+    """
+    return AskOptions(**_given(arguments, AskOptions, "a question"))
+
+
+def search_options(arguments: SearchArguments) -> SearchOptions:
+    """The options from the arguments of a client's `search`; a single document may be named without a list.
+
+    >>> search_options({"doc_id": "a", "context": None}).doc_id
+    ('a',)
+    """
+    return SearchOptions(**_given(arguments, SearchOptions, "a search"))
+
+
+def _given(arguments: Mapping[str, Any], kind: type[AskOptions | SearchOptions], what: str) -> dict[str, Any]:
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if unknown := sorted(set(arguments) - {field.name for field in fields(kind)}):
+        hint = ": the clients take seconds, timeout=2.5" if unknown[0] == "timeout_ms" else ""
+        raise InvalidInput(f"unknown option {unknown[0]!r} of {what}{hint}")
+    for name in LISTS & given.keys():
+        given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
+    return given
