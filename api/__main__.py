@@ -31,6 +31,7 @@ from .admission.origins import Origins
 from .app import Application
 from .certificate import Certificate
 from .connections import ConnectionLimits, bounded
+from .routes.branding import check_title, load_logo
 from .service.lifespan import ServiceOptions
 
 if TYPE_CHECKING:
@@ -59,8 +60,10 @@ _log = logging.getLogger(__name__)
 
 
 def service_options(settings: Settings) -> ServiceOptions:
-    """The options of the service, from the settings; ConfigError for a wrong origin."""
+    """The options of the service, from the settings; ConfigError for a wrong origin, title or logo."""
     Origins(settings.cors_origins)
+    check_title(settings.page_title)
+    load_logo(settings.page_logo)
     pipeline = PipelineLimits(
         pairs=settings.pipeline_pairs_max,
         question_chars=settings.question_max_chars,
@@ -73,6 +76,8 @@ def service_options(settings: Settings) -> ServiceOptions:
         pipeline,
         coverage=settings.coverage,
         page_questions=tuple(line.strip() for line in settings.page_questions.splitlines() if line.strip()),
+        page_title=settings.page_title,
+        page_logo=settings.page_logo,
         body_timeout_ms=settings.body_timeout_ms,
         hosts=(settings.http_host, *settings.http_hosts.split(",")),
         cors_origins=settings.cors_origins,

@@ -42,6 +42,7 @@ from .http.error_map import problem
 from .http.messages import ClientGone, Receive, Scope, Send, header, send_response
 from .http.metering import Meter
 from .http.responding import Responder, as_problem
+from .routes.branding import load_logo
 from .routes.collections import CollectionRoute
 from .routes.documents import DocumentListRoute, DocumentRoute
 from .routes.models import ModelRoute
@@ -92,7 +93,11 @@ class Application:
         }
         self.status = StatusPages(self.state)
         self._others = Router(
-            routes=[*self.status.routes(), *page_routes(options.page_questions)], redirect_slashes=False
+            routes=[
+                *self.status.routes(),
+                *page_routes(options.page_questions, options.page_title, load_logo(options.page_logo)),
+            ],
+            redirect_slashes=False,
         )
         self._hosts = Hosts(options.hosts)
         self._origins = Origins(options.cors_origins)

@@ -281,6 +281,12 @@ class Settings:
     )
 
     page_questions: str = _of("", "example questions on the service's page, one per line")
+    page_title: str = _of("qa-cluster", "name on the service's page, at most 100 characters")
+    page_logo: str = _of(
+        "",
+        "image file that the service's page shows next to its name: PNG, JPEG, GIF, WebP or SVG, at most 256 KiB;"
+        " empty: no image",
+    )
     question_max_chars: int = _of(1000, "longest question", unit="characters", minimum=1, maximum=MAX_QUESTION_CHARS)
     body_max_bytes: int = _of(
         8 * _MEGABYTE, "size limit of a request body and of a document", unit="bytes", minimum=1024

@@ -1,31 +1,29 @@
 // Shows the result of a question: the answer, other answers, the closest passages, and how long it took.
 
-import { counted, element, marked, percent, units } from "/page/dom.js";
-import { link_to, link_to_text, source_of } from "/page/documents.js";
+import { link_to, link_to_text, text_of } from "/page/documents.js";
+import { counted, element, percent, units } from "/page/dom.js";
+import { alternatives, confidence_of, confidence_words, mentions, source_of } from "/page/found.js";
 import { ask_service } from "/page/key.js";
+import { blocks, passage, passage_around, with_lines } from "/page/passage.js";
 import { state } from "/page/states.js";
 
-const PASSAGES = 3;
+const PASSAGES = 5;
 const BEFORE = 50;
-// Answers with a lower score are not shown.
-const MIN_SCORE = 0.01;
+const PASSAGE_CHARS = 480;
 
 function fact(name, value) {
   return element("li", {}, `${name} `, element("b", {}, String(value)));
 }
 
-function span_in_context(answer) {
-  return [[answer.start - answer.context_start, answer.end - answer.context_start]];
-}
-
 // The passage, starting a few words before the answer. A row shows as much of it as fits.
 function line(answer) {
-  const start = units(answer.context, answer.start - answer.context_start);
-  const end = units(answer.context, answer.end - answer.context_start);
-  const first = start > BEFORE ? answer.context.indexOf(" ", start - BEFORE) + 1 : 0;
-  const from = first > start ? start : first;
-  return [from ? "… " : "", answer.context.slice(from, start), element("mark", {}, answer.context.slice(start, end)),
-    answer.context.slice(end)];
+  const text = with_lines(answer.context);
+  const start = units(text, answer.start - answer.context_start);
+  const end = units(text, answer.end - answer.context_start);
+  const [block] = blocks(text).filter((each) => each.from <= start).slice(-1);
+  const first = start > BEFORE ? text.indexOf(" ", start - BEFORE) + 1 : 0;
+  const from = Math.max(first > start ? start : first, block ? block.from : 0);
+  return [from && from !== block?.from ? "… " : "", text.slice(from, start), element("mark", {}, text.slice(start, end)), text.slice(end)];
 }
 
 function origin(found, collection) {
@@ -36,43 +34,56 @@ function origin(found, collection) {
 
 // Links to other documents with the same answer.
 function also(answer, collection) {
-  const mentions = answer.also_in || [];
-  if (!mentions.length) return null;
-  const links = mentions.flatMap((mention, at) => [at ? " · " : "", link_to(mention, collection)]);
+  const others = mentions(answer);
+  if (!others.length) return null;
+  const links = others.flatMap((mention, at) => [at ? " · " : "", link_to(mention, collection)]);
   return element("p", { class: "path" }, "Also in ", ...links);
 }
 
-function best(answer, collection) {
-  return element("article", { class: "answer" },
+function sureness(confidence, score) {
+  return element("span", { class: `sureness ${confidence}` }, confidence_words(confidence, score));
+}
+
+async function best(answer, found, collection, signal) {
+  const confidence = confidence_of(answer, found);
+  const text = await text_of(answer, collection, signal);
+  const shown = text ? passage_around(text, answer.start, answer.end, PASSAGE_CHARS)
+    : passage_around(with_lines(answer.context), answer.start - answer.context_start, answer.end - answer.context_start, PASSAGE_CHARS);
+  return element("article", { class: `answer ${confidence}` },
+    answer.pinned ? element("p", { class: "pinned" }, "Answer of the editors") : null,
     element("p", { class: "found" }, answer.answer),
-    element("p", { class: "sentence" }, ...marked(answer.context, span_in_context(answer))),
+    answer.pinned ? null : element("p", { class: "how" }, sureness(confidence, answer.score),
+      confidence === "unsure" ? " Please check the passage." : ""),
+    element("div", { class: "passage" }, ...shown),
     origin(answer, collection),
-    also(answer, collection),
-    element("p", { class: "muted" }, `${percent(answer.score)} sure`));
+    also(answer, collection));
 }
 
 function others(answers, collection) {
   if (!answers.length) return null;
   const rows = answers.map((answer) => element("li", {},
-    element("p", {}, element("b", {}, answer.answer), element("span", { class: "muted" }, ` ${percent(answer.score)}`)),
+    element("p", {}, element("b", {}, answer.answer), " ", element("span", { class: "muted" }, percent(answer.score))),
     element("p", { class: "line" }, ...line(answer)),
     origin(answer, collection),
     also(answer, collection)));
   return element("section", {}, element("h2", {}, "Other possible answers"), element("ol", { class: "others" }, ...rows));
 }
 
-async function closest_passages(question, collection, signal) {
-  const query = new URLSearchParams({ q: question, top_k: String(PASSAGES), context: "1" });
+// The best passages of a search, without the sentences that are already on the page.
+async function closest_passages(question, collection, shown, title, signal) {
+  const query = new URLSearchParams({ q: question, top_k: String(PASSAGES + shown.size), context: "1" });
   if (collection) query.set("collection", collection);
   const response = await ask_service(`/search?${query}`, { signal });
   if (!response.ok) return null;
-  const rows = (await response.json()).hits.map((hit) => {
-    const shown = hit.passage || hit;
-    const spans = hit.highlights.map((span) => [span.start - shown.start, span.end - shown.start]);
-    return element("li", {}, element("p", {}, ...marked(shown.text, spans)), origin(hit, collection));
+  const hits = (await response.json()).hits.filter((hit) => !shown.has(hit.passage_id)).slice(0, PASSAGES);
+  if (!hits.length) return null;
+  const rows = hits.map((hit) => {
+    const text = hit.passage || hit;
+    const spans = hit.highlights.map((span) => [units(text.text, span.start - text.start), units(text.text, span.end - text.start)]);
+    return element("li", {}, origin(hit, collection),
+      element("div", { class: "passage quote" }, ...passage(with_lines(text.text), { spans })));
   });
-  if (!rows.length) return null;
-  return element("section", {}, element("h2", {}, "The closest passages"), element("ol", { class: "others" }, ...rows));
+  return element("section", {}, element("h2", {}, title), element("ol", { class: "others" }, ...rows));
 }
 
 const PARTS = { cache: "searching the caches", rank: "finding passages", rest: "everything else" };
@@ -109,19 +120,26 @@ function times(found, seen) {
 // A shard that did not answer may have a better answer.
 function partial(index) {
   if (!index.partial) return null;
-  return element("p", { class: "partial", role: "note" },
-    `The result is partial: ${index.missing.length} of ${counted(index.shards_total, "shard")} did not answer `
-    + `(${index.missing.join(", ")}).`);
+  return element("div", { class: "partial", role: "note" },
+    element("p", {}, "Some documents could not be searched, so there may be a better answer."),
+    element("details", {}, element("summary", {}, "Cause"),
+      element("p", {}, `${index.missing.length} of ${counted(index.shards_total, "shard")} did not answer: ${index.missing.join(", ")}`)));
 }
 
 export async function result(found, seen, collection, signal) {
   const shown = [partial(found.index)];
   if (found.answerable) {
-    shown.push(best(found.answers[0], collection), others(found.answers.slice(1).filter((answer) => answer.score >= MIN_SCORE), collection));
+    const [first] = found.answers;
+    const more = alternatives(found.answers);
+    shown.push(await best(first, found, collection, signal), others(more, collection));
+    if (confidence_of(first, found) === "unsure" && !first.pinned) {
+      const sentences = new Set([first, ...more].map((answer) => answer.passage_id));
+      shown.push(await closest_passages(found.question, collection, sentences, "Results for your words", signal));
+    }
   } else if (found.usage.candidates) {
     shown.push(state("No answer in these documents",
-      `${counted(found.usage.sentences_read, "passage")} read; none answers the question (${percent(found.no_answer_score)} sure).`));
-    shown.push(await closest_passages(found.question, collection, signal));
+      `${counted(found.usage.sentences_read, "passage")} read; none answers the question.`));
+    shown.push(await closest_passages(found.question, collection, new Set(), "The closest passages", signal));
   } else {
     shown.push(state("No answer in these documents", "No document contains a word of this question."));
   }

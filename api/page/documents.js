@@ -1,17 +1,22 @@
-// Links to stored documents, and a document with a marked answer.
+// Links to stored documents, and a document with its outline and a marked answer.
 
-import { counted, element, marked } from "/page/dom.js";
+import { counted, element, units } from "/page/dom.js";
+import { page_of, path_of } from "/page/found.js";
 import { ask_service } from "/page/key.js";
+import { passage } from "/page/passage.js";
 import { failed, state } from "/page/states.js";
 
-export function path_of(found) {
-  return [found.title, ...(found.section || [])].filter(Boolean).join(" › ") || found.document_id;
-}
+// A longer document is not loaded to show a passage of it.
+const MAX_BYTES = 1_000_000;
+const MAX_DOCUMENTS = 8;
+const TEXT_MS = 1500;
+const MAX_HEADINGS = 2000;
+const MIN_OUTLINE = 3;
+// The page's own headings have levels 1 and 2.
+const TOP_LEVEL = 3;
 
-export function source_of(source) {
-  if (source.line) return `${source.file}, line ${source.line}`;
-  return source.page ? `${source.file}, page ${source.page}` : source.file;
-}
+// Recent documents by collection, id and version.
+const texts = new Map();
 
 // The address of a document on this page, with the version that was read and the span to mark.
 export function address_of(found, collection) {
@@ -35,35 +40,107 @@ export function link_to_text(found, collection) {
   return element("span", {}, " · ", element("a", { href: address_of(found, collection), "data-here": "" }, "stored text"));
 }
 
-// The address of a document's own page; empty unless it is a web address.
-function page_of(url) {
-  return typeof url === "string" && /^https?:\/\//i.test(url) ? url : "";
+// `/documents/count` is another resource, so the id `count` is percent-encoded.
+function path_in(id, collection) {
+  const name = id === "count" ? "%63ount" : encodeURIComponent(id);
+  return `/documents/${name}${collection ? `?${new URLSearchParams({ collection })}` : ""}`;
 }
 
-// `/documents/count` is another resource, so the id `count` is percent-encoded.
-function in_path(id) {
-  return id === "count" ? "%63ount" : encodeURIComponent(id);
+// The text of an answer's document, with its lines. Empty if the document cannot be read, is long or slow, or has
+// changed. The passage in the answer has spaces between sentences in place of the lines.
+export async function text_of(answer, collection, signal) {
+  const name = JSON.stringify([collection, answer.document_id, answer.document_version]);
+  if (!texts.has(name)) {
+    const limited = AbortSignal.any ? AbortSignal.any([signal, AbortSignal.timeout(TEXT_MS)]) : signal;
+    try {
+      const response = await ask_service(path_in(answer.document_id, collection), { signal: limited });
+      if (!response.ok || Number(response.headers.get("content-length")) > MAX_BYTES) return "";
+      const found = await response.json();
+      if (found.version !== answer.document_version) return "";
+      texts.set(name, found.text);
+      if (texts.size > MAX_DOCUMENTS) texts.delete(texts.keys().next().value);
+    } catch (error) {
+      if (signal.aborted) throw error;
+      return "";
+    }
+  }
+  return texts.get(name);
+}
+
+// The headings in the source map of a document, as `ingest` stores it: { from, depth, title } with `from` in code points.
+export function headings_of(metadata) {
+  const found = [];
+  const packed = metadata && metadata._source && metadata._source.sections;
+  if (!Array.isArray(packed)) return found;
+  let at = 0;
+  let path = [];
+  for (const entry of packed.slice(0, MAX_HEADINGS)) {
+    if (!Array.isArray(entry)) return [];
+    const [distance, kept, ...titles] = entry;
+    if (!Number.isInteger(distance) || distance < 0 || !Number.isInteger(kept) || kept < 0 || kept > path.length
+      || !titles.every((title) => typeof title === "string")) return [];
+    at += distance;
+    path = [...path.slice(0, kept), ...titles];
+    titles.forEach((title, number) => found.push({ from: at, depth: kept + number, title }));
+  }
+  return found;
+}
+
+// The headings of a text by their offset in UTF-16 units.
+function placed(text, headings) {
+  const found = new Map();
+  let at = 0;
+  let points = 0;
+  for (const heading of headings) {
+    while (points < heading.from && at < text.length) {
+      at += text.codePointAt(at) > 0xffff ? 2 : 1;
+      points += 1;
+    }
+    const is_there = text.startsWith(heading.title, at);
+    if (is_there || !found.has(at)) found.set(at, { ...heading, id: `section-${found.size + 1}`, is_there });
+  }
+  return found;
+}
+
+function outline(headings) {
+  if (headings.length < MIN_OUTLINE) return null;
+  const top = Math.min(...headings.map((heading) => heading.depth));
+  return element("details", { class: "outline" }, element("summary", {}, `Contents (${counted(headings.length, "section")})`),
+    element("ul", {}, ...headings.map((heading) => element("li", { class: `depth-${Math.min(heading.depth - top, 3)}` },
+      element("a", { href: `#${heading.id}`, "data-jump": heading.id }, heading.title)))));
 }
 
 export async function show_document(wanted, signal) {
-  const query = new URLSearchParams();
-  if (wanted.get("collection")) query.set("collection", wanted.get("collection"));
-  const response = await ask_service(`/documents/${in_path(wanted.get("document"))}?${query}`, { signal });
+  const response = await ask_service(path_in(wanted.get("document"), wanted.get("collection")), { signal });
   const found = await response.json();
   if (!response.ok) return [failed(found)];
   const has_span = wanted.has("start") && wanted.has("end");
   const same = !wanted.get("version") || wanted.get("version") === found.version;
-  const spans = has_span && same ? [[Number(wanted.get("start")), Number(wanted.get("end"))]] : [];
+  const first = units(found.text, Number(wanted.get("start")) || 0);
+  const last = units(found.text, Number(wanted.get("end")) || 0);
+  const spans = has_span && same && first < last ? [[first, last]] : [];
+  const places = placed(found.text, headings_of(found.metadata));
+  const shown = new Map([...places].filter(([, heading]) => heading.is_there)
+    .map(([at, heading]) => [at, { id: heading.id, level: Math.min(TOP_LEVEL + heading.depth, 6) }]));
+  const title = found.title || found.id;
+  // the title is not shown twice
+  const start = found.text.startsWith(title) && /^\s*\n/.test(found.text.slice(title.length)) && (!spans.length || first > title.length)
+    ? title.length : 0;
+  const text = element("div", { class: "text" }, ...passage(found.text, { spans, from: start, headings: shown }));
+  const listed = [...places.values()].filter((heading) => heading.is_there && heading.title !== title);
+  const own = page_of(found.metadata.url);
+  const facts = [found.id === title ? "" : found.id, counted(found.sentences, "sentence")].filter(Boolean);
   return [
     element("article", { class: "document" },
-      element("h2", {}, found.title || found.id),
-      element("p", { class: "muted" }, [found.id, counted(found.sentences, "sentence")].join(" · ")),
-      page_of(found.metadata.url)
-        ? element("p", {}, element("a", { href: found.metadata.url, rel: "noopener noreferrer" }, found.metadata.url))
-        : null,
+      element("h2", {}, title),
+      element("p", { class: "muted" }, facts.join(" · ")),
+      own ? element("p", {}, element("a", { class: "own", href: own, rel: "noopener noreferrer" },
+        `Open the page at ${new URL(own).host}`)) : null,
       has_span && !same
         ? state("This document has changed", "The answer is from an earlier version, so it is not marked.")
         : null,
-      element("div", { class: "text" }, ...marked(found.text, spans))),
+      found.failure ? state("This version cannot be searched", "Questions find no answers in it.", false, [found.failure]) : null,
+      outline(listed),
+      text),
   ];
 }

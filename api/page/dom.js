@@ -15,19 +15,6 @@ export function units(text, points) {
   return at;
 }
 
-// The text with marked spans: [start, end) in code points, in ascending order.
-export function marked(text, spans) {
-  const parts = [];
-  let at = 0;
-  for (const [first, last] of spans) {
-    const start = Math.max(at, units(text, first));
-    const end = Math.max(start, units(text, last));
-    parts.push(text.slice(at, start), element("mark", {}, text.slice(start, end)));
-    at = end;
-  }
-  return [...parts, text.slice(at)];
-}
-
 export function percent(score) {
   return `${(score * 100).toFixed(score < 0.0995 ? 1 : 0)} %`;
 }

@@ -4,10 +4,13 @@ import { result } from "/page/answers.js";
 import { show_document } from "/page/documents.js";
 import { counted, element } from "/page/dom.js";
 import { ask_service, when_given } from "/page/key.js";
+import { start_page } from "/page/start.js";
 import { failed, state, unreachable, Waiting } from "/page/states.js";
 
 const MAX_CACHED = 50;
-const TITLES = 8;
+const CODE_MARGIN = 120;
+// The name of the page, which the service sets.
+const NAME = document.title;
 
 const form = document.getElementById("ask");
 const input = document.getElementById("question");
@@ -16,6 +19,7 @@ const status_line = document.getElementById("status");
 const refresh = document.getElementById("refresh");
 const collections = document.getElementById("collection");
 const asked = [];
+let known_collections = [];
 let position = -1;
 let running = null;
 // The results of recent addresses, for the Back button.
@@ -38,41 +42,10 @@ async function ask(question, collection, fresh, signal) {
   return result(body, performance.now() - begun, collection, signal);
 }
 
-function example(question, collection) {
-  const query = new URLSearchParams({ question });
-  if (collection) query.set("collection", collection);
-  return element("li", {}, element("a", { href: `/?${query}`, "data-here": "" }, question));
-}
-
-async function start_page(collection, signal) {
-  const query = collection ? `?${new URLSearchParams({ collection })}` : "";
-  const [counted_all, listed_some] = await Promise.all(
-    [`/documents/count${query}`, `/documents${query}${query ? "&" : "?"}limit=${TITLES}`]
-      .map((address) => ask_service(address, { signal })));
-  if (counted_all.status === 401) return [failed(await counted_all.json())];
-  if (!counted_all.ok) return [];
-  const count = await counted_all.json();
-  const listed = listed_some.ok ? await listed_some.json() : null;
-  if (!count.documents) return [state("No documents yet", "Add documents with: qa-cluster ingest FOLDER")];
-  const questions = collection ? [] : Array.from(document.getElementById("examples").content.children);
-  const documents = listed === null ? [] : listed.data;
-  return [
-    element("p", { class: "count" }, `${counted(count.documents, "document")}, ${counted(count.sentences, "sentence")}.`),
-    questions.length ? element("section", {}, element("h2", {}, "For example"),
-      element("ul", { class: "examples" }, ...questions.map((each) => example(each.textContent, collection)))) : null,
-    documents.length ? element("section", {}, element("h2", {}, "Some of the documents"),
-      element("ul", { class: "examples" }, ...documents.map((each) => {
-        const query = new URLSearchParams({ document: each.id });
-        if (collection) query.set("collection", collection);
-        return element("li", {}, element("a", { href: `/?${query}`, "data-here": "" }, each.title || each.id));
-      }))) : null,
-  ].filter(Boolean);
-}
-
 function content(wanted, collection, fresh, signal) {
   if (wanted.get("question")) return ask(wanted.get("question"), collection, fresh, signal);
   if (wanted.get("document")) return show_document(wanted, signal);
-  return start_page(collection, signal);
+  return start_page(collection, known_collections, signal);
 }
 
 // Shows the content of an address. `fresh`: read the documents again, without cached answers.
@@ -84,7 +57,7 @@ async function show(address, fresh = false) {
   const question = wanted.get("question");
   input.value = question || "";
   if (Array.from(collections.options).some((each) => each.value === collection)) collections.value = collection;
-  document.title = question ? `${question} – qa-cluster` : "qa-cluster";
+  document.title = question ? `${question} – ${NAME}` : NAME;
   output.setAttribute("aria-busy", "true");
   const waiting = new Waiting(output);
   try {
@@ -92,6 +65,8 @@ async function show(address, fresh = false) {
     if (question) cache_result(address, nodes);
     output.replaceChildren(...nodes);
     if (wanted.get("document")) output.querySelector("mark")?.scrollIntoView({ block: "center" });
+    // an answer in a wide line of code may be out of sight
+    for (const mark of output.querySelectorAll("pre mark")) mark.closest("pre").scrollLeft = mark.offsetLeft - CODE_MARGIN;
   } catch (error) {
     if (error.name !== "AbortError") output.replaceChildren(unreachable(error));
   } finally {
@@ -121,19 +96,26 @@ function submit(question) {
   refresh.checked = false;
 }
 
+// Readers learn whether the search works; operators open the cause.
 async function show_status() {
+  let why = "";
   try {
     const body = await (await fetch("/readyz")).json();
-    status_line.textContent = body.ready ? "ready" : `not ready: ${body.detail}`;
+    if (!body.ready) why = body.detail || "a shard is not ready";
   } catch {
-    status_line.textContent = "the service cannot be reached";
+    why = "the service cannot be reached";
   }
+  if (why === status_line.dataset.why) return;
+  status_line.dataset.why = why;
+  status_line.replaceChildren(why
+    ? element("details", { class: "cause" }, element("summary", {}, "not ready"), element("p", {}, why)) : "ready");
 }
 
 // Offers the collections if there are several. The default collection has no name in an address.
 async function show_collections(wanted) {
   try {
     const found = (await (await ask_service("/collections")).json()).data.filter((each) => each.state !== "deleting");
+    known_collections = found;
     collections.replaceChildren(...found.map((each) => element("option", { value: each.name === "default" ? "" : each.name },
       `${each.name} (${counted(each.documents, "document")})`)));
     collections.value = found.some((each) => each.name === wanted) ? wanted : "";
@@ -168,7 +150,14 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", (event) => {
-  const link = event.target instanceof Element ? event.target.closest("a[data-here]") : null;
+  const target = event.target instanceof Element ? event.target : null;
+  const jump = target && target.closest("a[data-jump]");
+  if (jump) {
+    event.preventDefault();
+    document.getElementById(jump.dataset.jump)?.scrollIntoView();
+    return;
+  }
+  const link = target && target.closest("a[data-here]");
   if (link === null || event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   go(link.getAttribute("href"));

@@ -1,25 +1,29 @@
-// Messages instead of an answer: nothing found, a failure, or a wait.
+// Messages instead of an answer: nothing found, a failure, or a wait. Readers get words; operators open the cause.
 
 import { element } from "/page/dom.js";
 import { key_form } from "/page/key.js";
+import { cause_of, words_of } from "/page/messages.js";
 
-export function state(title, text, wrong = false) {
+function cause(lines) {
+  return element("details", { class: "cause" }, element("summary", {}, "Cause, for the operator"),
+    ...lines.map((line) => element("p", {}, line)));
+}
+
+export function state(title, text, wrong = false, lines = []) {
   return element("div", { class: wrong ? "state wrong" : "state", role: wrong ? "alert" : "note" },
-    element("h2", {}, title), element("p", {}, text));
+    element("h2", {}, title), element("p", {}, text), lines.length ? cause(lines) : null);
 }
 
 // The message for a problem document of the service. If a key, or another key, is needed, a form asks for it.
 export function failed(problem, retry_seconds = null) {
-  if (problem.status === 401 || problem.status === 403) return key_form(problem);
-  const ended = /[.!?]$/.test(problem.detail || "") ? problem.detail : `${problem.detail}.`;
-  const again = retry_seconds ? ` Please try again in ${retry_seconds} s.` : "";
-  const shown = state(problem.title, `${ended[0].toUpperCase()}${ended.slice(1)}${again}`, true);
-  if (problem.request_id) shown.append(element("p", { class: "muted" }, `Request ${problem.request_id}`));
-  return shown;
+  const needs_key = problem.status === 401 || (problem.status === 403 && problem.code !== "CROSS_SITE");
+  if (needs_key) return key_form(problem);
+  return state(...words_of(problem, retry_seconds), true, cause_of(problem));
 }
 
 export function unreachable(error) {
-  return state("The service cannot be reached", `The browser says: ${error.message || error}`, true);
+  return state("The search cannot be reached", "Please check your connection, and try again.", true,
+    [`The browser says: ${error.message || error}`]);
 }
 
 // Shows how long the page has waited and for what, until `end` is called.
@@ -36,24 +40,30 @@ export class Waiting {
   update() {
     const passed = Math.floor(this.seconds() - this.begun);
     if (this.note === null) {
-      this.note = element("p", { class: "waiting", role: "status" });
+      this.text = element("p", { class: "muted" });
+      this.note = element("div", { class: "waiting", role: "status" }, this.text);
       this.output.prepend(this.note);
     }
-    this.note.textContent = `Reading${passed ? `, ${passed} s so far` : " …"}${this.reason ? `: ${this.reason}` : ""}`;
+    const why = this.reason ? " A part of the search is not ready yet." : "";
+    this.text.textContent = `Reading${passed ? `, ${passed} s so far` : " …"}${why ? `.${why}` : ""}`;
     if (passed === 2 || passed % 5 === 4) this.find_reason();
   }
 
   // Finds the shards that are not ready, if any.
   async find_reason() {
+    let reason = "the service does not answer";
     try {
       const found = await (await fetch("/readyz")).json();
       const missing = (found.shards || []).filter((shard) => !shard.ready);
-      this.reason = found.ready ? "" : missing.length
+      reason = found.ready ? "" : missing.length
         ? `waiting for ${missing.map((shard) => `${shard.address} (${shard.missing.join(", ")})`).join("; ")}`
         : found.detail;
     } catch {
-      this.reason = "the service does not answer";
+      // the service does not answer
     }
+    if (reason === this.reason || this.note === null) return;
+    this.reason = reason;
+    this.note.replaceChildren(...[this.text, reason ? cause([reason]) : null].filter(Boolean));
   }
 
   end() {

@@ -33,6 +33,8 @@ class ServiceOptions:
 
     Attributes:
         page_questions: example questions of the page.
+        page_title: the name on the page.
+        page_logo: the path of an image file for the page; empty: no image.
         keys_required: whether requests need an API key even if the cluster has none.
         metrics: whether the service has `/metrics`; false if the admin listener has it.
     """
@@ -45,6 +47,8 @@ class ServiceOptions:
     hosts: tuple[str, ...] = ()
     cors_origins: str = ""
     page_questions: tuple[str, ...] = ()
+    page_title: str = "qa-cluster"
+    page_logo: str = ""
     coverage: str = PARTIAL
     keys_required: bool = False
     audit_log: str = ""

@@ -41,6 +41,11 @@ def serve(
     admin_host: Annotated[
         str | None, typer.Option(help="Address of the admin listener.", show_default="127.0.0.1")
     ] = None,
+    title: Annotated[str | None, typer.Option(help="Name on the page.", show_default="qa-cluster")] = None,
+    logo: Annotated[
+        str | None,
+        file_option("Image on the page, next to its name: PNG, JPEG, GIF, WebP or SVG, at most 256 KiB."),
+    ] = None,
     otlp_endpoint: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +71,8 @@ def serve(
         otlp_endpoint=otlp_endpoint,
         http_tls_cert=tls_cert,
         http_tls_key=tls_key,
+        page_title=title,
+        page_logo=logo,
     )
     settings = loaded.settings
     _check_port(settings.http_host, settings.http_port, "http")

@@ -33,7 +33,7 @@ def shown(tmp_path: Path) -> Any:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
-    for name in ("key", "dom", "documents", "states"):
+    for name in ("key", "dom", "documents", "found", "messages", "passage", "states"):
         text = (PAGE / f"{name}.js").read_text()
         (tmp_path / f"{name}.mjs").write_text(re.sub(r'"/page/(\w+)\.js"', r'"./\1.mjs"', text))
     (tmp_path / "run.mjs").write_text(SCRIPT)

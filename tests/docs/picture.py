@@ -7,7 +7,6 @@ takes the picture. Chromium has to be installed.
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,42 +14,26 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+from tests.harness.browser import FLAGS, PROGRAMS, program
+
 from .blocks import ROOT
 
 PICTURE = ROOT / "docs" / "page.png"
 QUESTION = "Which exception does division by zero raise?"
 WIDTH, HEIGHT = 900, 640
 MOST_BYTES = 150_000
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# These options start a separate browser for the picture, which connects to the page only.
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--hide-scrollbars",
-    "--force-prefers-reduced-motion",
-)
 # The page's clock stands still during loading, so this time counts from the answer on.
 SETTLE_MS, BROWSER_SECONDS = 3000, 120.0
 
 
-def browser() -> str:
-    """The program of the browser; the error names the programs that were tried."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        raise SystemExit(f"no browser found: install one of {', '.join(BROWSERS)}")
-    return found
-
-
 def shoot(address: str, to: Path, *, width: int = WIDTH, height: int = HEIGHT) -> None:
     """Take a picture of the page at an address."""
+    chromium = program()
+    if chromium is None:
+        raise SystemExit(f"no browser found: install one of {', '.join(PROGRAMS)}")
     with tempfile.TemporaryDirectory(prefix="qa-picture-") as folder:
         command = [
-            browser(),
+            chromium,
             *FLAGS,
             f"--user-data-dir={folder}",
             f"--window-size={width},{height}",

@@ -1,0 +1,57 @@
+// What the page and the widget say about a result: its title, its source, its address, and how sure it is.
+
+import { percent } from "/page/dom.js";
+
+// Answers with a lower score are not shown.
+const MIN_SCORE = 0.01;
+const SURE = 0.8;
+const LIKELY = 0.5;
+const WORDS = { sure: "Sure", likely: "Likely", unsure: "A guess" };
+
+// The title of a document and the headings above a place in it. A heading that repeats the one before it is left out.
+export function path_of(found) {
+  const path = [found.title, ...(found.section || [])].filter(Boolean);
+  const same = (a, b) => a.trim().toLowerCase() === b.trim().toLowerCase();
+  return path.filter((each, at) => !at || !same(each, path[at - 1])).join(" › ") || found.document_id;
+}
+
+export function source_of(source) {
+  if (source.line) return `${source.file}, line ${source.line}`;
+  return source.page ? `${source.file}, page ${source.page}` : source.file;
+}
+
+// The address of a document's own page; empty unless it is a web address.
+export function page_of(url) {
+  return typeof url === "string" && /^https?:\/\//i.test(url) ? url : "";
+}
+
+// "sure", "likely" or "unsure", from the service or from the score.
+export function confidence_of(answer, found = {}) {
+  const given = answer.confidence || (answer.rank === 1 ? found.confidence : "");
+  if (Object.hasOwn(WORDS, given)) return given;
+  if (answer.score >= SURE) return "sure";
+  return answer.score >= LIKELY ? "likely" : "unsure";
+}
+
+export function confidence_words(confidence, score) {
+  return `${WORDS[confidence]} (${percent(score)})`;
+}
+
+// The further answers that say more than the first: each from another sentence, and none that is very improbable.
+export function alternatives(answers) {
+  const sentences = new Set(answers.slice(0, 1).map((answer) => answer.passage_id));
+  return answers.slice(1).filter((answer) => {
+    if (answer.score < MIN_SCORE || sentences.has(answer.passage_id)) return false;
+    sentences.add(answer.passage_id);
+    return true;
+  });
+}
+
+// The further places of an answer, without places that look the same.
+export function mentions(answer) {
+  const seen = new Set([path_of(answer)]);
+  return (answer.also_in || []).filter((mention) => {
+    const path = path_of(mention);
+    return !seen.has(path) && seen.add(path);
+  });
+}

@@ -1,0 +1,264 @@
+// The widget: a search box on a page of another site, and a dialog with results and answers. It lives in a shadow tree
+// with its own style, sets all strings as text, and needs nothing but the service.
+
+import { element } from "/page/dom.js";
+import { answered, refused, rows, unreached } from "/page/widget_view.js";
+
+const TYPING_MS = 80;
+const MIN_CHARS = 2;
+const RESULTS = 8;
+const ANSWERS = 5;
+const MAX_CHARS = 1000;
+const NAME = "qa-cluster-search";
+
+const script = document.currentScript;
+
+// The options of the script tag: `data-service`, `data-collection`, `data-key`, `data-title` and so on.
+function options_of(tag) {
+  const given = tag ? tag.dataset : {};
+  const service = new URL(given.service || ".", (tag && tag.src) || location.href);
+  if (!/^https?:$/.test(service.protocol)) throw new Error(`data-service is not a web address: ${service}`);
+  return {
+    service: `${service.origin}${service.pathname.replace(/\/+$/, "")}`,
+    collection: given.collection || "",
+    key: given.key || "",
+    title: given.title || "Search",
+    placeholder: given.placeholder || "Ask a question or search",
+    theme: given.theme || "",
+    target: given.target || "",
+  };
+}
+
+class Search {
+  constructor(options, has_keys) {
+    this.options = options;
+    this.running = null;
+    this.timer = 0;
+    this.active = 0;
+    this.prefix = true;
+    this.host = element(NAME, options.theme ? { "data-theme": options.theme } : {});
+    this.build();
+    if (has_keys) document.addEventListener("keydown", (event) => this.on_page_key(event));
+  }
+
+  build() {
+    const { title, placeholder } = this.options;
+    const mac = /mac|iphone|ipad/i.test(navigator.platform || "");
+    this.button = element("button", { type: "button", class: "open", "aria-haspopup": "dialog" }, element("span", {}, title),
+      element("kbd", { "aria-hidden": "true" }, mac ? "⌘ K" : "Ctrl K"));
+    this.input = element("input", { type: "text", role: "combobox", "aria-expanded": "false", "aria-controls": "results",
+      "aria-autocomplete": "list", "aria-label": title, placeholder, autocomplete: "off", autocapitalize: "off",
+      spellcheck: "false", enterkeyhint: "search", maxlength: String(MAX_CHARS) });
+    this.close = element("button", { type: "button", class: "close", "aria-label": "Close" }, "Esc");
+    this.answer = element("section", { class: "answers", "aria-live": "polite", "aria-label": "Answer" });
+    this.list = element("div", { id: "results", role: "listbox", "aria-label": "Results" });
+    this.status = element("p", { class: "status", role: "status" });
+    const hints = element("p", { class: "hints", "aria-hidden": "true" }, element("kbd", {}, "↑"), " ", element("kbd", {}, "↓"),
+      " choose ", element("kbd", {}, "Enter"), " ask or open ", element("kbd", {}, "Esc"), " close");
+    this.dialog = element("dialog", { "aria-label": title, "aria-modal": "true" },
+      element("div", { class: "head" }, this.input, this.close),
+      element("div", { class: "body" }, this.status, this.answer, this.list), hints);
+    const root = this.host.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    root.adoptedStyleSheets = [sheet];
+    root.append(this.button, this.dialog);
+    this.button.addEventListener("click", () => this.open());
+    this.close.addEventListener("click", () => this.dialog.close());
+    this.input.addEventListener("input", () => this.on_input());
+    this.dialog.addEventListener("keydown", (event) => this.on_key(event));
+    this.dialog.addEventListener("close", () => this.stop());
+    // a click beside the content is a click on the dialog itself
+    this.dialog.addEventListener("click", (event) => {
+      if (event.target === this.dialog) this.dialog.close();
+      const row = event.target instanceof Element && event.target.closest("[role=option]");
+      if (row && !row.hasAttribute("href")) this.ask();
+    });
+  }
+
+  open() {
+    if (this.dialog.open) return;
+    this.dialog.showModal();
+    this.input.focus();
+    this.input.select();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    if (this.running) this.running.abort();
+    this.running = null;
+    this.dialog.removeAttribute("aria-busy");
+  }
+
+  // `/` and Ctrl-K anywhere on the page, unless the user is typing text.
+  on_page_key(event) {
+    const target = event.composedPath()[0];
+    const typing = target instanceof HTMLElement && (target.isContentEditable || /^(?:INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && !event.shiftKey && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      if (this.dialog.open) this.dialog.close();
+      else this.open();
+    } else if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && !this.dialog.open) {
+      event.preventDefault();
+      this.open();
+    }
+  }
+
+  on_key(event) {
+    if (event.isComposing) return;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step !== undefined && this.list.children.length) {
+      event.preventDefault();
+      this.choose((this.active + step + this.list.children.length) % this.list.children.length);
+    } else if (event.key === "Enter" && event.composedPath()[0] === this.input) {
+      event.preventDefault();
+      const row = this.list.children[this.active];
+      if (row && row.hasAttribute("href")) row.click();
+      else this.ask();
+    } else if (event.key === "Tab") {
+      this.keep_focus(event);
+    }
+  }
+
+  // The focus goes round in the dialog.
+  keep_focus(event) {
+    const all = [...this.dialog.querySelectorAll("input, button, a[href]:not([role=option]), summary")]
+      .filter((each) => each.getClientRects().length);
+    const [first, last] = event.shiftKey ? [all[0], all.at(-1)] : [all.at(-1), all[0]];
+    if (this.host.shadowRoot.activeElement !== first) return;
+    event.preventDefault();
+    last.focus();
+  }
+
+  choose(number) {
+    this.active = number;
+    [...this.list.children].forEach((row, at) => row.setAttribute("aria-selected", String(at === number)));
+    const row = this.list.children[number];
+    if (row) {
+      this.input.setAttribute("aria-activedescendant", row.id);
+      row.scrollIntoView({ block: "nearest" });
+    } else {
+      this.input.removeAttribute("aria-activedescendant");
+    }
+  }
+
+  show_rows(nodes) {
+    this.list.replaceChildren(...nodes);
+    this.input.setAttribute("aria-expanded", String(nodes.length > 0));
+    this.choose(0);
+  }
+
+  request(path, fields, signal) {
+    const query = new URLSearchParams(fields);
+    if (this.options.collection) query.set("collection", this.options.collection);
+    return fetch(`${this.options.service}${path}?${query}`, {
+      signal, credentials: "omit", referrerPolicy: "no-referrer", redirect: "error",
+      headers: this.options.key ? { authorization: `Bearer ${this.options.key}` } : {},
+    });
+  }
+
+  // Runs `work` in place of the work that is running, and shows its failure.
+  async run(work) {
+    this.stop();
+    const controller = this.running = new AbortController();
+    try {
+      await work(controller.signal);
+    } catch (error) {
+      if (this.running === controller) this.answer.replaceChildren(unreached(error));
+    } finally {
+      if (this.running === controller) {
+        this.running = null;
+        this.dialog.removeAttribute("aria-busy");
+      }
+    }
+  }
+
+  on_input() {
+    this.stop();
+    const text = this.input.value.trim();
+    this.answer.replaceChildren();
+    this.status.textContent = "";
+    if (text.length < MIN_CHARS) {
+      this.show_rows([]);
+      return;
+    }
+    this.timer = setTimeout(() => this.run((signal) => this.find(text, signal)), TYPING_MS);
+  }
+
+  async search(text, signal, count = RESULTS) {
+    const fields = { q: text, top_k: String(count) };
+    const response = await this.request("/search", this.prefix ? { ...fields, prefix: "true" } : fields, signal);
+    if (response.status !== 422 || !this.prefix) return response;
+    const again = await this.request("/search", fields, signal);
+    // an older service has no search by prefix
+    if (again.ok) this.prefix = false;
+    return again;
+  }
+
+  // Results while the user types.
+  async find(text, signal) {
+    const { service, collection } = this.options;
+    const response = await this.search(text, signal);
+    const body = await response.json();
+    signal.throwIfAborted();
+    if (!response.ok) {
+      this.show_rows(rows(text, [], service, collection));
+      // a key that may only ask has no results while the user types
+      if (response.status !== 403) this.answer.replaceChildren(refused(body, response.headers.get("retry-after")));
+      return;
+    }
+    this.show_rows(rows(text, body.hits, service, collection));
+    this.status.textContent = body.hits.length ? "" : "No results. Press Enter to ask.";
+  }
+
+  ask() {
+    const question = this.input.value.trim();
+    if (question.length < MIN_CHARS) return;
+    this.run(async (signal) => {
+      this.dialog.setAttribute("aria-busy", "true");
+      this.status.textContent = "Reading …";
+      this.answer.replaceChildren();
+      try {
+        const { service, collection } = this.options;
+        const [reply] = await Promise.all([
+          this.request("/qa", { question, top_k: String(ANSWERS) }, signal),
+          this.list.children.length > 1 ? null : this.find(question, signal),
+        ]);
+        const body = await reply.json();
+        signal.throwIfAborted();
+        this.answer.replaceChildren(...(reply.ok ? answered(body, service, collection)
+          : [refused(body, reply.headers.get("retry-after"))]));
+        this.answer.scrollIntoView({ block: "nearest" });
+      } finally {
+        if (!signal.aborted) this.status.textContent = "";
+      }
+    });
+  }
+}
+
+function place(search) {
+  const { target } = search.options;
+  let found = null;
+  try {
+    found = target ? document.querySelector(target) : null;
+  } catch {
+    // the text is no selector
+  }
+  if (target && !found) console.warn(`${NAME}: no element matches data-target ${target}`);
+  if (found) {
+    found.append(search.host);
+  } else if (script && document.body && document.body.contains(script)) {
+    script.after(search.host);
+  } else {
+    search.host.setAttribute("data-floating", "");
+    document.body.append(search.host);
+  }
+}
+
+function start() {
+  // with several boxes on a page, the keys open the first
+  place(new Search(options_of(script), document.querySelector(NAME) === null));
+}
+
+if (document.body) start();
+else document.addEventListener("DOMContentLoaded", start);

@@ -1,0 +1,108 @@
+// The contents of the widget's dialog: rows of results, an answer with its quotes, and messages.
+
+import { element, units } from "/page/dom.js";
+import { alternatives, confidence_of, confidence_words, page_of, path_of } from "/page/found.js";
+import { cause_of, words_of } from "/page/messages.js";
+import { around, passage_around, with_lines } from "/page/passage.js";
+
+const QUOTE_CHARS = 170;
+const ANSWER_CHARS = 360;
+const OTHER_ANSWERS = 2;
+
+// The page of a result: its own, or its text on the page of the service.
+function address_at(service, found, collection) {
+  const own = page_of(found.url);
+  if (own) return own;
+  const query = new URLSearchParams({ document: found.document_id, version: found.document_version });
+  query.set("start", found.start);
+  query.set("end", found.end);
+  if (collection) query.set("collection", collection);
+  return `${service}/?${query}`;
+}
+
+// A quote around the first marked span. `spans` are code points in `text`.
+function quote(text, spans, limit) {
+  const marks = spans.map(([first, last]) => [units(text, first), units(text, last)]);
+  const [start, end] = marks.length ? marks[0] : [0, 0];
+  const line = text.replace(/\s/g, " ");
+  const part = around(line, start, end, limit);
+  const nodes = [part.from ? "… " : ""];
+  let at = part.from;
+  for (const [first, last] of marks) {
+    if (first < at || last > part.to) continue;
+    nodes.push(line.slice(at, first), element("mark", {}, line.slice(first, last)));
+    at = last;
+  }
+  return [...nodes, line.slice(at, part.to), part.to < line.length ? " …" : ""];
+}
+
+function option(number, attributes, ...children) {
+  return element("a", { role: "option", id: `option-${number}`, tabindex: "-1", "aria-selected": "false", ...attributes }, ...children);
+}
+
+// The first row asks the question; the others are results of a search.
+export function rows(question, hits, service, collection) {
+  const seen = new Set();
+  const shown = hits.filter((hit) => {
+    const name = `${hit.document_id}\n${hit.text}`;
+    return !seen.has(name) && seen.add(name);
+  });
+  return [
+    option(0, { class: "ask" }, element("span", { class: "verb" }, "Ask "), element("b", {}, question)),
+    ...shown.map((hit, number) => option(number + 1, { href: address_at(service, hit, collection), rel: "noopener noreferrer" },
+      element("span", { class: "path" }, path_of(hit)),
+      element("span", { class: "quote" }, ...quote(hit.text, hit.highlights.map((span) => [span.start - hit.start, span.end - hit.start]), QUOTE_CHARS)))),
+  ];
+}
+
+function origin(found, service, collection) {
+  return element("p", { class: "path" },
+    element("a", { href: address_at(service, found, collection), rel: "noopener noreferrer" }, path_of(found)));
+}
+
+// The answer of a question with its passage, and quotes with other answers; a message if there is no answer.
+export function answered(found, service, collection) {
+  const nodes = [];
+  if (found.index.partial) {
+    nodes.push(element("p", { class: "note" }, "Some documents could not be searched, so there may be a better answer."));
+  }
+  if (!found.answerable) {
+    nodes.push(element("p", { class: "note" }, "No answer in these documents. These are the closest results."));
+    return nodes;
+  }
+  const [first] = found.answers;
+  const confidence = confidence_of(first, found);
+  const text = with_lines(first.context);
+  nodes.push(element("article", { class: `answer ${confidence}` },
+    element("p", { class: "found" }, first.answer),
+    element("p", { class: "how" }, element("span", { class: "sureness" },
+      first.pinned ? "Answer of the editors" : confidence_words(confidence, first.score)),
+    confidence === "unsure" && !first.pinned ? " Please check the passage." : ""),
+    element("div", { class: "passage" },
+      ...passage_around(text, first.start - first.context_start, first.end - first.context_start, ANSWER_CHARS)),
+    origin(first, service, collection)));
+  const more = alternatives(found.answers).slice(0, OTHER_ANSWERS);
+  if (more.length) {
+    nodes.push(element("h2", {}, "Other possible answers"), ...more.map((answer) => element("blockquote", {},
+      element("p", {}, ...quote(answer.context, [[answer.start - answer.context_start, answer.end - answer.context_start]], QUOTE_CHARS)),
+      origin(answer, service, collection))));
+  }
+  return nodes;
+}
+
+function message(title, text, lines) {
+  return element("div", { class: "wrong", role: "alert" }, element("h2", {}, title), element("p", {}, text),
+    element("details", {}, element("summary", {}, "Cause, for the operator"), ...lines.map((line) => element("p", {}, line))));
+}
+
+// A problem document of the service in words.
+export function refused(problem, retry_seconds) {
+  const needs_key = problem.status === 401 || (problem.status === 403 && problem.code !== "CROSS_SITE");
+  const [title, text] = needs_key ? ["Not available", "This site may not use the search."] : words_of(problem, retry_seconds);
+  return message(title, text, cause_of(problem));
+}
+
+export function unreached(error) {
+  return message("The search cannot be reached", "Please check your connection, and try again.",
+    [`The browser says: ${error.message || error}`, "If other pages work, the service may not allow this site (cors_origins)."]);
+}
