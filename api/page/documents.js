@@ -1,7 +1,7 @@
 // Links to stored documents, and a document with its outline and a marked answer.
 
 import { counted, element, units } from "/page/dom.js";
-import { page_of, path_of } from "/page/found.js";
+import { document_path, page_of, path_of } from "/page/found.js";
 import { ask_service } from "/page/key.js";
 import { passage } from "/page/passage.js";
 import { failed, state } from "/page/states.js";
@@ -40,12 +40,6 @@ export function link_to_text(found, collection) {
   return element("span", {}, " · ", element("a", { href: address_of(found, collection), "data-here": "" }, "stored text"));
 }
 
-// `/documents/count` is another resource, so the id `count` is percent-encoded.
-function path_in(id, collection) {
-  const name = id === "count" ? "%63ount" : encodeURIComponent(id);
-  return `/documents/${name}${collection ? `?${new URLSearchParams({ collection })}` : ""}`;
-}
-
 // The text of an answer's document, with its lines. Empty if the document cannot be read, is long or slow, or has
 // changed. The passage in the answer has spaces between sentences in place of the lines.
 export async function text_of(answer, collection, signal) {
@@ -53,8 +47,11 @@ export async function text_of(answer, collection, signal) {
   if (!texts.has(name)) {
     const limited = AbortSignal.any ? AbortSignal.any([signal, AbortSignal.timeout(TEXT_MS)]) : signal;
     try {
-      const response = await ask_service(path_in(answer.document_id, collection), { signal: limited });
-      if (!response.ok || Number(response.headers.get("content-length")) > MAX_BYTES) return "";
+      const response = await ask_service(document_path(answer.document_id, collection), { signal: limited });
+      if (!response.ok || Number(response.headers.get("content-length")) > MAX_BYTES) {
+        response.body?.cancel();
+        return "";
+      }
       const found = await response.json();
       if (found.version !== answer.document_version) return "";
       texts.set(name, found.text);
@@ -111,7 +108,7 @@ function outline(headings) {
 }
 
 export async function show_document(wanted, signal) {
-  const response = await ask_service(path_in(wanted.get("document"), wanted.get("collection")), { signal });
+  const response = await ask_service(document_path(wanted.get("document"), wanted.get("collection")), { signal });
   const found = await response.json();
   if (!response.ok) return [failed(found)];
   const has_span = wanted.has("start") && wanted.has("end");

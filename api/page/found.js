@@ -25,6 +25,12 @@ export function page_of(url) {
   return typeof url === "string" && /^https?:\/\//i.test(url) ? url : "";
 }
 
+// The path of a document on the service. `/documents/count` is another resource, so the id `count` is percent-encoded.
+export function document_path(id, collection) {
+  const name = id === "count" ? "%63ount" : encodeURIComponent(id);
+  return `/documents/${name}${collection ? `?${new URLSearchParams({ collection })}` : ""}`;
+}
+
 // "sure", "likely" or "unsure", from the service or from the score.
 export function confidence_of(answer, found = {}) {
   const given = answer.confidence || (answer.rank === 1 ? found.confidence : "");

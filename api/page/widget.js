@@ -2,13 +2,18 @@
 // with its own style, sets all strings as text, and needs nothing but the service.
 
 import { element } from "/page/dom.js";
-import { answered, refused, rows, unreached } from "/page/widget_view.js";
+import { document_path } from "/page/found.js";
+import { answered, ask_row, refused, rows, shown_answers, unreached } from "/page/widget_view.js";
 
 const TYPING_MS = 80;
 const MIN_CHARS = 2;
 const RESULTS = 8;
 const ANSWERS = 5;
 const MAX_CHARS = 1000;
+// A longer or slower document is not loaded to show a passage of it.
+const MAX_BYTES = 300_000;
+const TEXT_MS = 1000;
+const CODE_MARGIN = 60;
 const NAME = "qa-cluster-search";
 
 const script = document.currentScript;
@@ -20,7 +25,8 @@ function options_of(tag) {
   if (!/^https?:$/.test(service.protocol)) throw new Error(`data-service is not a web address: ${service}`);
   return {
     service: `${service.origin}${service.pathname.replace(/\/+$/, "")}`,
-    collection: given.collection || "",
+    // a search covers all of them; a question, and the document of its answer, belong to the first
+    collections: (given.collection || "").split(",").map((each) => each.trim()).filter(Boolean),
     key: given.key || "",
     title: given.title || "Search",
     placeholder: given.placeholder || "Ask a question or search",
@@ -32,10 +38,12 @@ function options_of(tag) {
 class Search {
   constructor(options, has_keys) {
     this.options = options;
+    this.collection = options.collections.find((each) => each !== "*") || "";
     this.running = null;
     this.timer = 0;
     this.active = 0;
     this.prefix = true;
+    this.hits = [];
     this.host = element(NAME, options.theme ? { "data-theme": options.theme } : {});
     this.build();
     if (has_keys) document.addEventListener("keydown", (event) => this.on_page_key(event));
@@ -68,7 +76,7 @@ class Search {
     this.input.addEventListener("input", () => this.on_input());
     this.dialog.addEventListener("keydown", (event) => this.on_key(event));
     this.dialog.addEventListener("close", () => this.stop());
-    // a click beside the content is a click on the dialog itself
+    // a click on the backdrop is a click on the dialog itself
     this.dialog.addEventListener("click", (event) => {
       if (event.target === this.dialog) this.dialog.close();
       const row = event.target instanceof Element && event.target.closest("[role=option]");
@@ -109,7 +117,8 @@ class Search {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step !== undefined && this.list.children.length) {
       event.preventDefault();
-      this.choose((this.active + step + this.list.children.length) % this.list.children.length);
+      const count = this.list.children.length;
+      this.choose(this.active < 0 && step < 0 ? count - 1 : (this.active + step + count) % count);
     } else if (event.key === "Enter" && event.composedPath()[0] === this.input) {
       event.preventDefault();
       const row = this.list.children[this.active];
@@ -142,16 +151,20 @@ class Search {
     }
   }
 
-  show_rows(nodes) {
+  show_rows(nodes, chosen = 0) {
     this.list.replaceChildren(...nodes);
     this.input.setAttribute("aria-expanded", String(nodes.length > 0));
-    this.choose(0);
+    this.choose(chosen);
   }
 
-  request(path, fields, signal) {
+  request(path, fields, signal, collections = [this.collection]) {
     const query = new URLSearchParams(fields);
-    if (this.options.collection) query.set("collection", this.options.collection);
-    return fetch(`${this.options.service}${path}?${query}`, {
+    for (const each of collections) if (each) query.append("collection", each);
+    return this.fetch(`${path}?${query}`, signal);
+  }
+
+  fetch(path, signal) {
+    return fetch(this.options.service + path, {
       signal, credentials: "omit", referrerPolicy: "no-referrer", redirect: "error",
       headers: this.options.key ? { authorization: `Bearer ${this.options.key}` } : {},
     });
@@ -178,6 +191,7 @@ class Search {
     const text = this.input.value.trim();
     this.answer.replaceChildren();
     this.status.textContent = "";
+    this.hits = [];
     if (text.length < MIN_CHARS) {
       this.show_rows([]);
       return;
@@ -187,9 +201,10 @@ class Search {
 
   async search(text, signal, count = RESULTS) {
     const fields = { q: text, top_k: String(count) };
-    const response = await this.request("/search", this.prefix ? { ...fields, prefix: "true" } : fields, signal);
+    const { collections } = this.options;
+    const response = await this.request("/search", this.prefix ? { ...fields, prefix: "true" } : fields, signal, collections);
     if (response.status !== 422 || !this.prefix) return response;
-    const again = await this.request("/search", fields, signal);
+    const again = await this.request("/search", fields, signal, collections);
     // an older service has no search by prefix
     if (again.ok) this.prefix = false;
     return again;
@@ -197,18 +212,36 @@ class Search {
 
   // Results while the user types.
   async find(text, signal) {
-    const { service, collection } = this.options;
+    const { service } = this.options;
+    const { collection } = this;
     const response = await this.search(text, signal);
     const body = await response.json();
     signal.throwIfAborted();
     if (!response.ok) {
-      this.show_rows(rows(text, [], service, collection));
+      this.show_rows([ask_row(text)]);
       // a key that may only ask has no results while the user types
       if (response.status !== 403) this.answer.replaceChildren(refused(body, response.headers.get("retry-after")));
       return;
     }
-    this.show_rows(rows(text, body.hits, service, collection));
+    this.hits = body.hits;
+    this.show_rows([ask_row(text), ...rows(body.hits, service, collection)]);
     this.status.textContent = body.hits.length ? "" : "No results. Press Enter to ask.";
+  }
+
+  // The text of an answer's document, for its lines. Empty if the key may not read it, or if it is long, slow or changed.
+  async text_of(answer, signal) {
+    try {
+      const limited = AbortSignal.any([signal, AbortSignal.timeout(TEXT_MS)]);
+      const response = await this.fetch(document_path(answer.document_id, this.collection), limited);
+      if (!response.ok || Number(response.headers.get("content-length")) > MAX_BYTES) {
+        response.body?.cancel();
+        return "";
+      }
+      const found = await response.json();
+      return found.version === answer.document_version ? found.text : "";
+    } catch {
+      return "";
+    }
   }
 
   ask() {
@@ -219,20 +252,34 @@ class Search {
       this.status.textContent = "Reading …";
       this.answer.replaceChildren();
       try {
-        const { service, collection } = this.options;
-        const [reply] = await Promise.all([
-          this.request("/qa", { question, top_k: String(ANSWERS) }, signal),
-          this.list.children.length > 1 ? null : this.find(question, signal),
-        ]);
-        const body = await reply.json();
-        signal.throwIfAborted();
-        this.answer.replaceChildren(...(reply.ok ? answered(body, service, collection)
-          : [refused(body, reply.headers.get("retry-after"))]));
-        this.answer.scrollIntoView({ block: "nearest" });
+        await this.show_answer(question, signal);
       } finally {
         if (!signal.aborted) this.status.textContent = "";
       }
     });
+  }
+
+  async show_answer(question, signal) {
+    const { service } = this.options;
+    const { collection } = this;
+    const [reply] = await Promise.all([
+      this.request("/qa", { question, top_k: String(ANSWERS) }, signal),
+      this.hits.length ? null : this.find(question, signal),
+    ]);
+    const body = await reply.json();
+    const shown = reply.ok ? shown_answers(body) : [];
+    const text = shown.length ? await this.text_of(shown[0], signal) : "";
+    signal.throwIfAborted();
+    if (!reply.ok) {
+      this.answer.replaceChildren(refused(body, reply.headers.get("retry-after")));
+      return;
+    }
+    this.answer.replaceChildren(...answered(body, text, service, collection));
+    // Enter asks again, and the arrows start at the first result
+    this.show_rows(rows(this.hits, service, collection, shown.map((each) => each.passage_id)), -1);
+    // an answer in a wide line of code may be out of sight
+    for (const mark of this.answer.querySelectorAll("pre mark")) mark.closest("pre").scrollLeft = mark.offsetLeft - CODE_MARGIN;
+    this.answer.scrollIntoView({ block: "nearest" });
   }
 }
 

@@ -10,9 +10,10 @@ const ANSWER_CHARS = 360;
 const OTHER_ANSWERS = 2;
 
 // The page of a result: its own, or its text on the page of the service.
-function address_at(service, found, collection) {
+function address_at(service, found, asked) {
   const own = page_of(found.url);
   if (own) return own;
+  const collection = found.collection || asked;
   const query = new URLSearchParams({ document: found.document_id, version: found.document_version });
   query.set("start", found.start);
   query.set("end", found.end);
@@ -40,19 +41,23 @@ function option(number, attributes, ...children) {
   return element("a", { role: "option", id: `option-${number}`, tabindex: "-1", "aria-selected": "false", ...attributes }, ...children);
 }
 
-// The first row asks the question; the others are results of a search.
-export function rows(question, hits, service, collection) {
-  const seen = new Set();
-  const shown = hits.filter((hit) => {
-    const name = `${hit.document_id}\n${hit.text}`;
-    return !seen.has(name) && seen.add(name);
-  });
-  return [
-    option(0, { class: "ask" }, element("span", { class: "verb" }, "Ask "), element("b", {}, question)),
-    ...shown.map((hit, number) => option(number + 1, { href: address_at(service, hit, collection), rel: "noopener noreferrer" },
+// The row that asks the question.
+export function ask_row(question) {
+  return option(0, { class: "ask" }, element("span", { class: "verb" }, "Ask "), element("b", {}, question));
+}
+
+// The rows of results, without the sentences `shown`, which are on the screen already.
+export function rows(hits, service, collection, shown = []) {
+  const seen = new Set(shown);
+  return hits.filter((hit) => !seen.has(hit.passage_id) && seen.add(hit.passage_id)).map((hit, number) =>
+    option(number + 1, { href: address_at(service, hit, collection), rel: "noopener noreferrer" },
       element("span", { class: "path" }, path_of(hit)),
-      element("span", { class: "quote" }, ...quote(hit.text, hit.highlights.map((span) => [span.start - hit.start, span.end - hit.start]), QUOTE_CHARS)))),
-  ];
+      element("span", { class: "quote" }, ...quote(hit.text, hit.highlights.map((span) => [span.start - hit.start, span.end - hit.start]), QUOTE_CHARS))));
+}
+
+// The answers of a result that are shown: the best, and quotes with others.
+export function shown_answers(found) {
+  return found.answerable ? [found.answers[0], ...alternatives(found.answers).slice(0, OTHER_ANSWERS)] : [];
 }
 
 function origin(found, service, collection) {
@@ -60,8 +65,9 @@ function origin(found, service, collection) {
     element("a", { href: address_at(service, found, collection), rel: "noopener noreferrer" }, path_of(found)));
 }
 
-// The answer of a question with its passage, and quotes with other answers; a message if there is no answer.
-export function answered(found, service, collection) {
+// The answer of a question with its passage, and quotes with other answers; a message if there is no answer. `text` is the
+// text of the answer's document, or empty.
+export function answered(found, text, service, collection) {
   const nodes = [];
   if (found.index.partial) {
     nodes.push(element("p", { class: "note" }, "Some documents could not be searched, so there may be a better answer."));
@@ -70,18 +76,17 @@ export function answered(found, service, collection) {
     nodes.push(element("p", { class: "note" }, "No answer in these documents. These are the closest results."));
     return nodes;
   }
-  const [first] = found.answers;
+  const [first, ...more] = shown_answers(found);
   const confidence = confidence_of(first, found);
-  const text = with_lines(first.context);
   nodes.push(element("article", { class: `answer ${confidence}` },
     element("p", { class: "found" }, first.answer),
     element("p", { class: "how" }, element("span", { class: "sureness" },
       first.pinned ? "Answer of the editors" : confidence_words(confidence, first.score)),
     confidence === "unsure" && !first.pinned ? " Please check the passage." : ""),
     element("div", { class: "passage" },
-      ...passage_around(text, first.start - first.context_start, first.end - first.context_start, ANSWER_CHARS)),
+      ...(text ? passage_around(text, first.start, first.end, ANSWER_CHARS)
+        : passage_around(with_lines(first.context), first.start - first.context_start, first.end - first.context_start, ANSWER_CHARS))),
     origin(first, service, collection)));
-  const more = alternatives(found.answers).slice(0, OTHER_ANSWERS);
   if (more.length) {
     nodes.push(element("h2", {}, "Other possible answers"), ...more.map((answer) => element("blockquote", {},
       element("p", {}, ...quote(answer.context, [[answer.start - answer.context_start, answer.end - answer.context_start]], QUOTE_CHARS)),
