@@ -36,6 +36,7 @@ static void add_worker(RedisModuleInfoCtx *info) {
     number(info, "worker_killed", worker->killed);
     RedisModule_InfoAddFieldCString(info, "worker_last_exit", worker->last_exit);
     RedisModule_InfoAddFieldLongLong(info, "worker_silence_ms", supervisor_silence_ms());
+    RedisModule_InfoAddFieldLongLong(info, "worker_inactive_ms", supervisor_inactive_ms());
     number(info, "worker_links", (unsigned long long)link_count());
     RedisModule_InfoAddFieldLongLong(info, "worker_peak_rss_bytes", beat_peak_rss_bytes());
     beat_add_info(info, BEAT_OF_WORKER);

@@ -1,4 +1,4 @@
-"""Tells the module twice a second, from its own thread, that the worker is alive, with the values for `INFO`.
+"""Tells the module ten times a second, from its own thread, that the worker is alive, with the values for `INFO`.
 
 It ends the process if the event loop is blocked for too long. Functions of users do not run on the event loop, so a
 blocked loop is a fault of the worker's own code.
@@ -10,6 +10,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
 from qa_cluster.errors import QAError
@@ -22,7 +23,9 @@ from ..shard.memory import resident_bytes
 from ..shard.shard import Start
 
 logger = logging.getLogger(__name__)
-INTERVAL_SECONDS = 0.5
+INTERVAL_SECONDS = 0.1
+# Every so many heartbeats, one has all values. The others have only the silence of the event loop.
+ALL_VALUES_EVERY = 5
 BLOCKED_EXIT_STATUS = 75
 
 
@@ -89,20 +92,25 @@ class Heartbeat:
     def _beat(self) -> None:
         try:
             link = BlockingLink(self._start)
-            while True:
+            for number in count():
                 self._end_if_blocked()
-                link.execute("QA.BEAT", *(word for pair in self._values().items() for word in pair))
+                silence_ms = int(self._watch.silence() * 1000)
+                if number % ALL_VALUES_EVERY:
+                    link.execute("QA.BEAT", "loop_silence_ms", silence_ms)
+                else:
+                    link.execute("QA.BEAT", *(word for pair in self._values(silence_ms).items() for word in pair))
                 if self._stop.wait(INTERVAL_SECONDS):
                     return
         except (QAError, GearsError, OSError):
             self._lost()
 
-    def _values(self) -> dict[str, int]:
+    def _values(self, loop_silence_ms: int) -> dict[str, int]:
         """The values by their names in `QA.BEAT`."""
         models, threads, inference = self._models, self._threads, self._models.worker_counts
         totals, isolated = models.totals, models.isolated
         return {
             "rss_bytes": resident_bytes(),
+            "loop_silence_ms": loop_silence_ms,
             "batches": totals.batches,
             "batched_items": totals.items,
             "batched_tokens": totals.tokens,

@@ -1,7 +1,7 @@
-"""Detects that code without a job has blocked the event loop for too long.
+"""Detects that code has blocked the event loop for too long. The heartbeat's thread asks this watch about it.
 
 A job has a deadline in the module, which kills a worker that does not end it. Code that runs without a job has no such
-deadline: the heartbeat's thread asks this watch about it.
+deadline: the heartbeat's thread ends the worker. In both cases the heartbeat reports the silence of the loop.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 import time
 
 TURN_SECONDS = 0.25
+# A longer time between two calls of `silence` counts as so long: the calling thread was late, and so may be the loop.
+MOST_SECONDS = 0.2
 
 
 class LoopWatch:
@@ -23,6 +25,8 @@ class LoopWatch:
         self._loop = loop
         self._limit = limit_seconds
         self._turn = time.monotonic()
+        self._seen_turn = self._asked = self._turn
+        self._silence = 0.0
         self.jobs = 0
 
     def begin(self) -> None:
@@ -34,3 +38,13 @@ class LoopWatch:
         """How long code without a job has blocked the loop; None if not too long. Another thread calls it."""
         blocked = time.monotonic() - self._turn
         return blocked if blocked > self._limit and not self.jobs else None
+
+    def silence(self) -> float:
+        """Seconds since the loop last ran the callback, in the time that the calling thread is on time.
+
+        The heartbeat's thread calls it at regular intervals.
+        """
+        now, turn = time.monotonic(), self._turn
+        self._silence = 0.0 if turn != self._seen_turn else self._silence + min(now - self._asked, MOST_SECONDS)
+        self._seen_turn, self._asked = turn, now
+        return self._silence

@@ -10,6 +10,7 @@ static const struct {
     BeatSection section;
 } VALUES[] = {
     {"rss_bytes", "worker_rss_bytes", BEAT_OF_WORKER}, /* first: see RSS_BYTES */
+    {"loop_silence_ms", "worker_loop_silence_ms", BEAT_OF_WORKER},
     {"batches", "worker_batches", BEAT_OF_WORKER},
     {"batched_items", "worker_batched_items", BEAT_OF_WORKER},
     {"batched_tokens", "worker_batched_tokens", BEAT_OF_WORKER},

@@ -26,12 +26,13 @@
 #include "server/config.h"
 #include "server/links.h"
 #include "server/server.h"
+#include "worker/activity.h"
 #include "worker/beat.h"
 #include "worker/environment.h"
 #include "worker/indexing.h"
 
 enum {
-    TICK_MS = 100,
+    TICK_MS = 50,
     START_DELAY_MS = 10,
     MAX_BACKOFF_MS = 5000,
     MAX_READY_BACKOFF_MS = 800, /* after a worker that was ready, because questions wait for the next worker */
@@ -41,8 +42,11 @@ enum {
     STALE_MS = 500, /* changes of several sessions cause one restart */
     READS_PER_EVENT = 16,
     CONTROL_FD = 3,
-    START_LINE = 32768,        /* the worker accepts up to 65536 */
-    MAX_TICK_MS = 2 * TICK_MS, /* a later tick counts as so long: the server itself was late, and beats may wait */
+    START_LINE = 32768,   /* the worker accepts up to 65536 */
+    ON_TIME_MS = 100,     /* after a later tick, a heartbeat may wait unread */
+    MAX_TICK_MS = 200,    /* a later tick counts as so long: the server itself was late */
+    MISSED_BEAT_MS = 100, /* a worker sends a heartbeat every 100 ms */
+    BUSY_PERCENT = 10,    /* threads that wait for the interpreter of a hung worker use some per cent of a processor */
 };
 
 static WorkerInfo info = {.last_exit = "none"};
@@ -57,7 +61,8 @@ static int innocent_death;
 static char kill_reason[96]; /* empty: the module has not killed the worker */
 static long long backoff_ms;
 static long long started_ms, ticked_ms;
-static long long silence_ms; /* since the last heartbeat, in the time that the server's own loop is on time */
+static long long silence_ms;        /* since the last heartbeat, in the time that the server's own loop is on time */
+static long long active_ms, cpu_us; /* see watch_activity */
 static char line[MAX_LINE + 1];
 static size_t line_length;
 static char last_exit[64];
@@ -68,6 +73,12 @@ static void on_start(RedisModuleCtx *ctx, void *data);
 static void on_tick(RedisModuleCtx *ctx, void *data);
 
 static long long now_ms(void) { return (long long)(RedisModule_MonotonicMicroseconds() / 1000); }
+
+/* The worker has shown that it is alive. */
+static void heard(void) {
+    silence_ms = 0;
+    active_ms = now_ms();
+}
 
 static void set_state(WorkerState state) {
     static const char *const NAMES[] = {"stopped", "backoff", "starting", "ready"};
@@ -89,6 +100,8 @@ const char *supervisor_refusal(void) {
 }
 
 long long supervisor_silence_ms(void) { return silence_ms; }
+
+long long supervisor_inactive_ms(void) { return silence_ms > MISSED_BEAT_MS && ticked_ms > active_ms ? ticked_ms - active_ms : 0; }
 
 int supervisor_is_ready(void) { return info.state == WORKER_READY; }
 
@@ -424,7 +437,7 @@ static void start(RedisModuleCtx *ctx) {
     if (info.number++) info.restarts++;
     beat_reset();
     greeted = 0;
-    silence_ms = 0;
+    heard();
     started_ms = now_ms();
     set_state(WORKER_STARTING);
     control_user->reset();
@@ -458,6 +471,16 @@ static void on_start(RedisModuleCtx *ctx, void *data) {
 
 /* ---- Watching ---- */
 
+/* Notes when the silent worker was last active. A worker that is only slow is active: its threads use processor time,
+ * or wait for a processor or a disk. After a late tick, the server may not have read a heartbeat yet. */
+static void watch_activity(long long now, long long since) {
+    long long before_us = cpu_us;
+    int is_late = since > ON_TIME_MS, is_silent = silence_ms >= MISSED_BEAT_MS;
+    cpu_us = silence_ms < MISSED_BEAT_MS / 2 ? -1 : activity_cpu_us(info.pid);
+    int is_busy = before_us < 0 || cpu_us < 0 || (cpu_us - before_us) * 100 > since * 1000 * BUSY_PERCENT;
+    if (is_late || (is_silent && (is_busy || !activity_all_sleep(info.pid)))) active_ms = now;
+}
+
 static void on_tick(RedisModuleCtx *ctx, void *data) {
     (void)data;
     RedisModule_CreateTimer(ctx, TICK_MS, on_tick, NULL);
@@ -467,6 +490,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
     ticked_ms = now;
     if (!info.pid) return;
     silence_ms += since < MAX_TICK_MS ? since : MAX_TICK_MS;
+    watch_activity(now, since);
     /* When sessions have arrived by replication or from a file, a new worker reads them all. A replica does this at
      * once and not at its promotion, so that its worker is warm then. */
     if (info.state == WORKER_READY && registry_stale_ms() > STALE_MS) {
@@ -475,7 +499,7 @@ static void on_tick(RedisModuleCtx *ctx, void *data) {
         return;
     }
     long long limit = greeted ? config.worker_silence_ms : config.worker_start_ms;
-    if (RedisModule_AvoidReplicaTraffic()) silence_ms = 0; /* CLIENT PAUSE delays heartbeats */
+    if (RedisModule_AvoidReplicaTraffic()) heard(); /* CLIENT PAUSE delays heartbeats */
     if (silence_ms <= limit) return;
     char reason[96];
     snprintf(reason, sizeof reason, "has been silent for more than %lld ms (%s)", limit,
@@ -490,16 +514,16 @@ int supervisor_check_token(const char *given, size_t length) {
     return difference == 0;
 }
 
-void supervisor_hello(void) { silence_ms = 0; }
+void supervisor_hello(void) { heard(); }
 
 void supervisor_beat(void) {
     greeted = 1;
-    silence_ms = 0;
+    heard();
 }
 
 void supervisor_ready(void) {
     if (info.state == WORKER_READY) return;
-    silence_ms = 0;
+    heard();
     set_state(WORKER_READY);
     RedisModule_Log(server_ctx(), "notice", "worker %lld is ready", info.number);
 }

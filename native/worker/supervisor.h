@@ -49,6 +49,9 @@ int supervisor_backends(RedisModuleString **argv, int argc);
 int supervisor_is_ready(void);
 /* The time since the last heartbeat of the worker. The time in which the server itself was late does not count. */
 long long supervisor_silence_ms(void);
+/* The part of the silence in which the worker was inactive to the end: no thread ran, or waited for a processor or a
+ * disk. Such a worker is stopped or hangs. 0: it is active, or nothing is known. */
+long long supervisor_inactive_ms(void);
 
 /* The part that reads the control socket (scripts/gears/atomic.c). */
 typedef struct ControlUser {

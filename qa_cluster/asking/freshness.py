@@ -28,8 +28,9 @@ The subscriptions detect first that a shard is down: no connection for `GRACE_SE
 leave the shard out. The return of the shard increases `generation`.
 
 After `HUNG_SECONDS` without a reply, a server counts as hung (`qa_cluster.routing.readiness`): requests that may leave
-out shards continue without it. Silence is measured in the time that the event loop of this process runs on time. While
-the event loop is late, replies may wait unread, and their server is not silent.
+out shards continue without it. A server counts as hung sooner if the kernel knows that it is stopped or out of reach
+(`qa_cluster.routing.silent_server`). Silence is measured in the time that the event loop of this process runs on time.
+While the event loop is late, replies may wait unread, and their server is not silent.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from qa_cluster.errors import ClusterError, ReplyError
 from qa_cluster.keys import API_KEYS_PREFIX, COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
 from qa_cluster.routing.connection import Argument, Connection, ConnectionLost, NoReply
 from qa_cluster.routing.shards import Shards
+from qa_cluster.routing.silent_server import is_stopped, is_unacknowledged, process_of
 from qa_cluster.topology import NotServed, Shard, Topology
 
 EPOCH_PREFIX = "epoch:"
@@ -56,7 +58,9 @@ WATCHED_PREFIX = "watched:"
 MANIFEST_PREFIX = "bert-qa:manifest"
 _PREFIXES = (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX, API_KEYS_PREFIX)
 CHECK_SECONDS = 0.1
-# A wait of CHECK_SECONDS that takes longer counts as so long: the event loop was late.
+# While a reply is missing, the silence of the server is measured so often.
+TURN_SECONDS = 0.05
+# A turn that takes longer counts as so long: the event loop was late.
 MOST_TURN_SECONDS = 0.2
 CHECKED_EPOCHS = 32
 TOPOLOGY_SECONDS = 1.0
@@ -67,6 +71,8 @@ GRACE_SECONDS = 0.5
 SILENCE_SECONDS = 5.0
 # A server that does not reply for so long counts as hung. With 12 busy processes on 2 cores, none was silent so long.
 HUNG_SECONDS = 1.0
+# A machine that does not acknowledge bytes for so long is out of reach. By then, TCP has sent them three times.
+LEAST_UNACKNOWLEDGED_SECONDS = 0.3
 DRAIN_ROUNDS = 16
 _WORKER_STATE = re.compile(rb"qa_worker_state:(\w+)")
 
@@ -332,7 +338,7 @@ class Freshness:
         first = self._turn * CHECKED_EPOCHS % max(1, len(keys))
         asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]
         try:
-            for reply in await self._replies(shard, link.connection, asked or [("PING",)]):
+            for reply in await self._replies(shard, link.connection, asked or [("PING",)], link.pid):
                 # A server whose disk is full refuses a PING like this, and can still be read.
                 if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code != "MISCONF"):
                     raise reply
@@ -358,19 +364,21 @@ class Freshness:
             for prefix in _PREFIXES:
                 prefixes += ["PREFIX", prefix]
             commands: list[tuple[Argument, ...]] = [("CLIENT", "TRACKING", "ON", "BCAST", *prefixes)]
+            commands.append(("INFO", "server"))
             if shard in self._shards.down:
                 commands.append(("INFO", "qa"))
-            tracking, *info = await self._replies(shard, connection, commands)
+            tracking, about, *info = await self._replies(shard, connection, commands)
             if isinstance(tracking, ReplyError | ConnectionLost):
                 raise tracking
             _check_worker(info)
+            pid = await _process_of(connection, about)
         except ReplyError as error:
             connection.close()
             raise ClusterError(f"cannot subscribe to changes on {shard.address}: {error}") from error
         except BaseException:
             connection.close()
             raise
-        link = _Link(connection, connection.fileno())
+        link = _Link(connection, connection.fileno(), pid)
         if link.descriptor < 0:
             raise ConnectionLost(f"connection to {shard.address} was lost at once")
         self._links[shard] = link
@@ -378,31 +386,50 @@ class Freshness:
         self._invalidate_all()
 
     async def _replies(
-        self, shard: Shard, connection: Connection, commands: Sequence[tuple[Argument, ...]]
+        self, shard: Shard, connection: Connection, commands: Sequence[tuple[Argument, ...]], pid: int = 0
     ) -> list[Any]:
-        """The replies; if one is missing after `SILENCE_SECONDS`, close the connection and raise NoReply."""
+        """The replies; if one is missing after `SILENCE_SECONDS`, close the connection and raise NoReply.
+
+        `pid` is the server's process id, if the server is on this machine.
+        """
         futures = connection.send_many(commands)
         silent, begun = 0.0, monotonic()
         before = begun
         while silent < SILENCE_SECONDS:
-            await asyncio.wait(futures, timeout=CHECK_SECONDS)
+            await asyncio.wait(futures, timeout=TURN_SECONDS)
             if all(future.done() for future in futures):
                 return [future.result() for future in futures]
             now = monotonic()
             silent += min(now - before, MOST_TURN_SECONDS)
             before = now
-            if silent >= HUNG_SECONDS:
-                self._shards.readiness.mark_hung(shard.address, f"no reply for {HUNG_SECONDS:g} s", begun)
+            if why := self._hung(connection, pid, silent):
+                self._shards.readiness.mark_hung(shard.address, why, begun)
         connection.close()
         raise NoReply(f"no reply in {SILENCE_SECONDS:g} s")
+
+    def _hung(self, connection: Connection, pid: int, silent: float) -> str:
+        """Why a server that has been silent for so many seconds counts as hung; empty if it does not."""
+        readiness, sock = self._shards.readiness, connection.socket
+        if silent >= HUNG_SECONDS:
+            return f"no reply for {HUNG_SECONDS:g} s"
+        if silent >= readiness.hung_seconds / 2 and is_stopped(pid):
+            return "its process is stopped"
+        least = max(readiness.patience_seconds, LEAST_UNACKNOWLEDGED_SECONDS)
+        if silent >= least and sock is not None and is_unacknowledged(sock):
+            return f"its machine has not acknowledged a command for {silent:.1f} s"
+        return ""
 
 
 @dataclass(slots=True)
 class _Link:
-    """A subscription: its connection, the descriptor to poll, and when the last successful check started."""
+    """A subscription: its connection, the descriptor to poll, and when the last successful check started.
+
+    `pid` is the server's process id; 0 if it is on another machine.
+    """
 
     connection: Connection
     descriptor: int
+    pid: int = 0
     confirmed: float = 0.0
 
 
@@ -431,6 +458,12 @@ class _ServerRefuses(ClusterError):
 
 
 _KINDS: dict[str, type[ClusterError]] = {"LOADING": _ServerLoading, "CLUSTERDOWN": _ServerRefuses}
+
+
+async def _process_of(connection: Connection, info: Any) -> int:
+    """`process_of` a connection, in a thread."""
+    sock = connection.socket
+    return await asyncio.to_thread(process_of, sock, info) if sock is not None and isinstance(info, bytes) else 0
 
 
 def _check_worker(info: Sequence[Any]) -> None:

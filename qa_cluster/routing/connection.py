@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -132,10 +133,16 @@ class Connection(asyncio.Protocol):
 
     def fileno(self) -> int:
         """The descriptor of the socket; -1 if it is closed."""
-        if self._transport is None or self.closed:
-            return -1
-        sock = self._transport.get_extra_info("socket")
+        sock = self.socket
         return -1 if sock is None else int(sock.fileno())
+
+    @property
+    def socket(self) -> TransportSocket | None:
+        """The socket; None if it is closed."""
+        if self._transport is None or self.closed:
+            return None
+        found: TransportSocket | None = self._transport.get_extra_info("socket")
+        return found
 
     def send(self, *command: Argument) -> asyncio.Future[Any]:
         """Write one command; the result of the future is the reply, a `ReplyError` or a `ConnectionLost`."""

@@ -6,13 +6,17 @@ request that may leave out shards does not wait so long. While its work is not d
 
 - the server refuses connections, or loads its data;
 - the server has just started and refuses commands, because it has not found the cluster yet;
-- the server has not replied to the service's regular checks for a while (`mark_hung`);
+- the server is stopped, or has not replied to the service's regular checks for a while (`mark_hung`);
 - the worker has ended and the next one is not ready;
-- the worker has sent no heartbeat for `HUNG_WORKER_MS`.
+- the worker sends no heartbeat, and none of its threads runs or waits for a processor;
+- the worker has sent no heartbeat for `HUNG_WORKER_MS`, or its event loop has been blocked for so long.
 
 A late reply to the request is no such sign: a long job may be in front of the request. Heartbeats and checks do not
 wait behind jobs. Each side measures the silence of the next one only while its own event loop is on time: the service
 that of a server, and a server that of its worker. So a busy host, on which all processes are late, hides no shard.
+
+The *patience* is the time within which a request continues without a shard that is gone or stopped. The request probes
+its shards after a third of the patience. A stopped process counts as hung after two thirds (`hung_seconds`).
 
 A shard that cannot answer is probed in the background until it can.
 """
@@ -22,6 +26,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from qa_cluster.errors import ClusterError, ReplyError
@@ -31,12 +36,15 @@ from .connection import Connection, ConnectionLost, NoReply
 
 _PROBE_SECONDS = 5.0
 _AGAIN_SECONDS = 0.1
-# A worker sends heartbeats every 0.5 s, from a thread of its own. Code of the worker may delay this thread.
+# A worker sends ten heartbeats a second, from a thread of its own. Code of the worker may delay this thread.
 HUNG_WORKER_MS = 1500
-# While a request waits for shards, it checks so often whether one of them cannot answer.
+# While a request waits for shards, it probes them so often: a shard that was ready, and one whose worker is silent.
+_READY_AGAIN_SECONDS = 0.1
 _TURN_SECONDS = 0.05
+# The time between heartbeats, and some delay.
+_BEAT_SECONDS = 0.15
 _STATE = re.compile(rb"qa_worker_state:(\w+)")
-_SILENCE = re.compile(rb"qa_worker_silence_ms:(\d+)")
+_TIMES = re.compile(rb"qa_worker_(silence|inactive|loop_silence)_ms:(\d+)")
 # Error codes of a server that is not ready to answer questions.
 _NOT_READY = frozenset({"LOADING", "MASTERDOWN"})
 _Result = TypeVar("_Result")
@@ -54,16 +62,22 @@ class ReadyShards:
     """Which shards of one cluster can answer now.
 
     Attributes:
+        patience_seconds: the time within which a request continues without a shard that is gone or stopped.
+        hung_seconds: after so long, a stopped process counts as hung.
         servers: why each server cannot answer, by its address.
         workers: why each worker cannot answer, by the address of its server.
     """
 
     def __init__(self, connect: Callable[[Address], Awaitable[Connection]], patience_seconds: float) -> None:
         self._connect = connect
-        self._patience = patience_seconds
+        self.patience_seconds = patience_seconds
+        self._probe_after = patience_seconds / 3
+        self.hung_seconds = patience_seconds * 2 / 3
         self._probes: dict[Address, asyncio.Task[None]] = {}
         self._responded: dict[Address, float] = {}
+        self._ready_until: dict[Address, float] = {}
         self._following: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Future[None]] = set()
         self.servers: dict[Address, str] = {}
         self.workers: dict[Address, str] = {}
 
@@ -75,18 +89,29 @@ class ReadyShards:
         With `workers`, a shard can answer only if its worker is also ready.
         """
         task = asyncio.ensure_future(work)
+        loop = asyncio.get_running_loop()
+        probes_at = loop.time() + self._probe_after
         try:
-            await asyncio.wait((task,), timeout=self._patience)
-            while not task.done():
-                self._start_probes(shards)
-                await asyncio.wait((task,), timeout=_TURN_SECONDS)
-                if not task.done():
-                    self.check(shards, workers=workers)
-            return task.result()
+            while True:
+                await self._wait(task, max(_TURN_SECONDS, probes_at - loop.time()))
+                if task.done():
+                    return task.result()
+                self.check(shards, workers=workers)
+                if loop.time() >= probes_at:
+                    self._start_probes(shards)
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait((task,))
+
+    async def _wait(self, task: asyncio.Future[Any], seconds: float) -> None:
+        """Wait until the task is done or another shard cannot answer, for so many seconds at most."""
+        changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(changed)
+        try:
+            await asyncio.wait((task, changed), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._waiting.discard(changed)
 
     def check(self, shards: Collection[Address], *, workers: bool = False) -> None:
         """Raise ShardNotReady if one of the shards is known to be unable to answer."""
@@ -98,30 +123,43 @@ class ReadyShards:
     def mark_hung(self, address: Address, why: str, since: float) -> None:
         """Note that a server has not replied since a time of the event loop, unless it has replied to a probe."""
         if address not in self.servers and self._responded.get(address, -1.0) < since:
-            self.servers[address] = why
+            self._mark(self.servers, address, why)
             self._begin_following()
 
-    async def probe(self, shards: Collection[Address]) -> None:
-        """Probe the servers and workers of these shards. Skip a shard that was ready less than the patience ago."""
-        probes = self._start_probes(shards)
-        if probes:
-            await asyncio.wait(probes)
+    def _mark(self, known: dict[Address, str], address: Address, why: str) -> None:
+        """Set or delete why a server or worker cannot answer, and wake the requests that wait for its shard."""
+        if not why:
+            known.pop(address, None)
+            return
+        is_new = address not in known
+        known[address] = why
+        if is_new:
+            for changed in self._waiting:
+                if not changed.done():
+                    changed.set_result(None)
 
-    def _start_probes(self, shards: Collection[Address]) -> list[asyncio.Task[None]]:
-        """The probes of these shards that run now."""
+    async def probe(self, shards: Collection[Address]) -> None:
+        """Probe the servers and workers of these shards, until one is found whose server cannot answer."""
+        pending = {self._begin_probe(address) for address in shards}
+        while pending and not self.servers.keys() & set(shards):
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+
+    def _start_probes(self, shards: Collection[Address]) -> None:
+        """Probe these shards. Skip a shard that was ready a short time ago."""
         now = asyncio.get_running_loop().time()
-        probes: list[asyncio.Task[None]] = []
         for address in shards:
-            if now - self._responded.get(address, -1.0) < self._patience:
-                continue
-            if address not in self._probes:
-                self._probes[address] = asyncio.create_task(self._probe(address))
-            probes.append(self._probes[address])
-        return probes
+            if now >= self._ready_until.get(address, -1.0):
+                self._begin_probe(address)
+
+    def _begin_probe(self, address: Address) -> asyncio.Task[None]:
+        """The probe of a shard that runs now."""
+        if address not in self._probes:
+            self._probes[address] = asyncio.create_task(self._probe(address))
+        return self._probes[address]
 
     def keep(self, served: Collection[Address]) -> None:
         """Forget the shards that are missing in the current topology."""
-        for known in (self.servers, self.workers, self._responded):
+        for known in (self.servers, self.workers, self._responded, self._ready_until):
             for address in [address for address in known if address not in served]:
                 del known[address]
 
@@ -142,18 +180,18 @@ class ReadyShards:
         if found is None:
             return
         server, worker = found
-        if not server and not worker:
+        if not server:
             self._responded[address] = begun
-        for known, why in ((self.servers, server), (self.workers, worker)):
-            known.pop(address, None)
-            if why:
-                known[address] = why
+        if not server and worker.is_beating:
+            self._ready_until[address] = begun + min(self._probe_after, _READY_AGAIN_SECONDS)
+        self._mark(self.servers, address, server)
+        self._mark(self.workers, address, worker.why_not_ready(self.hung_seconds))
         self._begin_following()
 
-    async def _ask(self, address: Address) -> tuple[str, str] | None:
-        """Return why the server and why the worker cannot answer; None if no reply arrives in time.
+    async def _ask(self, address: Address) -> tuple[str, _Worker] | None:
+        """Return why the server cannot answer, and the state of its worker; None if no reply arrives in time.
 
-        A reason is empty if the server or worker can answer.
+        The reason is empty if the server can answer.
         """
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
@@ -162,14 +200,14 @@ class ReadyShards:
         except (TimeoutError, NoReply):
             return None
         except ClusterError as error:
-            return str(error), ""
+            return str(error), _Worker()
         for reply in replies:
             if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code in _NOT_READY):
-                return str(reply), ""
+                return str(reply), _Worker()
         worker, cluster = (reply if isinstance(reply, bytes) else b"" for reply in replies)
         if b"cluster_state:fail" in cluster:
-            return "for this server, the cluster is down", ""
-        return "", _why_not_ready(worker)
+            return "for this server, the cluster is down", _Worker()
+        return "", _Worker.parse(worker)
 
     def _begin_following(self) -> None:
         if (self.servers or self.workers) and (self._following is None or self._following.done()):
@@ -182,11 +220,44 @@ class ReadyShards:
             self._start_probes({*self.servers, *self.workers})
 
 
-def _why_not_ready(worker: bytes) -> str:
-    """Why the worker cannot answer, from ``INFO qa_worker``; empty if it can."""
-    state, silence = _STATE.search(worker), _SILENCE.search(worker)
-    if state is not None and state[1] != b"ready":
-        return f"its worker is {state[1].decode()}"
-    if silence is not None and int(silence[1]) >= HUNG_WORKER_MS:
-        return f"its worker has sent no heartbeat for {int(silence[1]) / 1000:.1f} s"
-    return ""
+@dataclass(frozen=True, slots=True)
+class _Worker:
+    """The state of a worker, from ``INFO qa_worker``; times are in seconds.
+
+    Attributes:
+        silence: since its last heartbeat.
+        inactive: the part of this time in which none of its threads ran or waited for a processor.
+        loop_silence: since its event loop last ran.
+    """
+
+    state: str = "ready"
+    silence: float = 0.0
+    inactive: float = 0.0
+    loop_silence: float = 0.0
+
+    @classmethod
+    def parse(cls, info: bytes) -> _Worker:
+        """Read the reply; what is missing has its default."""
+        state, times = _STATE.search(info), {name: int(ms) / 1000 for name, ms in _TIMES.findall(info)}
+        return cls(
+            "ready" if state is None else state[1].decode(),
+            times.get(b"silence", 0.0),
+            times.get(b"inactive", 0.0),
+            times.get(b"loop_silence", 0.0),
+        )
+
+    @property
+    def is_beating(self) -> bool:
+        """Whether no heartbeat is missing."""
+        return self.state == "ready" and self.silence < _BEAT_SECONDS
+
+    def why_not_ready(self, hung_seconds: float) -> str:
+        """Why the worker cannot answer; empty if it can. `hung_seconds` is the limit for an inactive worker."""
+        if self.state != "ready":
+            return f"its worker is {self.state}"
+        limit = HUNG_WORKER_MS / 1000
+        if self.silence >= limit or self.inactive >= max(hung_seconds, _BEAT_SECONDS):
+            return f"its worker has sent no heartbeat for {self.silence:.1f} s"
+        if self.loop_silence >= limit:
+            return f"the event loop of its worker has been blocked for {self.loop_silence:.1f} s"
+        return ""

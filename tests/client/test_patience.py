@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.asking.engine import Engine
-from qa_cluster.routing.readiness import HUNG_WORKER_MS
+from qa_cluster.routing.readiness import HUNG_WORKER_MS, ShardNotReady
 from tests.client.engines import ask, opened, search
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.client.test_down import LONG_SECONDS, QUESTION, write_on
@@ -50,13 +50,16 @@ def nodes_of(node: Node) -> list[Node]:
 
 
 @contextmanager
-def worker(node: Node, state: list[str], silence_ms: Sequence[int] = (0,)) -> Iterator[None]:
+def worker(node: Node, state: list[str], silence_ms: Sequence[int] = (0,), **times_ms: Sequence[int]) -> Iterator[None]:
     """Make the module of a node report this state of its worker, and this time since its last heartbeat."""
     usual = node.own_reply
+    times = {"silence": silence_ms, **times_ms}
 
     def reply(command: list[bytes]) -> Any:
         async def info() -> bytes:
-            return f"# qa_worker\r\nqa_worker_state:{state[0]}\r\nqa_worker_silence_ms:{silence_ms[0]}\r\n".encode()
+            lines = ["# qa_worker", f"qa_worker_state:{state[0]}"]
+            lines += [f"qa_worker_{name}_ms:{ms[0]}" for name, ms in times.items()]
+            return "\r\n".join([*lines, ""]).encode()
 
         return info if command[:2] == [b"INFO", b"qa_worker"] else usual(command)
 
@@ -215,6 +218,69 @@ async def test_a_hung_worker_is_left_out_until_its_next_heartbeat(cluster: Scrip
         silence_ms[0] = 0
         await eventually_async(lambda: not engine.shards.readiness.workers)
         assert not (await ask(engine, QUESTION, coverage="partial", cache="off")).index.partial
+
+
+@pytest.mark.parametrize(
+    ("name", "limit_ms"), [("inactive", PATIENCE_SECONDS * 1000 * 2 // 3), ("loop_silence", HUNG_WORKER_MS)]
+)
+async def test_a_worker_that_does_nothing_or_whose_loop_is_blocked_is_left_out(
+    cluster: ScriptedCluster, engine: Engine, name: str, limit_ms: float
+) -> None:
+    lost, times_ms = cluster.nodes[1], [int(limit_ms) - 1]
+
+    async def read(node: Node, arguments: list[str]) -> Any:
+        return await (never if node is lost and times_ms[0] else cluster.read)(node, arguments)
+
+    cluster.triggers["qa.read"] = read
+    with worker(lost, ["ready"], [int(limit_ms)] if name == "inactive" else [0], **{name: times_ms}):
+        question = asyncio.create_task(asked(engine, lost, cache="off"))
+        await asyncio.sleep(4 * PATIENCE_SECONDS)
+        assert not question.done()
+        times_ms[0] += 1
+        await asyncio.wait_for(question, 10)
+        times_ms[0] = 0
+        await eventually_async(lambda: not engine.shards.readiness.workers)
+
+
+async def test_a_server_that_was_ready_a_moment_ago_is_left_out_at_once(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    """A question does not retry with the shard, although the shard has just replied to a probe."""
+    lost = cluster.nodes[1]
+    arrived = asyncio.Event()
+
+    async def rank(node: Node, arguments: list[str]) -> Any:
+        if node is lost:
+            arrived.set()
+            return await never(node, arguments)
+        return await cluster.rank(node, arguments)
+
+    cluster.triggers["rank"] = rank
+    question = asyncio.create_task(asked(engine, lost))
+    await arrived.wait()
+    await engine.shards.readiness.probe([shard.address for shard in engine.shards.all])
+    before = engine.shards.redirects["ConnectionLost"]
+    lost.cut()
+    try:
+        await asyncio.wait_for(question, 10)
+        assert engine.shards.redirects["ConnectionLost"] == before
+    finally:
+        await lost.listen()
+
+
+async def test_a_question_that_waits_learns_at_once_that_a_shard_cannot_answer(
+    cluster: ScriptedCluster, engine: Engine
+) -> None:
+    """It does not wait for its own next probe."""
+    lost, readiness = cluster.nodes[1], engine.shards.readiness
+    address = next(shard.address for shard in engine.shards.all if shard.address.port == lost.port)
+    work = asyncio.Event()
+    waiting = asyncio.create_task(readiness.patiently(work.wait(), [address]))
+    await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    readiness.mark_hung(address, "its process is stopped", loop.time())
+    with pytest.raises(ShardNotReady, match="its process is stopped"):
+        await asyncio.wait_for(waiting, PATIENCE_SECONDS / 3)
 
 
 async def test_a_hung_server_is_left_out_until_it_replies(cluster: ScriptedCluster, engine: Engine) -> None:

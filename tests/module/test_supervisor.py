@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -108,6 +111,84 @@ def test_the_silence_of_a_worker_is_in_info_until_its_next_heartbeat(server_bina
         eventually(lambda: server.field("worker_silence_ms") > 1500)
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: server.field("worker_silence_ms") < 1000)
+
+
+HUNG_MS = 200
+"""A service takes a worker for hung that has been inactive for so long."""
+
+
+def test_a_stopped_worker_is_inactive_until_its_next_heartbeat(patient_server: Server) -> None:
+    assert patient_server.field("worker_inactive_ms") < HUNG_MS
+    pid = patient_server.signal_worker(signal.SIGSTOP)
+    eventually(lambda: patient_server.field("worker_inactive_ms") >= HUNG_MS)
+    assert patient_server.field("worker_silence_ms") < 1500  # so much sooner than by its silence alone
+    os.kill(pid, signal.SIGCONT)
+    eventually(lambda: patient_server.field("worker_inactive_ms") == 0)
+
+
+def test_a_worker_that_sleeps_with_the_interpreter_lock_is_inactive(patient_server: Server) -> None:
+    with Pending(patient_server, "RG.TRIGGER", "do", "freeze", "3000") as pending:
+        eventually(lambda: patient_server.field("worker_inactive_ms") >= HUNG_MS)
+        assert pending.reply().startswith(b"*3")
+    eventually(lambda: patient_server.field("worker_inactive_ms") == 0)
+
+
+def silent_but_active(server: Server) -> bool:
+    """Whether the worker has missed heartbeats, and not because it is inactive."""
+    silence, inactive = server.fields("worker_silence_ms", "worker_inactive_ms")
+    assert inactive < HUNG_MS
+    return bool(silence > 2 * HUNG_MS)
+
+
+def test_a_worker_that_computes_with_the_interpreter_lock_is_active(patient_server: Server) -> None:
+    with Pending(patient_server, "RG.TRIGGER", "do", "compute", "50000000") as pending:
+        eventually(lambda: silent_but_active(patient_server))
+        assert pending.reply().startswith(b"*3")
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor is for the busy process")
+def test_a_worker_that_gets_no_processor_is_active(patient_server: Server) -> None:
+    """Another process takes its processor for 0.7 s of each second."""
+    first, *others = os.sched_getaffinity(0)
+    os.sched_setaffinity(patient_server.pid, others)
+    for thread in (Path("/proc") / str(patient_server.field("worker_pid")) / "task").iterdir():
+        os.sched_setaffinity(int(thread.name), {first})
+    with taken_processor(first):
+        for _ in range(3):
+            eventually(lambda: silent_but_active(patient_server))
+            eventually(lambda: patient_server.field("worker_silence_ms") < HUNG_MS)
+
+
+TAKE = """import time
+while True:
+    until = time.monotonic() + 0.7
+    while time.monotonic() < until:
+        pass
+    time.sleep(0.3)
+"""
+
+
+@contextmanager
+def taken_processor(processor: int) -> Iterator[None]:
+    """A process that comes before all others on a processor; this needs rights."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", TAKE])
+    try:
+        os.sched_setaffinity(process.pid, {processor})
+        os.sched_setscheduler(process.pid, os.SCHED_FIFO, os.sched_param(1))
+        yield
+    except PermissionError:
+        pytest.skip("this user may not start a process that comes before others")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def patient_server(server_binary: Path) -> Iterator[Server]:
+    """A server that does not replace its silent worker."""
+    with Server(server_binary, {"qa.worker-silence-ms": 60_000}, worker=fake_worker("functions")) as server:
+        server.wait_ready()
+        yield server
 
 
 def test_a_server_that_was_stopped_itself_does_not_kill_its_worker(server_binary: Path) -> None:

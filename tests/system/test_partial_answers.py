@@ -44,14 +44,31 @@ HUNG_WORKER_SECONDS, HUNG_SHARD_SECONDS = 13.0, 8.0
 BUSY_PROCESSES, BUSY_SECONDS = 4, 20.0
 
 
+@dataclass(frozen=True, order=True)
+class Wait:
+    """One question: the seconds until its answer, when it began after the last harm, and whether it is partial."""
+
+    seconds: float
+    after_harm: float
+    partial: bool
+
+    def __str__(self) -> str:
+        partial = "partial" if self.partial else "whole"
+        return f"{self.seconds * 1e3:.0f} ms ({partial}, asked {self.after_harm * 1e3:.0f} ms after the harm)"
+
+
 @dataclass
 class Seen:
-    """The outcomes for the askers: status and seconds of each answer, and the faults."""
+    """The outcomes for the askers: the status and the wait of each answer, and the faults."""
 
     statuses: Counter[int] = field(default_factory=Counter)
-    partial: int = 0
-    waits: list[float] = field(default_factory=list)
+    waits: list[Wait] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+
+    @property
+    def partial(self) -> int:
+        """The number of partial answers."""
+        return sum(wait.partial for wait in self.waits)
 
 
 class Askers:
@@ -62,7 +79,7 @@ class Askers:
         self.seen = Seen()
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._ask, args=(number,)) for number in range(ASKERS)]
-        self._begun = time.monotonic()
+        self._begun = self.harmed = time.monotonic()
 
     def __enter__(self) -> Askers:
         for thread in self._threads:
@@ -91,14 +108,14 @@ class Askers:
                 continue
             waited, found = time.monotonic() - begun, json.loads(body)
             self.seen.statuses[status] += 1
-            self.seen.waits.append(waited)
+            partial = status == 200 and found["index"]["partial"]
+            self.seen.waits.append(Wait(waited, begun - self.harmed, partial))
             if status != 200:
                 self.seen.faults.append(
                     f"{begun - self._begun:.2f} s: {status} after {waited:.2f} s: {found['detail']}"
                 )
                 continue
             index = found["index"]
-            self.seen.partial += index["partial"]
             if index["partial"] != bool(index["missing"]) or index["partial"] != (index["shards_answered"] < 3):
                 self.seen.faults.append(f"{question} is not marked: {index}")
             elif not found["answers"] and len(index["missing"]) < 2:
@@ -117,6 +134,12 @@ def system(request: pytest.FixtureRequest) -> Iterator[System]:
         yield made
 
 
+def harm(askers: Askers, pid: int, how: signal.Signals) -> None:
+    """Kill or stop a process while questions are asked."""
+    askers.harmed = time.monotonic()
+    os.kill(pid, how)
+
+
 Harm = Callable[[System, int, Askers, int], None]
 
 
@@ -124,7 +147,7 @@ def kill_worker(system: System, number: int, askers: Askers, questions: int) -> 
     """Kill the worker of a shard, and wait until `questions` more questions are answered and the worker is back."""
     node, before = system.nodes[number], askers.count
     victim = system.worker_pid(node)
-    os.kill(victim, signal.SIGKILL)
+    harm(askers, victim, signal.SIGKILL)
     eventually(lambda: askers.count >= before + questions, 120)
 
     def back() -> bool:
@@ -138,7 +161,7 @@ def kill_shard(system: System, number: int, askers: Askers, questions: int) -> N
     """Kill the server of a shard, wait until `questions` more questions are answered, and start the server again."""
     pid, before = system.server_pid(number), askers.count
     system.may_end()
-    os.kill(pid, signal.SIGKILL)
+    harm(askers, pid, signal.SIGKILL)
     eventually(lambda: askers.count >= before + questions, 120)
     with suppress(ProcessLookupError):
         eventually(lambda: not lives(pid))
@@ -150,7 +173,7 @@ def kill_shard(system: System, number: int, askers: Askers, questions: int) -> N
 def hang(pid: int, askers: Askers, questions: int, seconds: float) -> None:
     """Stop a process for at least so many questions and seconds."""
     before, until = askers.count, time.monotonic() + seconds
-    os.kill(pid, signal.SIGSTOP)
+    harm(askers, pid, signal.SIGSTOP)
     try:
         eventually(lambda: askers.count >= before + questions and time.monotonic() > until, 120)
     finally:
@@ -185,12 +208,13 @@ def busy_host(processes: int) -> Iterator[None]:
 def described(seen: Seen, what: str) -> float:
     """Print the outcomes, check that no question failed, and return the longest wait in seconds."""
     waits = sorted(seen.waits)
+    median, most, *longest = waits[len(waits) // 2], waits[len(waits) * 99 // 100], *reversed(waits[-5:])
     print(
-        f"\n{what}: {dict(seen.statuses)}, {seen.partial} partial, median {waits[len(waits) // 2] * 1e3:.0f} ms, 99 %"
-        f" {waits[len(waits) * 99 // 100] * 1e3:.0f} ms, longest {waits[-1] * 1e3:.0f} ms, {len(seen.faults)} faults"
+        f"\n{what}: {dict(seen.statuses)}, {seen.partial} partial, median {median.seconds * 1e3:.0f} ms, 99 %"
+        f" {most.seconds * 1e3:.0f} ms, {len(seen.faults)} faults; longest: {', '.join(map(str, longest))}"
     )
     assert not seen.faults, "\n".join(seen.faults[:20])
-    return waits[-1]
+    return waits[-1].seconds
 
 
 def assert_answered(seen: Seen, what: str, figures: Figures) -> None:

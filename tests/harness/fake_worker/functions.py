@@ -4,7 +4,8 @@ Options: --silent (no beats after the first), --version N (in QA.HELLO), --bare 
 
 Triggers (`RG.TRIGGER name arg..`): `echo` replies its arguments, `who` its caller; any other takes a word: `die`
 (SIGKILL itself), `die-once` and `hang-once` (only at the first attempt), `die-later` (hangs at the first attempt and
-dies at others), `hang MS`, `sleep MS`, `held NAME` (until the
+dies at others), `hang MS`, `sleep MS`, `freeze MS` (sleeps with the interpreter lock), `compute N` (adds N numbers with
+the interpreter lock), `held NAME` (until the
 server's folder has a file of that name), `note TEXT` (appends it to the list `noted`), `garbage`, `raw RESP`, `error
 TEXT`, `status WORD ARG..` (of QA.DONE). A script (`RG.PYEXECUTE json`) replies its settings for `{"settings": 1}`; else
 it remote-controls the worker: `{"run": [[command..]..]}` runs commands on a link, `{"atomic": [[command..]..], "lease":
@@ -16,6 +17,7 @@ server's folder has a file `no-room-for-functions`, it takes none of users.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -102,6 +104,10 @@ class Behaviour(Worker):
             die()
         if word in ("hang", "sleep") or (word in ("hang-once", "die-later") and attempt == 1):
             time.sleep(float(value or 3600000) / 1000)
+        if word == "freeze":
+            ctypes.PyDLL(None).usleep(int(value) * 1000)
+        if word == "compute":
+            sum(range(int(value)))
         if word == "held":
             wait_for_file(value)
         if word == "note":

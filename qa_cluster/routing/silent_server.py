@@ -1,0 +1,84 @@
+"""Tells a server that is stopped or out of reach from a server that is only busy, by what the kernel knows. Linux only.
+
+- A server on this machine: whether its process is stopped (`SIGSTOP`, a shell's job control).
+- Another server: whether its machine has acknowledged the bytes of a command. A machine does so at once, however busy
+  the server is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+from asyncio.trsock import TransportSocket
+from contextlib import suppress
+from pathlib import Path
+
+_PROC = Path("/proc")
+_PROCESS_ID = re.compile(rb"process_id:(\d+)")
+_LISTEN = "0A"
+# The server opens its listening sockets before its clients connect, so their descriptors are low.
+_LISTENING_BELOW = 64
+_TCP_INFO_BYTES = 28
+_UNACKED_AT = 24
+
+
+def process_of(sock: TransportSocket, info: bytes) -> int:
+    """The process id of the server at the other end of a connection; 0 if it is on another machine, or not certain.
+
+    It may read many small files: call it in a thread.
+
+    Args:
+        info: the server's reply to ``INFO server``. Its process id may be that of another machine or container, so the
+            process counts only if it listens at the port of the connection.
+    """
+    found = _PROCESS_ID.search(info)
+    if found is None or not sys.platform.startswith("linux"):
+        return 0
+    with suppress(OSError, ValueError, IndexError):
+        (own, *_), (peer, port, *_) = sock.getsockname(), sock.getpeername()
+        if own == peer and _listens(int(found[1]), port):
+            return int(found[1])
+    return 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped; False for 0."""
+    if not pid:
+        return False
+    try:
+        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] == b"T"
+    except (OSError, IndexError):
+        return False
+
+
+def is_unacknowledged(sock: TransportSocket) -> bool:
+    """Whether the other machine has not acknowledged all bytes that were sent."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+    except OSError:
+        return False
+    return int.from_bytes(state[_UNACKED_AT:_TCP_INFO_BYTES], sys.byteorder) > 0
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether the process has a socket that listens at the port."""
+    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
+    folder = _PROC / str(pid) / "fd"
+    low = (name for name in os.listdir(folder) if int(name) < _LISTENING_BELOW)
+    return bool(sockets) and any(os.readlink(folder / name) in sockets for name in low)
+
+
+def _listening(port: int) -> set[str]:
+    """The inodes of the sockets that listen at the port."""
+    inodes: set[str] = set()
+    for table in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in (_PROC / "net" / table).read_text("ascii").splitlines()[1:]:
+                words = line.split()
+                if words[3] == _LISTEN and int(words[1].rpartition(":")[2], 16) == port:
+                    inodes.add(words[9])
+    return inodes
