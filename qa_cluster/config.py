@@ -438,8 +438,8 @@ class Settings:
     )
     shard_patience_ms: int = _of(
         300,
-        "time after which a request with coverage=partial asks the shards that it waits for whether they can answer; it"
-        " continues without a shard whose server refuses connections or hangs, or whose worker is not ready or hangs",
+        "time within which a request with coverage=partial continues without a shard whose server or worker is gone or"
+        " stopped; for a server or worker that hangs otherwise it is 1 s or 1.5 s",
         unit="ms",
         minimum=10,
         maximum=600_000,

@@ -65,8 +65,8 @@ class EngineOptions:
         questions_at_once: the limit of questions of this process that the shards answer at the same time.
         max_waiting_questions: the limit of questions that wait for their turn.
         pipeline_max_requests: the limit of requests with contexts of their own at the shards at the same time.
-        shard_patience_seconds: after this time, a request with ``coverage=partial`` asks the shards that it waits
-            for whether they can answer.
+        shard_patience_seconds: the time within which a request with ``coverage=partial`` continues without a shard
+            whose server or worker is gone or stopped.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
