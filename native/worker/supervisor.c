@@ -101,7 +101,9 @@ const char *supervisor_refusal(void) {
 
 long long supervisor_silence_ms(void) { return silence_ms; }
 
-long long supervisor_inactive_ms(void) { return silence_ms > MISSED_BEAT_MS && ticked_ms > active_ms ? ticked_ms - active_ms : 0; }
+long long supervisor_inactive_ms(void) {
+    return silence_ms > MISSED_BEAT_MS && ticked_ms > active_ms ? ticked_ms - active_ms : 0;
+}
 
 int supervisor_is_ready(void) { return info.state == WORKER_READY; }
 
