@@ -48,7 +48,7 @@ _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, 
 
 _COMMANDS = {
     name: LazyCommand(f"{__package__}.commands.{name}", name)
-    for name in ("demo", "up", "down", "scale", "status", "ingest", "prepare", "ask", "search", "serve")
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "prepare", "ask", "search", "serve", "mcp")
 } | {
     # the former name of `prepare`
     "pretokenize": LazyCommand(f"{__package__}.commands.prepare", "prepare"),

@@ -458,6 +458,38 @@ class Settings:
         " OTEL_EXPORTER_OTLP_ENDPOINT, if set",
     )
     otlp_question_text: bool = _of(False, "whether traces contain the texts of questions")
+
+    service_url: str = _of(
+        "",
+        "URL of the REST service that adapters such as `qa-cluster mcp` ask; empty: the service at http_host:http_port",
+    )
+    service_api_key: str = _of("", "API key that adapters send to the REST service; empty: no key", secret=True)
+    service_tls_ca: str = _of(
+        "",
+        "file of the certificate authority of the REST service, for adapters; empty: the authorities of the system",
+    )
+    mcp_host: str = _of("127.0.0.1", "address that `qa-cluster mcp --http` listens on")
+    mcp_port: int = _of(8765, "port that `qa-cluster mcp --http` listens on", minimum=0, maximum=65535)
+    mcp_hosts: str = _of(
+        "",
+        "host names under which `qa-cluster mcp --http` accepts requests, in addition to localhost and its address;"
+        " names, separated by commas",
+    )
+    mcp_origins: str = _of(
+        "",
+        "origins whose web pages may use `qa-cluster mcp --http`, in addition to pages of this machine, such as"
+        " https://agent.example; separated by commas",
+    )
+    mcp_max_calls: int = _of(
+        16,
+        "limit of tool calls that `qa-cluster mcp` runs at the same time; four times as many may wait for their turn",
+        minimum=1,
+        maximum=1024,
+    )
+    mcp_timeout_ms: int = _of(
+        30_000, "timeout of a tool call of `qa-cluster mcp`", unit="ms", minimum=1000, maximum=120_000
+    )
+
     log_level: str = _of("info", "lowest level of log messages that are written", choices=_LOG_LEVELS)
 
 

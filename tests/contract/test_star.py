@@ -95,7 +95,7 @@ MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
 API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
 # no adapter imports another
-INTEGRATION_ROOMS = {f"qa_cluster.integrations.{name}": frozenset[str]() for name in ()}
+INTEGRATION_ROOMS = {f"qa_cluster.integrations.{name}": frozenset[str]() for name in ("mcp",)}
 ROOMS = {
     "qa_cluster": CORE_ROOMS,
     "gears": GEARS_ROOMS,

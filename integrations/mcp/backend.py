@@ -1,0 +1,237 @@
+"""How the tools reach the documents: a client of the service or of the cluster, a limit of calls and a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, Unpack
+from urllib.parse import urlsplit
+
+import httpx
+
+from qa_cluster.asking.questions import AskArguments, SearchArguments
+from qa_cluster.client import (
+    AccessDenied,
+    AskResult,
+    AsyncClient,
+    AsyncClusterClient,
+    CollectionEntry,
+    DeadlineExceeded,
+    Document,
+    QueueFull,
+    SearchResult,
+    WriteResult,
+)
+from qa_cluster.config import Settings
+from qa_cluster.errors import ConfigError, InvalidInput
+from qa_cluster.security.tls import trusted
+
+# Calls that wait for their turn, for each call that may run.
+WAITING_PER_CALL = 4
+# The service ends a request at its deadline and says why; the call waits this much longer for it.
+MARGIN_SECONDS = 1.0
+# How long the finding holds that the service refuses requests without a key.
+CHECKED_SECONDS = 30.0
+MAX_AUTHORIZATION_CHARS = 1000
+
+_Result = TypeVar("_Result")
+# The Authorization header of the caller of this MCP request; empty: the caller sent none.
+_CALLER: ContextVar[str] = ContextVar("qa_cluster_mcp_caller", default="")
+
+
+class DocumentSource(Protocol):
+    """The methods of the two clients that the tools use."""
+
+    async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
+        """Answer a question."""
+
+    async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
+        """Return the sentences that match best."""
+
+    async def get_document(self, id: str, *, collection: str = ...) -> Document:
+        """Return a stored document."""
+
+    async def collections(self) -> tuple[CollectionEntry, ...]:
+        """Return all collections with their counts."""
+
+    async def put_document(
+        self,
+        id: str,
+        text: str,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        collection: str = ...,
+        if_version: str | None = None,
+        timeout: float = ...,
+    ) -> WriteResult:
+        """Store a document."""
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendOptions:
+    """How to reach the documents.
+
+    Attributes:
+        settings: the settings of this run.
+        direct: ask the cluster of the settings, without the REST service and its API keys.
+        over_http: requests come over HTTP, so each caller's Authorization header is passed on.
+        keys_required: refuse all calls while the service accepts requests without a key.
+    """
+
+    settings: Settings
+    direct: bool = False
+    over_http: bool = False
+    keys_required: bool = False
+
+
+def service_url(settings: Settings) -> str:
+    """The address of the REST service; ConfigError if the setting is not an address."""
+    if not settings.service_url:
+        scheme = "https" if settings.http_tls_cert or settings.http_tls_key else "http"
+        host = "127.0.0.1" if settings.http_host in ("0.0.0.0", "::", "") else settings.http_host
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{settings.http_port}"
+    try:
+        parts = urlsplit(settings.service_url)
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0 and not parts.username
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(
+            "setting 'service_url' must be the address of the REST service without user name, such as"
+            " http://127.0.0.1:8080"
+        )
+    return settings.service_url
+
+
+class CallersKey(httpx.AsyncBaseTransport):
+    """Sends each request with the Authorization header of its caller, over connections that all callers share."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request."""
+        if caller := _CALLER.get():
+            request.headers["authorization"] = caller
+        return await self._inner.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._inner.aclose()
+
+
+def authorization_of(values: list[str]) -> str:
+    """The Authorization header of a request, from its values; InvalidInput does not repeat them."""
+    if len(values) > 1:
+        raise InvalidInput("the request has several Authorization headers: send one, `Bearer` and an API key")
+    value = values[0] if values else ""
+    if len(value) > MAX_AUTHORIZATION_CHARS or not value.isascii() or not (value.isprintable() or not value):
+        raise InvalidInput(
+            "the Authorization header is not `Bearer` and an API key, as `qa-cluster keys create` prints it"
+        )
+    return value
+
+
+class Backend:
+    """Runs the calls of the tools: at most `mcp_max_calls` at the same time, each within `mcp_timeout_ms`."""
+
+    def __init__(self, options: BackendOptions) -> None:
+        self._options = options
+        settings = options.settings
+        self.over_http = options.over_http
+        self._client = _client(options)
+        self._opening = asyncio.Lock()
+        self._running = asyncio.Semaphore(settings.mcp_max_calls)
+        self._waiting = 0
+        self._max_waiting = settings.mcp_max_calls * WAITING_PER_CALL
+        self._seconds = settings.mcp_timeout_ms / 1000
+        self._keys_checked = float("-inf")
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
+    async def call(
+        self, authorization: list[str], work: Callable[[DocumentSource, float], Awaitable[_Result]]
+    ) -> _Result:
+        """Run `work` with the client and the remaining seconds.
+
+        Args:
+            authorization: the Authorization headers of the caller's HTTP request.
+            work: what to do.
+
+        Raises:
+            QueueFull: too many calls wait.
+            DeadlineExceeded: the timeout of the call is over.
+        """
+        until = time.monotonic() + self._seconds
+        token = _CALLER.set(authorization_of(authorization) if self._options.over_http else "")
+        try:
+            async with asyncio.timeout(self._seconds + MARGIN_SECONDS), self._turn():
+                await self.check_keys()
+                if isinstance(self._client, AsyncClusterClient):
+                    async with self._opening:
+                        await self._client.open()
+                return await work(self._client, max(0.05, until - time.monotonic()))
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no result within {self._seconds:g} s (setting mcp_timeout_ms)") from error
+        finally:
+            _CALLER.reset(token)
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        if self._running.locked():
+            if self._waiting >= self._max_waiting:
+                raise QueueFull(
+                    f"{self._waiting} calls already wait, the limit is {self._max_waiting} (4 times the setting"
+                    " mcp_max_calls)"
+                )
+            self._waiting += 1
+            try:
+                await self._running.acquire()
+            finally:
+                self._waiting -= 1
+        else:
+            await self._running.acquire()
+        try:
+            yield
+        finally:
+            self._running.release()
+
+    async def check_keys(self) -> None:
+        """Raise ConfigError if the service must refuse requests without a key, and accepts them."""
+        if not self._options.keys_required or time.monotonic() - self._keys_checked < CHECKED_SECONDS:
+            return
+        token = _CALLER.set("")
+        try:
+            await self._client.collections()
+        except AccessDenied:
+            self._keys_checked = time.monotonic()
+            return
+        finally:
+            _CALLER.reset(token)
+        settings = self._options.settings
+        raise ConfigError(
+            f"the REST service accepts requests without an API key, so every client that reaches {settings.mcp_host}"
+            " could read all documents: create a key with `qa-cluster keys create`, set mcp_host to 127.0.0.1, or"
+            " start `qa-cluster mcp` with --without-keys"
+        )
+
+
+def _client(options: BackendOptions) -> AsyncClient | AsyncClusterClient:
+    settings = options.settings
+    if options.direct:
+        return AsyncClusterClient(settings)
+    url = service_url(settings)
+    if not options.over_http:
+        return AsyncClient(url, api_key=settings.service_api_key, tls_ca=settings.service_tls_ca)
+    transport = CallersKey(httpx.AsyncHTTPTransport(verify=trusted(settings.service_tls_ca)))
+    return AsyncClient(url, transport=transport)

@@ -1,0 +1,92 @@
+"""The limits of what a tool returns, and the functions that keep a text or a result within them. Pure.
+
+A language model reads each result, so a result must be small whatever the documents contain. A cut text stays exact: it
+is a prefix or a part of the document, and its offsets are changed with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+MAX_TOP_K = 10
+DEFAULT_ASK_TOP_K = 3
+DEFAULT_SEARCH_TOP_K = 5
+# A search ranks more sentences than it returns documents, because a document may have several of the best sentences.
+SENTENCES_PER_DOCUMENT = 4
+MAX_QUOTES = 3
+MAX_FILTERS = 20
+MAX_FILTER_CHARS = 1000
+
+MAX_QUOTE_CHARS = 500
+MAX_PASSAGE_CHARS = 1000
+MAX_TITLE_CHARS = 200
+MAX_URL_CHARS = 1000
+MAX_SECTION_CHARS = 200
+MAX_METADATA_CHARS = 2000
+MAX_COLLECTIONS = 100
+MAX_ID_BYTES = 512
+
+DEFAULT_FETCH_CHARS = 8000
+MAX_FETCH_CHARS = 20_000
+MAX_RESOURCE_CHARS = 100_000
+# The limit of an `ask` or `search` as JSON. Texts of many escaped characters are longer than their limits above.
+MAX_RESULT_CHARS = 24_000
+MAX_ERROR_CHARS = 1000
+
+CUT = "…"
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return the text, or its beginning with an ellipsis.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= limit else text[: limit - 1] + CUT
+
+
+def around(text: str, start: int, end: int, limit: int) -> tuple[int, int]:
+    """Return the bounds of a part of `text` with at most `limit` characters that has ``text[start:end]`` in its middle.
+
+    >>> around("0123456789", 5, 6, 4)
+    (4, 8)
+    """
+    if len(text) <= limit:
+        return 0, len(text)
+    if end - start >= limit:
+        return start, start + limit
+    low = max(0, min(start - (limit - (end - start)) // 2, len(text) - limit))
+    return low, low + limit
+
+
+def metadata_within(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Return the metadata fields that fit `MAX_METADATA_CHARS` as JSON, and the number of omitted fields."""
+    kept: dict[str, Any] = {}
+    left = MAX_METADATA_CHARS
+    for name, value in metadata.items():
+        size = len(orjson.dumps({name: value}).decode())
+        if size <= left:
+            kept[name] = value
+            left -= size
+    return kept, len(metadata) - len(kept)
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """Return a result as compact JSON."""
+    return orjson.dumps(result).decode()
+
+
+def within(result: dict[str, Any], items: str) -> dict[str, Any]:
+    """Return a result of at most `MAX_RESULT_CHARS` as JSON: omit the last entries of the list `items`, and say so."""
+    omitted = 0
+    while len(as_text(result)) > MAX_RESULT_CHARS and len(result[items]) > 1:
+        omitted += 1
+        result = {
+            **result,
+            items: result[items][:-1],
+            "note": f"{omitted} more left out because the result is too long: lower top_k or ask more precisely",
+        }
+    return result
