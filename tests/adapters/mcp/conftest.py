@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -108,9 +108,11 @@ def server(system: System, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @asynccontextmanager
 async def http_client(url: str, mode: Any = "auto", **headers: str) -> AsyncIterator[Client]:
     """The SDK's client over HTTP."""
-    async with httpx2.AsyncClient(headers=headers, timeout=180) as http:
-        async with Client(streamable_http_client(url, http_client=http), mode=mode) as client:
-            yield client
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=180) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
 
 
 def stdio_parameters(system: System, *options: str, **settings: str) -> StdioServerParameters:
@@ -149,8 +151,3 @@ async def fault(client: Client, tool: str, arguments: Mapping[str, Any]) -> str:
     (content,) = result.content
     assert content.type == "text"
     return content.text
-
-
-def texts(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """Lines of JSON."""
-    return [json.loads(line) for line in lines if line]

@@ -71,7 +71,9 @@ async def test_collections_have_counts(client: Client) -> None:
     shown = await call(client, "list_collections")
     counts = {entry["name"]: entry["documents"] for entry in shown["collections"]}
     assert counts["default"] >= 3 and counts["manuals"] >= 1 and shown["total"] == len(counts)
-    assert [entry["name"] for entry in (await call(client, "list_collections", prefix="man"))["collections"]] == ["manuals"]
+    assert [entry["name"] for entry in (await call(client, "list_collections", prefix="man"))["collections"]] == [
+        "manuals"
+    ]
 
 
 async def test_ids_are_data(client: Client) -> None:
@@ -112,7 +114,7 @@ async def test_a_resource_is_bounded_and_names_the_tool_for_the_rest(client: Cli
     ],
 )
 async def test_missing_resources(client: Client, uri: str, words: str) -> None:
-    with pytest.raises(MCPError, match=".") as caught:
+    with pytest.raises(MCPError) as caught:
         await client.read_resource(uri)
     assert words in str(caught.value)
 
