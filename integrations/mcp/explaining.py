@@ -8,6 +8,7 @@ from qa_cluster.client import (
     AccessDenied,
     ClusterError,
     DeadlineExceeded,
+    InputTooLong,
     InvalidInput,
     LimitReached,
     QAError,
@@ -50,6 +51,8 @@ def _advice_about_request(error: RequestError, text: str, over_http: bool) -> st
         return "Set the setting service_api_key (QA_SERVICE_API_KEY) of `qa-cluster mcp` to a key with the right."
     if isinstance(error, VersionConflict):
         return "Pass overwrite=true to replace the document, or choose another id."
+    if isinstance(error, InputTooLong):
+        return "Shorten it." if "shorten" not in text and "divide" not in text else ""
     if isinstance(error, InvalidInput) and "filter" in text:
         return f"Correct the filter: {FILTER_HELP}."
     return ""
