@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from qa_cluster.asking.questions import AskArguments, SearchArguments
 from qa_cluster.client import (
     AccessDenied,
     AskResult,
@@ -28,6 +27,7 @@ from qa_cluster.client import (
 )
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput
+from qa_cluster.options.questions import AskArguments, SearchArguments
 from qa_cluster.security.tls import trusted
 
 # Calls that wait for their turn, for each call that may run.
@@ -231,7 +231,8 @@ def _client(options: BackendOptions) -> AsyncClient | AsyncClusterClient:
     if options.direct:
         return AsyncClusterClient(settings)
     url = service_url(settings)
+    seconds = settings.mcp_timeout_ms / 1000
     if not options.over_http:
-        return AsyncClient(url, api_key=settings.service_api_key, tls_ca=settings.service_tls_ca)
+        return AsyncClient(url, api_key=settings.service_api_key, tls_ca=settings.service_tls_ca, timeout=seconds)
     transport = CallersKey(httpx.AsyncHTTPTransport(verify=trusted(settings.service_tls_ca)))
-    return AsyncClient(url, transport=transport)
+    return AsyncClient(url, timeout=seconds, transport=transport)

@@ -153,9 +153,7 @@ class Tools:
         name = self._name(collection)
 
         async def work(source: DocumentSource, seconds: float) -> dict[str, Any]:
-            found = await source.ask(
-                question, collection=name, top_k=top_k, filter=filter, timeout_ms=int(seconds * 1000)
-            )
+            found = await source.ask(question, collection=name, top_k=top_k, filter=filter, timeout=seconds)
             return results.asked(found, name)
 
         return _result(await self._run(ctx, work, name))
@@ -179,7 +177,7 @@ class Tools:
                 filter=filter,
                 context=_CONTEXT_SENTENCES,
                 retriever="both",
-                timeout_ms=int(seconds * 1000),
+                timeout=seconds,
             )
             return results.found(found, name, top_k)
 
