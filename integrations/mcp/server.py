@@ -235,7 +235,7 @@ class Tools:
     async def read(self, collection: str, id: str, ctx: Context[None, Any]) -> str:
         """The text of a document, as a resource. The end of a long text names the tool that reads the rest."""
         try:
-            document = await self._run(ctx, _reading(id, self._name(collection)), collection)
+            document: Document = await self._run(ctx, _reading(id, self._name(collection)), collection)
         except ToolError as error:
             missing = isinstance(error.__cause__, NotFound | InvalidInput)
             raise (ResourceNotFoundError if missing else ResourceError)(str(error)) from error
@@ -291,12 +291,13 @@ def make_server(
     backend: Backend, *, write: bool = False, collection: str = DEFAULT_COLLECTION, log_level: str = "info"
 ) -> QuestionServer:
     """The MCP server. With `write`, it has the tool `put_document`; `collection` is the default of all tools."""
+    level: Any = log_level.upper()
     server = QuestionServer(
         "qa-cluster",
         title="Question answering with exact quotes",
         version=__version__,
         instructions=f"{INSTRUCTIONS} The default collection is {collection!r}.",
-        log_level=log_level.upper(),
+        log_level=level,
         subscriptions=False,
     )
     tools = Tools(backend, collection)
