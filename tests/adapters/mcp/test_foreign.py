@@ -130,7 +130,8 @@ def test_conformance(modules: Path, server: HttpServer, tmp_path: Path, scenario
 def inspected(modules: Path, cwd: Path, *options: str, **environment: str) -> dict[str, Any]:
     """What the inspector prints."""
     program = str(modules / "inspector" / "clients" / "launcher" / "build" / "index.js")
-    output = run(program, "--cli", *options, cwd=cwd, MCP_CATALOG_PATH=str(cwd / "mcp.json"), **environment)
+    patient = ("--connect-timeout", "240000")
+    output = run(program, "--cli", *patient, *options, cwd=cwd, MCP_CATALOG_PATH=str(cwd / "mcp.json"), **environment)
     return dict(json.loads(output))
 
 
