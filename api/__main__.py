@@ -20,6 +20,7 @@ import uvicorn
 import uvloop
 
 from qa_cluster.asking.connecting import target_of
+from qa_cluster.batches.records import BatchLimits
 from qa_cluster.config import Settings, load
 from qa_cluster.errors import ConfigError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
@@ -88,6 +89,7 @@ def service_options(settings: Settings) -> ServiceOptions:
         upload_max_files=settings.upload_max_files,
         upload_max_requests=settings.upload_max_requests,
         upload_timeout_ms=settings.upload_timeout_ms,
+        batches=BatchLimits.of(settings),
     )
 
 

@@ -24,6 +24,12 @@ from .admission.guard import Guard
 from .admission.hosts import Hosts
 from .admission.origins import Origins, preflight
 from .admission.resources import (
+    BATCH,
+    BATCH_CANCEL,
+    BATCH_CONTENT,
+    BATCH_FILE,
+    BATCH_FILES,
+    BATCHES,
     COLLECTION,
     COLLECTIONS,
     COUNT,
@@ -41,7 +47,10 @@ from .admission.resources import (
 from .http.error_map import problem
 from .http.messages import ClientGone, Receive, Scope, Send, header, send_response
 from .http.metering import Meter
+from .http.openai_errors import PREFIX as OPENAI_PREFIX
+from .http.openai_errors import openai_response
 from .http.responding import Responder, as_problem
+from .routes.batches import BatchesRoute, BatchFilesRoute
 from .routes.branding import load_logo
 from .routes.collections import CollectionRoute
 from .routes.documents import DocumentListRoute, DocumentRoute
@@ -79,6 +88,7 @@ class Application:
         self.state = ServiceState(options)
         self._questions = QuestionRoute(self.state)
         listing, collections = DocumentListRoute(self.state), CollectionRoute(self.state)
+        files, batches = BatchFilesRoute(self.state), BatchesRoute(self.state)
         self._routes: dict[Resource, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
             QUESTIONS: self._questions,
             SEARCHES: SearchRoute(self.state),
@@ -90,6 +100,8 @@ class Application:
             COLLECTION: collections,
             FIELDS: collections,
             MODEL: ModelRoute(self.state),
+            **dict.fromkeys((BATCH_FILES, BATCH_FILE, BATCH_CONTENT), files),
+            **dict.fromkeys((BATCHES, BATCH, BATCH_CANCEL), batches),
         }
         self.status = StatusPages(self.state)
         self._others = Router(
@@ -185,7 +197,8 @@ class Application:
         except Exception as error:  # every error becomes a problem document
             if responder.status:
                 raise
-            status, headers, body = problem(as_problem(error, scope), request_id=request_id, instance=scope["path"])
+            respond = openai_response if scope["path"].startswith(OPENAI_PREFIX) else problem
+            status, headers, body = respond(as_problem(error, scope), request_id=request_id, instance=scope["path"])
             await send_response(responder, status, headers, body)
         finally:
             if responder.key_id is not None:

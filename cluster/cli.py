@@ -61,7 +61,7 @@ _COMMANDS = {
     "restore": LazyCommand(f"{__package__}.commands.backups.restore", "restore"),
     **{
         name: LazyCommand(f"{__package__}.commands.groups", f"{name}_group")
-        for name in ("model", "documents", "keys", "collections")
+        for name in ("model", "documents", "keys", "collections", "jobs")
     },
 }
 

@@ -330,6 +330,41 @@ class Settings:
         minimum=1,
         maximum=600_000,
     )
+    batch_file_max_bytes: int = _of(
+        64 * _MEGABYTE,
+        "size limit of a file of POST /v1/files",
+        unit="bytes",
+        minimum=1024,
+        maximum=512 * _MEGABYTE,
+    )
+    batch_key_max_bytes: int = _of(
+        256 * _MEGABYTE,
+        "limit of the sum of an API key's files, inputs and outputs of batches; all are in the memory of one shard",
+        unit="bytes",
+        minimum=1024,
+        maximum=1024 * 1024 * _MEGABYTE,
+    )
+    batch_lines_max: int = _of(50_000, "limit of requests (lines) in a batch", minimum=1, maximum=10_000_000)
+    batch_open_max: int = _of(
+        10, "limit of batches of an API key that have not ended; one of them runs at a time", minimum=1, maximum=1000
+    )
+    batch_concurrency: int = _of(
+        8, "limit of requests of an API key's batches that run at the same time", minimum=1, maximum=256
+    )
+    batch_retry_s: int = _of(
+        300,
+        "time for which a request of a batch is repeated while shards are down or at their capacity",
+        unit="s",
+        minimum=0,
+        maximum=86_400,
+    )
+    batch_ttl_s: int = _of(
+        7 * 86_400,
+        "time after which a file of POST /v1/files expires, and after which an ended batch and its results expire",
+        unit="s",
+        minimum=3600,
+        maximum=366 * 86_400,
+    )
     pipeline_max_requests: int = _of(
         32,
         "limit of concurrent requests of POST /models/{id} on the shards; beyond it, the service responds with 503",

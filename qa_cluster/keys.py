@@ -21,6 +21,7 @@ SLOTS = 16384
 MAX_PARTITIONS = SLOTS
 PARTITIONS_KEY = "qa:partitions"
 RESTORING_KEY = "qa:restoring"
+BATCH_OWNERS_KEY = "qa:batch-owners"
 PARAGRAPHS_PREFIX = "paragraphs:"
 DOCUMENT_PREFIX = "document:"
 SENTENCE_PREFIX = "sentence:"
@@ -302,6 +303,53 @@ def api_use_key(key_id: str) -> str:
 def api_running_key(key_id: str) -> str:
     """The key of the requests of an API key that are in flight: a sorted set, scored by the time when they end."""
     return f"api-running:{{{key_id}}}"
+
+
+def batch_files_key(owner: str) -> str:
+    """The key of the list of an API key's batch files: a sorted set, scored by the time of creation.
+
+    All keys of an owner have the owner's hash tag: a script can change files and batches of one owner in one step.
+    """
+    return f"batch-files:{{{owner}}}"
+
+
+def batch_file_key(file_id: str, owner: str) -> str:
+    """The key of the record of a batch file: a hash."""
+    return f"batch-file:{file_id}:{{{owner}}}"
+
+
+def batch_part_key(file_id: str, part: int, owner: str) -> str:
+    """The key of one part of the contents of a batch file.
+
+    >>> batch_part_key("file-0a", 3, "0123456789ab")
+    'batch-part:file-0a:3:{0123456789ab}'
+    """
+    return f"batch-part:{file_id}:{part}:{{{owner}}}"
+
+
+def batch_sizes_key(owner: str) -> str:
+    """The key of the sizes of an owner's batch files: a hash of ``<bytes>:<time of expiry>``."""
+    return f"batch-sizes:{{{owner}}}"
+
+
+def batches_key(owner: str) -> str:
+    """The key of the list of an owner's batches: a sorted set, scored by the time of creation."""
+    return f"batches:{{{owner}}}"
+
+
+def open_batches_key(owner: str) -> str:
+    """The key of the list of an owner's batches that have not ended: a sorted set like `batches_key`."""
+    return f"batches-open:{{{owner}}}"
+
+
+def batch_key(batch_id: str, owner: str) -> str:
+    """The key of the record of a batch: a hash."""
+    return f"batch:{batch_id}:{{{owner}}}"
+
+
+def batch_lease_key(owner: str) -> str:
+    """The key that says which worker runs the owner's batches: a string that expires."""
+    return f"batch-lease:{{{owner}}}"
 
 
 def _own(collection: str) -> str:

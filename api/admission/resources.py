@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from qa_cluster.access.records import ADMIN, ASK, SCOPES, SEARCH, WRITE
 
 from ..http.messages import Scope
+from ..routes.batches import BATCHES as BATCHES_PATH
+from ..routes.batches import FILES as FILES_PATH
+from ..routes.batches import part_of
 from ..routes.collections import LIST_PATH as COLLECTIONS_PATH
 from ..routes.collections import PREFIX as COLLECTIONS_PREFIX
 from ..routes.collections import names_fields
@@ -64,6 +67,13 @@ COLLECTION = Resource("/collections/{name}", SCOPES, (ADMIN,), {"DELETE": "colle
 FIELDS = Resource("/collections/{name}/fields", (SEARCH,), (ADMIN,))
 MODELS = Resource("/models", (ASK,), (ASK,))
 MODEL = Resource("/models/{id}", (ASK,), (ASK,))
+_BATCHES = (ASK, SEARCH)
+BATCH_FILES = Resource(FILES_PATH, _BATCHES, _BATCHES, {"POST": "file.create"})
+BATCH_FILE = Resource("/v1/files/{id}", _BATCHES, _BATCHES, {"DELETE": "file.delete"})
+BATCH_CONTENT = Resource("/v1/files/{id}/content", _BATCHES, _BATCHES)
+BATCHES = Resource(BATCHES_PATH, _BATCHES, _BATCHES, {"POST": "batch.create"})
+BATCH = Resource("/v1/batches/{id}", _BATCHES, _BATCHES)
+BATCH_CANCEL = Resource("/v1/batches/{id}/cancel", _BATCHES, _BATCHES, {"POST": "batch.cancel"})
 METRICS = Resource("/metrics", (ADMIN,), (ADMIN,))
 OTHER = Resource("other")
 
@@ -78,9 +88,18 @@ _BY_PATH = {
     **{each.name: each for each in (QUESTIONS, SEARCHES, MODELS, METRICS)},
     LIST_PATH.decode(): DOCUMENTS,
     COLLECTIONS_PATH: COLLECTIONS,
+    FILES_PATH: BATCH_FILES,
+    BATCHES_PATH: BATCHES,
     **{path: Resource(path, is_open=True, is_file=path in FILE_PATHS) for path in OPEN_PATHS},
 }
 _BY_PREFIX = ((PREFIX.decode(), DOCUMENT), (COLLECTIONS_PREFIX, COLLECTION), (MODELS_PREFIX.decode(), MODEL))
+# By the path before the id, and the word after it.
+_BY_WORD = {
+    (FILES_PATH, ""): BATCH_FILE,
+    (FILES_PATH, "content"): BATCH_CONTENT,
+    (BATCHES_PATH, ""): BATCH,
+    (BATCHES_PATH, "cancel"): BATCH_CANCEL,
+}
 
 
 def resource_of(scope: Scope) -> Resource:
@@ -96,4 +115,5 @@ def resource_of(scope: Scope) -> Resource:
             if resource is COLLECTION and names_fields(scope):
                 return FIELDS
             return COUNT if resource is DOCUMENT and counts(scope) else resource
-    return OTHER
+    item, word = part_of(path)
+    return _BY_WORD.get((path[: path.find("/", len("/v1/"))], word), OTHER) if item else OTHER

@@ -13,7 +13,7 @@ from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
 from qa_cluster.options.questions import PARTIAL
 from qa_cluster.ranking.filters import MAX_NAME_BYTES
 
-from . import models
+from . import batches, models
 from .results import BOOLEAN, INTEGER, RESULTS, STRING, list_of, object_of
 from .schemas import (
     Field,
@@ -43,7 +43,7 @@ _STATUS_TEXT = {
     "403": "the API key lacks the scope or does not allow the collection, or the request is from another origin's page",
     "404": "the document, collection or model does not exist, or, with cache=only, the answer is not cached",
     "408": "the request did not arrive in time",
-    "409": "the collection is being deleted",
+    "409": "the collection is being deleted, or the state of the batch or file does not allow the request",
     "412": "the document has another version",
     "413": "the question, a name or the body is too long, or the answer exceeds answer_max_bytes",
     "415": "the body has the wrong media type",
@@ -166,6 +166,7 @@ _SCHEMAS = {
     "PipelineAnswer": models.ANSWER,
     "PipelineResult": models.RESULT,
     "Problem": _PROBLEM_SCHEMA,
+    **batches.SCHEMAS,
 }
 _FILES = {
     "required": True,
@@ -242,6 +243,7 @@ def describe(
             **_documents(limits, max_body_bytes, upload_timeout_ms),
             **_collections(limits),
             **_models(limits, pipeline),
+            **_batches(),
             **_STATE,
         },
         "components": {"schemas": _SCHEMAS, "securitySchemes": {"key": _KEY}},
@@ -412,6 +414,49 @@ def _models(limits: AskLimits, pipeline: PipelineLimits) -> dict[str, Any]:
                 parameters=_parameters(pipeline_parameters(limits)),
                 requestBody=models.request_body(pipeline),
             ),
+        },
+    }
+
+
+def _batches() -> dict[str, Any]:
+    """Files and batches, in the shape of OpenAI's interface."""
+
+    def operation(summary: str, schema: str | None, *more: str, **parts: Any) -> dict[str, Any]:
+        problems = ["400", "401", "429", "503", "504", *more]
+        return batches.with_openai_errors(_operation(summary, {"200": ("success", schema)}, problems, **parts))
+
+    def path_id(pattern: str) -> list[dict[str, Any]]:
+        return [{"name": "id", "in": "path", "required": True, "schema": {**STRING, "pattern": pattern}}]
+
+    file_id, batch_id = path_id("^file-[0-9a-f]{24}$"), path_id("^batch_[0-9a-f]{24}$")
+    content = operation("Read the contents of a file", None, "404")
+    content["responses"]["200"]["content"] = {"application/jsonl": {"schema": STRING}}
+    return {
+        "/v1/files": {
+            "post": operation("Upload a file of requests", "BatchFile", "413", "415", requestBody=batches.UPLOAD),
+            "get": operation("List the files", "BatchFiles", parameters=_parameters(batches.file_list_parameters())),
+        },
+        "/v1/files/{id}": {
+            "parameters": file_id,
+            "get": operation("Show a file", "BatchFile", "404"),
+            "delete": operation("Delete a file", "BatchFileDeleted", "404", "409"),
+        },
+        "/v1/files/{id}/content": {"parameters": file_id, "get": content},
+        "/v1/batches": {
+            "post": operation(
+                "Create a batch", "Batch", "404", "413", "415", requestBody=_body(batches.batch_fields())
+            ),
+            "get": operation(
+                "List the batches, the newest first",
+                "Batches",
+                "404",
+                parameters=_parameters(batches.batch_list_parameters()),
+            ),
+        },
+        "/v1/batches/{id}": {"parameters": batch_id, "get": operation("Show a batch", "Batch", "404")},
+        "/v1/batches/{id}/cancel": {
+            "parameters": batch_id,
+            "post": operation("Cancel a batch", "Batch", "404", "409"),
         },
     }
 

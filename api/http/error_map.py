@@ -74,6 +74,7 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "method-not-allowed": (405, "The route does not have this method"),
     "body-timeout": (408, "The body did not arrive in time"),
     "head-timeout": (408, "The head of the request did not arrive in time"),
+    "conflict": (409, "The request does not fit the state of the resource"),
     "collection-busy": (409, "The collection is being deleted"),
     "version-conflict": (412, "The document has another version"),
     "body-too-large": (413, "The body exceeds the limit"),

@@ -14,6 +14,7 @@ from qa_cluster.access.audit import AuditLog
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits
+from qa_cluster.batches.records import BatchLimits
 from qa_cluster.errors import ClusterError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.options.questions import PARTIAL
@@ -57,6 +58,7 @@ class ServiceOptions:
     upload_max_files: int = 100
     upload_max_requests: int = 2
     upload_timeout_ms: int = 120_000
+    batches: BatchLimits = field(default_factory=BatchLimits)
 
     @property
     def limits(self) -> AskLimits:

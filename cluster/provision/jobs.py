@@ -63,8 +63,7 @@ def start(loaded: LoadedSettings) -> None:
     settings = loaded.settings
     folder = directory(settings)
     with locked(folder.parent):
-        if not settings.jobs_url:
-            _start_server(settings)
+        start_server(settings)
         if _worker(folder) is not None:
             return
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -77,11 +76,13 @@ def start(loaded: LoadedSettings) -> None:
         _wait_for_worker(settings, ProcessRef(pid, str(folder), "jobs worker"))
 
 
-def _start_server(settings: Settings) -> None:
-    """Start the jobs server unless it is running with the password of the cluster.
+def start_server(settings: Settings) -> None:
+    """Start the jobs server unless `jobs_url` names one, or it is running with the password of the cluster.
 
     A server with another password is restarted, with its jobs, and its worker is stopped.
     """
+    if settings.jobs_url:
+        return
     spec = _spec(settings, find_program(settings.server))
     if server_process.running(spec) is not None:
         if _requires_password(spec):
@@ -230,12 +231,12 @@ def _client_of(settings: Settings) -> redis.Redis:
     return redis.Redis.from_url(settings.jobs_url, socket_timeout=_TIMEOUT_SECONDS)
 
 
-def queue(client: redis.Redis) -> Queue:
-    """The queue on a jobs server."""
+def queue(client: redis.Redis, name: str = QUEUE) -> Queue:
+    """A queue on a jobs server."""
     from rq import Queue
     from rq.serializers import JSONSerializer
 
-    return Queue(QUEUE, connection=client, serializer=JSONSerializer)
+    return Queue(name, connection=client, serializer=JSONSerializer)
 
 
 def _spec(settings: Settings, program: str) -> ServerSpec:

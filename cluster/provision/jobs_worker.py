@@ -1,4 +1,4 @@
-"""The worker process for background jobs: ``python -m qa_cluster.cluster.provision.jobs_worker FOLDER``.
+"""The worker process for background jobs: ``python -m qa_cluster.cluster.provision.jobs_worker FOLDER [QUEUE]``.
 
 It runs one job after the other, without forking, and ends on SIGTERM. FOLDER only identifies it in the list of
 processes; its settings come from the environment.
@@ -7,13 +7,14 @@ processes; its settings come from the environment.
 from __future__ import annotations
 
 import logging
+import sys
 
 from rq import SimpleWorker
 from rq.serializers import JSONSerializer
 
 from qa_cluster.config import load
 
-from .jobs import connection, queue
+from .jobs import QUEUE, connection, queue
 
 
 def main() -> None:
@@ -23,7 +24,7 @@ def main() -> None:
     with connection(settings) as client:
         # The wait for a job takes longer than the timeout of ordinary replies.
         client.connection_pool.connection_kwargs["socket_timeout"] = None
-        worker = SimpleWorker([queue(client)], connection=client, serializer=JSONSerializer)
+        worker = SimpleWorker([queue(client, *(sys.argv[2:] or [QUEUE]))], connection=client, serializer=JSONSerializer)
         worker.work(logging_level=settings.log_level.upper())
 
 

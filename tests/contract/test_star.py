@@ -42,6 +42,7 @@ CORE_ROOMS = {
         "options": ("ranking",),
         "routing": ("scripts", "security"),
         "access": ("routing", "scripts"),
+        "batches": ("routing", "scripts"),
         "asking": (
             *("access", "documents", "huggingface", "options", "ranking"),
             *("reading", "routing", "scripts", "vectors"),
@@ -93,7 +94,8 @@ _MODEL_ROOMS = (
 )
 MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
-API_ROOMS = dict(in_order(SERVICE, "service", "http", "description", "routes", "admission", *_ABOVE_THE_ROOMS))
+_API_ROOMS = ("service", "http", "description", "batches", "routes", "admission")
+API_ROOMS = dict(in_order(SERVICE, *_API_ROOMS, *_ABOVE_THE_ROOMS))
 # no adapter imports another
 INTEGRATION_ROOMS = {f"qa_cluster.integrations.{name}": frozenset[str]() for name in ("mcp",)}
 ROOMS = {

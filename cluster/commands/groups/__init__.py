@@ -1,4 +1,4 @@
-"""The groups of subcommands: `qa-cluster model`, `documents`, `collections` and `keys`.
+"""The groups of subcommands: `qa-cluster model`, `documents`, `collections`, `keys` and `jobs`.
 
 The names end in `_group`, because importing a module of this package sets an attribute with the module's name.
 """
@@ -41,4 +41,11 @@ keys_group = lazy_group(
         **{name: LazyCommand(f"{__package__}.keys", name) for name in ("revoke", "clear")},
     },
     "Create, import, list and revoke the API keys of the REST service. Once a key exists, every request needs a key.",
+)
+jobs_group = lazy_group(
+    {
+        "list": LazyCommand(f"{__package__}.jobs", "list_jobs"),
+        **{name: LazyCommand(f"{__package__}.jobs", name) for name in ("work", "show", "cancel")},
+    },
+    "Run the workers for batches of requests (POST /v1/batches), and list, show and cancel batches.",
 )

@@ -1,0 +1,170 @@
+"""Answers one request of a batch, as the route of the endpoint would answer the API key of the batch."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from time import monotonic, time
+from typing import Any
+
+import orjson
+
+from qa_cluster.access.records import ASK, SCOPES, SEARCH, ApiKey
+from qa_cluster.asking.answers.caching import CacheMiss
+from qa_cluster.asking.engine import Engine
+from qa_cluster.batches.lines import LineRequest
+from qa_cluster.batches.records import ANONYMOUS_OWNER, QA
+from qa_cluster.errors import CapacityError, DeadlineExceeded, InferenceFailed, QAError, WorkerLost
+from qa_cluster.options.questions import FULL
+
+from ..description.schemas import ask_fields, ask_options, parse_body, search_fields, search_options
+from ..http.error_map import HttpProblem
+from ..http.openai_errors import openai_error
+from ..http.responding import as_problem
+
+# Errors that a request may cause itself: after so many, it has failed.
+_OWN_ERRORS = (WorkerLost, InferenceFailed, DeadlineExceeded)
+_TRIES = 3
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.25, 5.0
+_ANONYMOUS = ApiKey("", "", "", SCOPES)
+
+
+@dataclass(frozen=True, slots=True)
+class LineResult:
+    """A line of the output file (`good`) or of the error file."""
+
+    good: bool
+    text: bytes
+
+
+@dataclass(slots=True)
+class Pace:
+    """The rate at which requests start: the limit `requests_per_second` of an API key."""
+
+    _next: float = field(default=0.0)
+
+    async def turn(self, rate: int | None) -> None:
+        """Wait until one more request may start."""
+        if rate is None:
+            return
+        now = monotonic()
+        start = max(now, self._next)
+        self._next = start + 1 / rate
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+class BatchAnswers:
+    """Answers the requests of one owner's batches.
+
+    Without a default of the request, `coverage` is ``full``: a batch waits for a shard that is down, because no person
+    looks at each answer.
+    """
+
+    def __init__(self, engine: Engine, owner: str, endpoint: str, retry_seconds: float) -> None:
+        self._engine = engine
+        self._owner = owner
+        self._endpoint = endpoint
+        self._retry_seconds = retry_seconds
+        self._pace = Pace()
+        limits = engine.asker.limits
+        self._ask_fields = ask_fields(limits, FULL)
+        self._search_fields = search_fields(limits, coverage=FULL)
+
+    async def key(self) -> ApiKey:
+        """The API key of the owner as it is now; HttpProblem (401) if it is not valid."""
+        known = await self._engine.api_keys.current()
+        if self._owner == ANONYMOUS_OWNER:
+            if known.closed:
+                raise HttpProblem("unauthorized", "the batch was created without an API key, and the cluster has keys")
+            return _ANONYMOUS
+        key = known.keys.get(self._owner)
+        state = "missing" if key is None else key.state(time())
+        if key is None or state != "valid":
+            raise HttpProblem("unauthorized", f"the key {self._owner} of the batch is {state}")
+        return key
+
+    async def concurrency(self, most: int) -> int:
+        """The requests that may run at the same time: the limit `concurrent` of the key, if it is lower."""
+        try:
+            return min(most, (await self.key()).limits.concurrent or most)
+        except (HttpProblem, QAError):
+            return most
+
+    async def answer(self, request: LineRequest) -> LineResult:
+        """The result of a request. Errors of the cluster are retried for the time of the setting `batch_retry_s`."""
+        request_id = f"batch_req_{secrets.token_hex(12)}"
+        until, pause, own = monotonic() + self._retry_seconds, _FIRST_PAUSE_SECONDS, 0
+        while True:
+            try:
+                body = await self._once(request, request_id)
+            except Exception as error:  # every error of a request becomes a line of the error file
+                own += isinstance(error, _OWN_ERRORS)
+                if _may_pass(error) and own < _TRIES and monotonic() + pause < until:
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _LAST_PAUSE_SECONDS)
+                    continue
+                return _failed(request, request_id, error, self._endpoint)
+            return LineResult(True, result_line(request_id, request.custom_id, 200, body))
+
+    async def _once(self, request: LineRequest, request_id: str) -> bytes:
+        raw = orjson.dumps(request.body)
+        key = await self.key()
+        await self._pace.turn(key.limits.requests_per_second)
+        if self._endpoint == QA:
+            values = parse_body(raw, self._ask_fields)
+            asked = ask_options(values, FULL)
+            _permit(key, ASK, asked.collection)
+            return (await self._engine.ask(values["question"], asked)).encode(request_id)
+        values = parse_body(raw, self._search_fields)
+        searched = search_options(values, FULL)
+        _permit(key, SEARCH, searched.collection)
+        return await (await self._engine.search(values["query"], searched)).encode(request_id)
+
+
+def _permit(key: ApiKey, scope: str, collection: str) -> None:
+    if scope not in key.scopes:
+        raise HttpProblem("forbidden", f"key {key.id} has scope {', '.join(key.scopes)}, but the request needs {scope}")
+    if not key.allows(collection):
+        raise HttpProblem(
+            "forbidden",
+            f"key {key.id} does not allow collection {collection[:100]!r}, only"
+            f" {', '.join(map(repr, key.collections))}",
+        )
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a repetition may succeed: the cluster is not ready, or at its capacity."""
+    return isinstance(error, CapacityError | TimeoutError) or (
+        isinstance(error, QAError) and (error.retryable or error.http_status in (502, 503, 504))
+    )
+
+
+def _failed(request: LineRequest, request_id: str, error: Exception, endpoint: str) -> LineResult:
+    if isinstance(error, CacheMiss):
+        error = HttpProblem("cache-miss", str(error))
+    shown = as_problem(error, {"type": "http", "method": "POST", "path": endpoint, "headers": []})
+    status, _, body = openai_error(shown, request_id=request_id, instance=endpoint)
+    return LineResult(False, result_line(request_id, request.custom_id, status, orjson.dumps(body)))
+
+
+def result_line(request_id: str, custom_id: str, status: int, body: bytes) -> bytes:
+    """A line of a result file: the response to a request. The body is JSON already."""
+    head = {"id": request_id, "custom_id": custom_id}
+    inner = orjson.dumps({"status_code": status, "request_id": request_id})
+    return b'%b,"response":%b,"body":%b},"error":null}\n' % (orjson.dumps(head)[:-1], inner[:-1], body)
+
+
+def expired_line(custom_id: str) -> bytes:
+    """A line of the error file: the request did not run before the batch expired."""
+    line: dict[str, Any] = {
+        "id": f"batch_req_{secrets.token_hex(12)}",
+        "custom_id": custom_id,
+        "response": None,
+        "error": {
+            "code": "batch_expired",
+            "message": "This request could not be executed before the completion window expired.",
+        },
+    }
+    return orjson.dumps(line) + b"\n"

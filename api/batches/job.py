@@ -1,0 +1,45 @@
+"""The job of an rq worker: `qa-cluster jobs work` queues it by its name for each owner with open batches."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from qa_cluster.asking.connecting import target_of
+from qa_cluster.batches.records import BatchLimits
+from qa_cluster.batches.store import BatchStore
+from qa_cluster.config import Settings, load
+
+from .running import OwnerBatches
+
+# After this time, the worker turns to the next owner.
+SLICE_SECONDS = 60.0
+
+
+def run(owner: str) -> bool:
+    """Run the batches of an owner for `SLICE_SECONDS`, with the settings of the worker.
+
+    SIGTERM ends the run after the requests that are in work; the worker then gets the signal again.
+    """
+    settings = load().settings
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        found, stopped = asyncio.run(_run(settings, owner))
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    if stopped:
+        os.kill(os.getpid(), signal.SIGTERM)
+    return found
+
+
+async def _run(settings: Settings, owner: str) -> tuple[bool, bool]:
+    engine = await target_of(settings).open()
+    try:
+        store = BatchStore(engine.shards, BatchLimits.of(settings))
+        batches = OwnerBatches(engine, store, owner)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, batches.stopping.set)
+        found = await batches.run(SLICE_SECONDS)
+        return found, batches.stopping.is_set()
+    finally:
+        await engine.aclose()

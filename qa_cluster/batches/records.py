@@ -1,0 +1,309 @@
+"""The records of batches and of their files: their limits, their stored form and their form in OpenAI's interface."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+
+from qa_cluster.config import Settings
+from qa_cluster.errors import InvalidInput
+
+# The owner of the files and batches that were made without an API key.
+ANONYMOUS_OWNER = "anonymous"
+# All parts of an uploaded file but the last have this size. A part of a result file has at least this size.
+PART_BYTES = 256 * 1024
+BATCH, BATCH_OUTPUT = "batch", "batch_output"
+QA, SEARCH = "/qa", "/search"
+ENDPOINTS = (QA, SEARCH)
+VALIDATING, IN_PROGRESS, CANCELLING = "validating", "in_progress", "cancelling"
+COMPLETED, FAILED, EXPIRED, CANCELLED = "completed", "failed", "expired", "cancelled"
+OPEN = (VALIDATING, IN_PROGRESS, CANCELLING)
+_TIMES = (
+    *("in_progress_at", "expires_at", "finalizing_at", "completed_at", "failed_at", "expired_at", "cancelling_at"),
+    "cancelled_at",
+)
+MAX_HOURS = 168
+MAX_METADATA_FIELDS, MAX_METADATA_NAME, MAX_METADATA_VALUE = 16, 64, 512
+_FILE_ID = re.compile(r"file-[0-9a-f]{24}\Z")
+_BATCH_ID = re.compile(r"batch_[0-9a-f]{24}\Z")
+_OWNER = re.compile(rf"(?:[0-9a-f]{{12}}|{ANONYMOUS_OWNER})\Z")
+_WINDOW = re.compile(r"([1-9][0-9]{0,2})h\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """The limits of files and batches, for each API key.
+
+    Attributes:
+        file_bytes: the size of an uploaded file.
+        key_bytes: the sum of the sizes of all files of a key.
+        lines: the requests of a batch.
+        open: the batches of a key that have not ended.
+        concurrency: the requests of a key's batches that run at the same time.
+        retry_seconds: how long a request is repeated while shards are down or at their capacity.
+        ttl_seconds: the lifetime of a file, and of an ended batch with its results.
+    """
+
+    file_bytes: int = Settings.batch_file_max_bytes
+    key_bytes: int = Settings.batch_key_max_bytes
+    lines: int = Settings.batch_lines_max
+    open: int = Settings.batch_open_max
+    concurrency: int = Settings.batch_concurrency
+    retry_seconds: float = Settings.batch_retry_s
+    ttl_seconds: int = Settings.batch_ttl_s
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The limits of the settings."""
+        return cls(
+            settings.batch_file_max_bytes,
+            settings.batch_key_max_bytes,
+            settings.batch_lines_max,
+            settings.batch_open_max,
+            settings.batch_concurrency,
+            settings.batch_retry_s,
+            settings.batch_ttl_s,
+        )
+
+
+def owner_of(key_id: str) -> str:
+    """The owner of what the API key with this id makes; an empty id: a request without a key."""
+    return key_id or ANONYMOUS_OWNER
+
+
+def is_owner(text: str) -> bool:
+    """Whether a text is the name of an owner."""
+    return _OWNER.match(text) is not None
+
+
+def new_file_id() -> str:
+    """An id for a file."""
+    return f"file-{secrets.token_hex(12)}"
+
+
+def new_batch_id() -> str:
+    """An id for a batch."""
+    return f"batch_{secrets.token_hex(12)}"
+
+
+def is_file_id(text: object) -> bool:
+    """Whether `new_file_id` may have made this id."""
+    return isinstance(text, str) and _FILE_ID.match(text) is not None
+
+
+def is_batch_id(text: object) -> bool:
+    """Whether `new_batch_id` may have made this id."""
+    return isinstance(text, str) and _BATCH_ID.match(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFile:
+    """A file: the input or a result of a batch. Times are seconds since 1970."""
+
+    id: str
+    bytes: int
+    parts: int
+    created_at: int
+    expires_at: int
+    filename: str
+    purpose: str
+
+    @classmethod
+    def from_fields(cls, file_id: str, fields: Mapping[str, str]) -> Self:
+        """Read the stored form."""
+        size, parts, created, expires = (int(fields[name]) for name in ("bytes", "parts", "created_at", "expires_at"))
+        return cls(file_id, size, parts, created, expires, fields["filename"], fields["purpose"])
+
+    def fields(self) -> list[str | int]:
+        """The stored form: names and values in turn."""
+        values: dict[str, str | int] = {
+            "bytes": self.bytes, "parts": self.parts, "created_at": self.created_at, "expires_at": self.expires_at,
+            "filename": self.filename, "purpose": self.purpose,
+        }  # fmt: skip
+        return [item for pair in values.items() for item in pair]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file as OpenAI's interface shows it."""
+        return {
+            "id": self.id,
+            "object": "file",
+            "bytes": self.bytes,
+            "created_at": self.created_at,
+            "expires_at": self.expires_at,
+            "filename": self.filename,
+            "purpose": self.purpose,
+            "status": "processed",
+            "status_details": None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRequest:
+    """What a client asks for when it creates a batch; `check` validates it."""
+
+    input_file_id: str
+    endpoint: str
+    completion_window: str
+    metadata: Mapping[str, str]
+
+    @property
+    def window_seconds(self) -> int:
+        """The time after which the batch expires."""
+        match = _WINDOW.match(self.completion_window)
+        return 3600 * int(match[1]) if match else 0
+
+    def check(self) -> Self:
+        """Return the request; InvalidInput names the wrong field."""
+        if not is_file_id(self.input_file_id):
+            raise InvalidInput(
+                f"input_file_id must be the id of a file of POST /v1/files, got {self.input_file_id!r}"[:200],
+                place="input_file_id",
+            )
+        if self.endpoint not in ENDPOINTS:
+            raise InvalidInput(
+                f"endpoint must be one of {', '.join(ENDPOINTS)}, got {self.endpoint!r}"[:200], place="endpoint"
+            )
+        if not 0 < self.window_seconds <= MAX_HOURS * 3600:
+            raise InvalidInput(
+                f"completion_window must be 1h to {MAX_HOURS}h, such as 24h, got {self.completion_window!r}"[:200],
+                place="completion_window",
+            )
+        if len(self.metadata) > MAX_METADATA_FIELDS or any(
+            not isinstance(value, str) or len(name) > MAX_METADATA_NAME or len(value) > MAX_METADATA_VALUE
+            for name, value in self.metadata.items()
+        ):
+            raise InvalidInput(
+                f"metadata must have at most {MAX_METADATA_FIELDS} fields, names of at most {MAX_METADATA_NAME}"
+                f" characters, and strings of at most {MAX_METADATA_VALUE} characters",
+                place="metadata",
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFile:
+    """The output or the errors of a batch that runs: `last` is the size of its last part."""
+
+    id: str
+    bytes: int
+    parts: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch. Times are seconds since 1970.
+
+    Attributes:
+        times: the time of each change of the status, as OpenAI names them.
+        done: the lines whose results are recorded.
+        offset: the position in the input file of the first line that is not done.
+        keep_until: when the batch and its results expire.
+    """
+
+    id: str
+    owner: str
+    request: BatchRequest
+    status: str
+    created_at: int
+    times: Mapping[str, int]
+    total: int
+    completed: int
+    failed: int
+    done: int
+    offset: int
+    output: ResultFile
+    error: ResultFile
+    output_file_id: str | None
+    error_file_id: str | None
+    errors: Sequence[Mapping[str, Any]]
+    keep_until: int
+
+    @classmethod
+    def from_fields(cls, batch_id: str, owner: str, fields: Mapping[str, str]) -> Self:
+        """Read the stored form."""
+
+        def result(name: str) -> ResultFile:
+            numbers = (int(fields[f"{name}_{what}"]) for what in ("bytes", "parts", "last"))
+            return ResultFile(fields[f"{name}_file"], *numbers)
+
+        request = BatchRequest(
+            fields["input_file_id"],
+            fields["endpoint"],
+            fields["completion_window"],
+            orjson.loads(fields["metadata"]),
+        )
+        total, completed, failed, done, offset = (
+            int(fields[name]) for name in ("total", "completed", "failed", "done", "offset")
+        )
+        return cls(
+            batch_id,
+            owner,
+            request,
+            fields["status"],
+            int(fields["created_at"]),
+            {name: int(fields[name]) for name in _TIMES if name in fields},
+            total,
+            completed,
+            failed,
+            done,
+            offset,
+            result("output"),
+            result("error"),
+            fields.get("output_file_id"),
+            fields.get("error_file_id"),
+            orjson.loads(fields.get("errors", "[]")),
+            int(fields["keep_until"]),
+        )
+
+    @property
+    def expires_at(self) -> int:
+        """The time after which no further request of the batch runs."""
+        return self.times["expires_at"]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the batch has not ended."""
+        return self.status in OPEN
+
+    def to_dict(self) -> dict[str, Any]:
+        """The batch as OpenAI's interface shows it."""
+        return {
+            "id": self.id,
+            "object": "batch",
+            "endpoint": self.request.endpoint,
+            "errors": {"object": "list", "data": list(self.errors)} if self.errors else None,
+            "input_file_id": self.request.input_file_id,
+            "completion_window": self.request.completion_window,
+            "status": self.status,
+            "output_file_id": self.output_file_id,
+            "error_file_id": self.error_file_id,
+            "created_at": self.created_at,
+            **{name: self.times.get(name) for name in _TIMES},
+            "request_counts": {"total": self.total, "completed": self.completed, "failed": self.failed},
+            "metadata": dict(self.request.metadata) or None,
+        }
+
+
+def new_batch_fields(request: BatchRequest, now: int, ttl_seconds: int) -> list[str | int]:
+    """The stored form of a batch that is created now: names and values in turn."""
+    expires = now + request.window_seconds
+    values: dict[str, str | int] = {
+        "input_file_id": request.input_file_id,
+        "endpoint": request.endpoint,
+        "completion_window": request.completion_window,
+        "metadata": orjson.dumps(dict(request.metadata)).decode(),
+        "status": VALIDATING,
+        "created_at": now,
+        "expires_at": expires,
+        "keep_until": expires + ttl_seconds,
+        **dict.fromkeys(("total", "completed", "failed", "done", "offset"), 0),
+    }
+    for name in ("output", "error"):
+        values |= {f"{name}_file": new_file_id(), f"{name}_bytes": 0, f"{name}_parts": 0, f"{name}_last": 0}
+    return [item for pair in values.items() for item in pair]

@@ -1,0 +1,443 @@
+"""The files and batches of all owners, in the cluster.
+
+An owner is an API key. All keys of an owner have the same hash tag, so each change is one script and therefore one
+step. No key has a TTL of the server, because a server at its memory limit would evict such keys first. Each record has
+a time of expiry instead: reads ignore what has expired, and `prune` deletes it.
+
+If a shard has a replica, a change is acknowledged only after a replica has it, or after `REPLICA_WAIT_MS` without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from time import time
+from typing import Any
+
+import orjson
+
+from qa_cluster import keys
+from qa_cluster.errors import ClusterError, InvalidInput, LimitReached, NotFound, QAError, ReplyError
+from qa_cluster.routing.connection import ConnectionLost
+from qa_cluster.routing.shards import Shards
+from qa_cluster.scripts.calls import ScriptCall
+
+from .records import (
+    BATCH,
+    PART_BYTES,
+    Batch,
+    BatchFile,
+    BatchLimits,
+    BatchRequest,
+    is_batch_id,
+    is_file_id,
+    is_owner,
+    new_batch_fields,
+    new_batch_id,
+    new_file_id,
+)
+
+MAX_FILES = 1000
+MAX_BATCHES = 1000
+# The time for which a worker may run an owner's batches without a sign of life.
+LEASE_MS = 15_000
+REPLICA_WAIT_MS = 1000
+# Parts that are read or deleted with one pipeline.
+_PARTS_AT_ONCE = 64
+
+
+class BatchConflict(QAError):
+    """The request does not fit the state of the file or batch."""
+
+    resp_code = "CONFLICT"
+    http_status = 409
+
+
+class LeaseLost(ClusterError):
+    """Another worker runs the owner's batches, or the batch is no longer stored: stop."""
+
+
+class StoreFull(ClusterError):
+    """The results of a batch would exceed the limit for the files of its owner."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The reply to `BatchStore.record`: the number of lines that are done, and the status of the batch."""
+
+    done: int
+    status: str
+
+
+class BatchStore:
+    """Files and batches. All methods raise ClusterError while the owner's shard cannot be reached."""
+
+    def __init__(self, shards: Shards, limits: BatchLimits) -> None:
+        self._shards = shards
+        self.limits = limits
+
+    # Files
+
+    async def begin_file(self, owner: str, filename: str, most_bytes: int, seconds: float) -> BatchFile:
+        """Reserve room for a file of at most `most_bytes`, which is uploaded within `seconds`.
+
+        LimitReached if the owner has too many files or bytes.
+        """
+        await self._shards.execute(keys.BATCH_OWNERS_KEY, "SADD", keys.BATCH_OWNERS_KEY, owner)
+        await self.prune(owner)
+        now, limit = int(time()), self.limits.key_bytes
+        file = BatchFile(new_file_id(), 0, 0, now, now + self.limits.ttl_seconds, filename, BATCH)
+        until = now + ceil(seconds) + 60
+        call = ScriptCall(
+            "reserve_batch_file",
+            (keys.batch_sizes_key(owner),),
+            (file.id, most_bytes, until, now, limit, MAX_FILES),
+        )
+        fits, total, files = await self._shards.run(call)
+        if not fits and files + 1 > MAX_FILES:
+            raise LimitReached(f"the key has {files} files, the limit is {MAX_FILES}: delete some")
+        if not fits:
+            raise LimitReached(
+                f"the files of the key have {total} bytes, and {most_bytes} more exceed the limit of {limit}"
+                " (batch_key_max_bytes): delete some"
+            )
+        return file
+
+    async def put_part(self, owner: str, file_id: str, part: int, data: bytes) -> None:
+        """Store a part of a file. All parts but the last have `PART_BYTES`."""
+        key = keys.batch_part_key(file_id, part, owner)
+        await self._shards.execute(key, "SET", key, data)
+
+    async def end_file(self, owner: str, file: BatchFile) -> BatchFile:
+        """Make a file visible whose parts are stored; ClusterError if its upload took too long."""
+        args = (file.id, file.bytes, file.expires_at, ceil(time() * 1e6), *file.fields())
+        names = (keys.batch_sizes_key(owner), keys.batch_files_key(owner), keys.batch_file_key(file.id, owner))
+        if not await self._acknowledged(ScriptCall("store_batch_file", names, args)):
+            raise ClusterError(f"the upload of {file.filename[:100]!r} took too long: repeat it")
+        return file
+
+    async def file(self, owner: str, file_id: str) -> BatchFile:
+        """A file; NotFound if the owner has no such file."""
+        if is_file_id(file_id):
+            found = await self._hash(keys.batch_file_key(file_id, owner))
+            if found and int(found["expires_at"]) > time():
+                return BatchFile.from_fields(file_id, found)
+        raise NotFound(f"no such file: {file_id[:100]!r}; files expire {self.limits.ttl_seconds} s after their upload")
+
+    async def files(self, owner: str) -> list[BatchFile]:
+        """All files of an owner, the newest first."""
+        ids = await self._newest_first(keys.batch_files_key(owner))
+        found = await self._hashes([keys.batch_file_key(file_id, owner) for file_id in ids])
+        files = [BatchFile.from_fields(*pair) for pair in zip(ids, found, strict=True) if pair[1]]
+        return [file for file in files if file.expires_at > time()]
+
+    async def read_parts(self, owner: str, file: BatchFile, first: int = 0) -> AsyncIterator[bytes]:
+        """Yield the contents of a file from a part on; ClusterError if a part is missing."""
+        for part in range(first, file.parts):
+            key = keys.batch_part_key(file.id, part, owner)
+            data = await self._shards.execute(key, "GET", key)
+            if data is None:
+                raise ClusterError(f"part {part} of file {file.id} is missing")
+            yield data
+
+    async def delete_file(self, owner: str, file_id: str) -> None:
+        """Delete a file; BatchConflict if an open batch reads it."""
+        file = await self.file(owner, file_id)
+        for batch in await self.open_batches(owner):
+            if batch.request.input_file_id == file_id:
+                raise BatchConflict(f"batch {batch.id} reads file {file_id}: cancel the batch, or wait for its end")
+        await self._remove_file(owner, file.id, file.parts)
+
+    async def discard_file(self, owner: str, file_id: str, parts: int) -> None:
+        """Delete what is stored of an upload that failed."""
+        await self._remove_file(owner, file_id, parts)
+
+    async def _remove_file(self, owner: str, file_id: str, parts: int) -> None:
+        """Delete the record first, so that no reader finds a file without all its parts; the size last."""
+        files, sizes, record = (
+            keys.batch_files_key(owner),
+            keys.batch_sizes_key(owner),
+            keys.batch_file_key(file_id, owner),
+        )
+        await self._shards.execute(record, "UNLINK", record)
+        await self._shards.execute(files, "ZREM", files, file_id)
+        for first in range(0, parts, _PARTS_AT_ONCE):
+            names = [
+                keys.batch_part_key(file_id, part, owner) for part in range(first, min(parts, first + _PARTS_AT_ONCE))
+            ]
+            await self._shards.execute(names[0], "UNLINK", *names)
+        await self._shards.execute(sizes, "HDEL", sizes, file_id)
+
+    # Batches
+
+    async def create(self, owner: str, request: BatchRequest) -> Batch:
+        """Create a batch.
+
+        NotFound without the input file, InvalidInput for a file that is not an input, LimitReached above a limit.
+        """
+        await self.prune(owner)
+        file = await self.file(owner, request.input_file_id)
+        if file.purpose != BATCH:
+            raise InvalidInput(
+                f"input_file_id must be a file with the purpose {BATCH}, {file.id} has {file.purpose}",
+                place="input_file_id",
+            )
+        batch_id, now = new_batch_id(), int(time())
+        names = (
+            keys.batch_key(batch_id, owner),
+            keys.batches_key(owner),
+            keys.open_batches_key(owner),
+            keys.batch_file_key(file.id, owner),
+            keys.batch_sizes_key(owner),
+        )
+        fields = new_batch_fields(request, now, self.limits.ttl_seconds)
+        until = now + request.window_seconds + 3600
+        args = (batch_id, ceil(time() * 1e6), self.limits.open, MAX_BATCHES, file.id, until, *fields)
+        made = await self._acknowledged(ScriptCall("create_batch", names, args))
+        if made == 0:
+            raise LimitReached(
+                f"the key has {self.limits.open} batches that have not ended, the limit (batch_open_max): wait for one"
+            )
+        if made == -2:
+            raise LimitReached(f"the key has {MAX_BATCHES} batches, the limit: the oldest expire first")
+        if made == -1:
+            raise NotFound(f"no such file: {file.id!r}")
+        return await self.batch(owner, batch_id)
+
+    async def batch(self, owner: str, batch_id: str) -> Batch:
+        """A batch; NotFound if the owner has no such batch."""
+        if is_batch_id(batch_id):
+            found = await self._hash(keys.batch_key(batch_id, owner))
+            if found and int(found["keep_until"]) > time():
+                return Batch.from_fields(batch_id, owner, found)
+        raise NotFound(f"no such batch: {batch_id[:100]!r}")
+
+    async def batches(self, owner: str, *, after: str = "", limit: int = MAX_BATCHES) -> tuple[list[Batch], bool]:
+        """The batches that were created before the batch `after`, the newest first, and whether there are more."""
+        ids = await self._newest_first(keys.batches_key(owner))
+        if after:
+            if after not in ids:
+                raise NotFound(f"no such batch: {after[:100]!r} (after)")
+            ids = ids[ids.index(after) + 1 :]
+        found = await self._hashes([keys.batch_key(batch_id, owner) for batch_id in ids[: limit + 1]])
+        shown = [
+            Batch.from_fields(batch_id, owner, fields)
+            for batch_id, fields in zip(ids, found, strict=False)
+            if fields and int(fields["keep_until"]) > time()
+        ]
+        return shown[:limit], len(shown) > limit
+
+    async def open_batches(self, owner: str) -> list[Batch]:
+        """The batches of an owner that have not ended, the oldest first."""
+        ids = await self._newest_first(keys.open_batches_key(owner))
+        found = await self._hashes([keys.batch_key(batch_id, owner) for batch_id in reversed(ids)])
+        return [
+            Batch.from_fields(batch_id, owner, fields)
+            for batch_id, fields in zip(reversed(ids), found, strict=True)
+            if fields
+        ]
+
+    async def cancel(self, owner: str, batch_id: str) -> Batch:
+        """Cancel a batch: at once if no worker runs it, or else soon; BatchConflict if it has ended."""
+        batch = await self.batch(owner, batch_id)
+        changed, status = await self._end(batch, "", "cancelled", [])
+        if not changed:
+            raise BatchConflict(f"batch {batch_id} has ended with status {status}: it cannot be cancelled")
+        return await self.batch(owner, batch_id)
+
+    # Work
+
+    async def owners(self) -> list[str]:
+        """All owners that have ever uploaded a file."""
+        found = await self._shards.execute(keys.BATCH_OWNERS_KEY, "SMEMBERS", keys.BATCH_OWNERS_KEY)
+        return sorted(name for each in found if is_owner(name := each.decode()))
+
+    async def has_work(self, owner: str) -> bool:
+        """Whether the owner has an open batch and no worker runs it."""
+        opened, lease = keys.open_batches_key(owner), keys.batch_lease_key(owner)
+        count, worker = await self._shards.execute_many([(opened, ("ZCARD", opened)), (lease, ("EXISTS", lease))])
+        return bool(count) and not worker
+
+    async def claim(self, owner: str, token: str) -> bool:
+        """Become the worker of an owner's batches for `LEASE_MS`; false if another worker is."""
+        lease = keys.batch_lease_key(owner)
+        return bool(await self._shards.execute(lease, "SET", lease, token, "NX", "PX", LEASE_MS))
+
+    async def release(self, owner: str, token: str) -> None:
+        """End the lease, so that another worker need not wait for its end."""
+        await self._shards.run(ScriptCall("release_batches", (keys.batch_lease_key(owner),), (token,)))
+
+    async def start(self, batch: Batch, token: str, total: int) -> Recorded:
+        """Record that a batch is valid and runs now."""
+        return await self._record(batch, token, batch.done, [
+            "status", "in_progress", "in_progress_at", int(time()), "total", total,
+        ])  # fmt: skip
+
+    async def renew(self, batch: Batch, token: str) -> Recorded:
+        """Renew the lease; LeaseLost if another worker has it."""
+        return await self._record(batch, token, batch.done, [])
+
+    async def record(
+        self, batch: Batch, token: str, *, done: int, offset: int, results: Mapping[bool, Sequence[bytes]]
+    ) -> Batch:
+        """Record the results of the next lines, and return the batch with them.
+
+        Args:
+            batch: the batch before these lines.
+            token: the token of the worker.
+            done: the number of lines that are done after these.
+            offset: the position in the input after these lines.
+            results: the lines for the output file (true) and for the error file (false).
+
+        Raises:
+            LeaseLost: another worker has the lease, or has recorded other lines.
+            StoreFull: the results exceed the limit for the owner's files.
+        """
+        fields: list[str | int] = ["offset", offset]
+        texts: list[tuple[str, bytes]] = []
+        files = {True: batch.output, False: batch.error}
+        for good, name in ((True, "output"), (False, "error")):
+            text, file = b"".join(results[good]), files[good]
+            if not text:
+                continue
+            opens = file.parts == 0 or file.last >= PART_BYTES
+            grown = files[good] = replace(
+                file,
+                bytes=file.bytes + len(text),
+                parts=file.parts + opens,
+                last=len(text) + (0 if opens else file.last),
+            )
+            fields += [f"{name}_bytes", grown.bytes, f"{name}_parts", grown.parts, f"{name}_last", grown.last]
+            texts.append((keys.batch_part_key(file.id, grown.parts - 1, batch.owner), text))
+        completed, failed = batch.completed + len(results[True]), batch.failed + len(results[False])
+        fields += ["completed", completed, "failed", failed]
+        new = replace(
+            batch, done=done, offset=offset, completed=completed, failed=failed, output=files[True], error=files[False]
+        )
+        recorded = await self._record(new, token, batch.done, fields, *texts)
+        if recorded.done != done:
+            raise LeaseLost(f"batch {batch.id} has {recorded.done} lines done, not {batch.done}")
+        return replace(new, status=recorded.status)
+
+    async def end(self, batch: Batch, token: str, status: str, errors: Sequence[Mapping[str, Any]] = ()) -> None:
+        """End a batch, and make its results visible."""
+        changed, _ = await self._end(batch, token, status, errors)
+        if changed < 0:
+            raise LeaseLost(f"another worker runs the batches of {batch.owner}")
+
+    async def prune(self, owner: str) -> int:
+        """Delete the files and batches of an owner that have expired, and return their number."""
+        sizes, now = keys.batch_sizes_key(owner), int(time())
+        flat = await self._shards.execute(sizes, "HGETALL", sizes)
+        found = _text(flat)
+        removed = 0
+        for file_id, size in found.items():
+            number, _, expires = size.partition(":")
+            if int(expires) <= now:
+                await self._remove_file(owner, file_id, int(number) // PART_BYTES + 1)
+                removed += 1
+        opened, listed = keys.open_batches_key(owner), keys.batches_key(owner)
+        ids = await self._newest_first(listed)
+        records = [keys.batch_key(batch_id, owner) for batch_id in ids]
+        ends = await self._shards.execute_many([(record, ("HGET", record, "keep_until")) for record in records])
+        for batch_id, record, until in zip(ids, records, ends, strict=True):
+            if until is None or int(until) <= now:
+                await self._shards.execute(record, "UNLINK", record)
+                await self._shards.execute(opened, "ZREM", opened, batch_id)
+                await self._shards.execute(listed, "ZREM", listed, batch_id)
+                removed += 1
+        return removed
+
+    async def _record(
+        self,
+        batch: Batch,
+        token: str,
+        before: int,
+        fields: Sequence[str | int],
+        *texts: tuple[str, bytes],
+    ) -> Recorded:
+        """Run the script; `texts` are keys of parts, each with the text to append."""
+        owner = batch.owner
+        call = ScriptCall(
+            "record_batch_lines",
+            (
+                keys.batch_lease_key(owner), keys.batch_key(batch.id, owner), keys.batch_sizes_key(owner),
+                *(key for key, _ in texts),
+            ),
+            (
+                token, LEASE_MS, before, batch.done, self.limits.key_bytes, batch.keep_until, batch.output.id,
+                batch.error.id, batch.output.bytes, batch.error.bytes, len(fields), *fields,
+                *(text for _, text in texts),
+            ),
+        )  # fmt: skip
+        outcome, number, status = await self._acknowledged(call)
+        if outcome == -1:
+            raise LeaseLost(f"another worker runs the batches of {owner}")
+        if outcome == -2:
+            raise StoreFull(
+                f"the files of the key would have {number} bytes, the limit is {self.limits.key_bytes}"
+                " (batch_key_max_bytes): delete files, and create a batch with the requests that have no result"
+            )
+        return Recorded(number, status.decode())
+
+    async def _end(self, batch: Batch, token: str, status: str, errors: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+        owner, now = batch.owner, time()
+        names = (
+            keys.batch_lease_key(owner),
+            keys.batch_key(batch.id, owner),
+            keys.open_batches_key(owner),
+            keys.batch_files_key(owner),
+            keys.batch_file_key(batch.output.id, owner),
+            keys.batch_file_key(batch.error.id, owner),
+            keys.batch_sizes_key(owner),
+        )
+        text = orjson.dumps(list(errors)).decode() if errors else ""
+        changed, found = await self._acknowledged(
+            ScriptCall("end_batch", names, (token, batch.id, status, int(now), ceil(now * 1e6), text))
+        )
+        return changed, found.decode()
+
+    async def _acknowledged(self, call: ScriptCall) -> Any:
+        """Run a script; if the shard has a replica, wait until a replica has the change."""
+
+        async def attempt() -> Any:
+            shard = self._shards.shard_of_key(call.keys[0])
+            if shard not in self._shards.topology.spared:
+                return await self._shards.run(call)
+            for command in (call.short(), call.command()):
+                reply, _ = await self._shards.pool(shard.address).execute_pipeline(
+                    [command, ("WAIT", 1, REPLICA_WAIT_MS)], admitted=True
+                )
+                if not isinstance(reply, ReplyError) or reply.code != "NOSCRIPT":
+                    break
+            if isinstance(reply, ReplyError) and reply.code == "ASK":
+                return await self._shards.run(call)
+            if isinstance(reply, ReplyError | ConnectionLost):
+                raise reply
+            return reply
+
+        return await self._shards.retrying(attempt)
+
+    async def _newest_first(self, key: str) -> list[str]:
+        return [each.decode() for each in await self._shards.execute(key, "ZREVRANGE", key, 0, -1)]
+
+    async def _hash(self, key: str) -> dict[str, str]:
+        return _text(await self._shards.execute(key, "HGETALL", key))
+
+    async def _hashes(self, names: Sequence[str]) -> list[dict[str, str]]:
+        found: list[dict[str, str]] = []
+        for first in range(0, len(names), _PARTS_AT_ONCE):
+            some = names[first : first + _PARTS_AT_ONCE]
+            found += [
+                _text(reply) for reply in await self._shards.execute_many([(name, ("HGETALL", name)) for name in some])
+            ]
+            await asyncio.sleep(0)
+        return found
+
+
+def _text(reply: Any) -> dict[str, str]:
+    """The reply to HGETALL; some servers send a map, some a list."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode(): value.decode() for name, value in pairs}

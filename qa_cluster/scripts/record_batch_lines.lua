@@ -1,0 +1,46 @@
+-- Records the results of the next lines of a batch in one step, and renews the lease of the worker.
+-- KEYS: lease, record of the batch, sizes, then the parts to which the texts are appended. ARGV: token of the worker,
+-- duration of the lease (ms), lines done before, lines done now, limit of the sum of the owner's files, time until which
+-- the results are kept, ids of output and error file, their new sizes, number of arguments with fields of the record,
+-- these fields, one text for each part.
+-- Reply: {1, lines done, status}: recorded, also if it was before. {0, lines done, status}: other lines are done.
+-- {-1, 0, ''}: another worker has the lease, or the batch is missing. {-2, sum, status}: the limit of the sum is reached.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return {-1, 0, ''}
+end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+local record = redis.call('HMGET', KEYS[2], 'done', 'status')
+if not record[1] then
+  return {-1, 0, ''}
+end
+local done, status = tonumber(record[1]), record[2]
+local before, now = tonumber(ARGV[3]), tonumber(ARGV[4])
+if done ~= before then
+  return {done == now and 1 or 0, done, status}
+end
+-- a batch that is being cancelled takes the results of lines that have run, and nothing else
+if status ~= 'validating' and status ~= 'in_progress' and not (status == 'cancelling' and now > before) then
+  return {1, done, status}
+end
+local fields = tonumber(ARGV[11])
+if now > before then
+  local total = tonumber(ARGV[9]) + tonumber(ARGV[10])
+  local found = redis.call('HGETALL', KEYS[3])
+  for at = 1, #found, 2 do
+    if found[at] ~= ARGV[7] and found[at] ~= ARGV[8] then
+      total = total + tonumber(string.match(found[at + 1], '^(%d+)') or '0')
+    end
+  end
+  if total > tonumber(ARGV[5]) then
+    return {-2, total, status}
+  end
+  for at = 4, #KEYS do
+    redis.call('APPEND', KEYS[at], ARGV[11 + fields + at - 3])
+  end
+  redis.call('HSET', KEYS[3], ARGV[7], ARGV[9] .. ':' .. ARGV[6], ARGV[8], ARGV[10] .. ':' .. ARGV[6])
+end
+if fields > 0 then
+  redis.call('HSET', KEYS[2], unpack(ARGV, 12, 11 + fields))
+end
+redis.call('HSET', KEYS[2], 'done', ARGV[4])
+return {1, now, redis.call('HGET', KEYS[2], 'status')}

@@ -1,0 +1,10 @@
+-- Makes a file visible whose contents are stored.
+-- KEYS: sizes, files, record of the file. ARGV: id, bytes, time of expiry, time of creation (µs), fields of the record.
+-- Reply: 1, or 0 if the reservation has expired.
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. ARGV[3])
+redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1])
+redis.call('HSET', KEYS[3], unpack(ARGV, 5))
+return 1
