@@ -39,7 +39,7 @@ class LineResult:
 
 
 @dataclass(slots=True)
-class Pace:
+class RequestRate:
     """The rate at which requests start: the limit `requests_per_second` of an API key."""
 
     _next: float = field(default=0.0)
@@ -67,7 +67,7 @@ class BatchAnswers:
         self._owner = owner
         self._endpoint = endpoint
         self._retry_seconds = retry_seconds
-        self._pace = Pace()
+        self._rate = RequestRate()
         limits = engine.asker.limits
         self._ask_fields = ask_fields(limits, FULL)
         self._search_fields = search_fields(limits, coverage=FULL)
@@ -111,7 +111,7 @@ class BatchAnswers:
     async def _once(self, request: LineRequest, request_id: str) -> bytes:
         raw = orjson.dumps(request.body)
         key = await self.key()
-        await self._pace.turn(key.limits.requests_per_second)
+        await self._rate.turn(key.limits.requests_per_second)
         if self._endpoint == QA:
             values = parse_body(raw, self._ask_fields)
             asked = ask_options(values, FULL)

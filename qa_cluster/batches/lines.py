@@ -86,7 +86,7 @@ class LineError(InvalidInput):
 
 
 def read_request(line: InputLine, endpoint: str) -> LineRequest:
-    """The request in a line; LineError if there is none for this endpoint."""
+    """The request in a line; LineError if the line is not a request to this endpoint."""
     if not line.text:
         raise LineError("line_too_long", f"the line has more than {MAX_LINE_BYTES} bytes")
     try:
