@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 import orjson
 
 from .errors import InvalidInput
+from .keys import DEFAULT_COLLECTION
 
 
 class _Json:
@@ -284,6 +285,7 @@ class Hit(_Json, what="a hit"):
     """One sentence that a search found: ``document.text[hit.start:hit.end] == hit.text``.
 
     Attributes:
+        collection: the collection of the document.
         highlights: the spans in the document of the words that match terms of the query.
         passage: the sentence with its neighbours; None unless the search set `context`.
         section, source, url: as in `Answer`.
@@ -304,6 +306,7 @@ class Hit(_Json, what="a hit"):
     section: tuple[str, ...] = ()
     source: Source | None = None
     url: str = ""
+    collection: str = DEFAULT_COLLECTION
 
     def to_dict(self) -> dict[str, Any]:
         """The hit as JSON-ready values; the metadata are not copied."""
@@ -325,12 +328,21 @@ class SearchTimings:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchedCollection:
+    """A collection that was searched, with the number of its sentences."""
+
+    name: str
+    sentences: int
+
+
+@dataclass(frozen=True, slots=True)
 class SearchResult(_Json, what="a result of a search"):
     """The result of one search.
 
     Attributes:
         terms: the words of the query after analysis; the ranking compares sentences with these.
         sentences: the number of sentences that were ranked.
+        collections: the searched collections. Scores are weighed by the statistics of all of them together.
     """
 
     id: str
@@ -341,6 +353,7 @@ class SearchResult(_Json, what="a result of a search"):
     sentences: int
     index: Index
     timings_ms: SearchTimings
+    collections: tuple[SearchedCollection, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON-ready values, as the REST service sends it."""
@@ -352,6 +365,7 @@ class SearchResult(_Json, what="a result of a search"):
             "hits": [hit.to_dict() for hit in self.hits],
             "index": asdict(self.index),
             "timings_ms": asdict(self.timings_ms),
+            "collections": [asdict(each) for each in self.collections],
         }
 
     def to_json(self) -> bytes:

@@ -57,15 +57,17 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
     },
     Hit: {
         **_ORIGIN,
-        "score": "BM25 over the whole collection, with weights for edges; comparable only within one result",
+        "score": "BM25 over all searched collections, with weights for edges; comparable only within one result",
         "text": "the sentence",
         "start": "offset of its first code point in the stored document",
         "end": "offset after its last code point",
         "passage": "the sentence with its neighbours; null if the field context is 0",
+        "collection": "the collection of the document",
     },
     SearchResult: {
         "terms": "terms of the query that the ranking uses",
         "sentences": "number of ranked sentences",
+        "collections": "the searched collections; scores are weighed by the statistics of all of them together",
     },
     DocumentEntry: {
         "length": "number of code points of the text",

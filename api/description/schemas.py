@@ -15,14 +15,27 @@ from urllib.parse import parse_qsl
 import orjson
 
 from qa_cluster.asking.document_fields import MAX_SHOWN_VALUES
-from qa_cluster.asking.questions import MAX_DOC_IDS, MAX_MODEL_BYTES, MORE_VALUES, AskLimits
+from qa_cluster.asking.questions import (
+    MAX_DOC_IDS,
+    MAX_MODEL_BYTES,
+    MORE_VALUES,
+    AskLimits,
+)
 from qa_cluster.documents.addresses import STYLES
 from qa_cluster.documents.metadata_limits import MAX_METADATA_BYTES, check_integer, may_hold_long_number
 from qa_cluster.documents.stored import MAX_ID_BYTES, MAX_TITLE_BYTES
 from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import COLLECTION_PATTERN, DEFAULT_COLLECTION, MAX_COLLECTION_CHARS
 from qa_cluster.options.documents import DEFAULT_PAGE, DEFAULT_SHOWN_VALUES, MAX_PAGE
-from qa_cluster.options.questions import CACHE_MODES, COVERAGES, LISTS, PARTIAL, AskOptions, SearchOptions
+from qa_cluster.options.questions import (
+    CACHE_MODES,
+    COVERAGES,
+    LISTS,
+    MAX_SEARCHED_COLLECTIONS,
+    PARTIAL,
+    AskOptions,
+    SearchOptions,
+)
 from qa_cluster.ranking.meaning import RETRIEVERS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS
@@ -32,6 +45,8 @@ from qa_cluster.sources.formats import FORMATS
 from ..http.error_map import HttpProblem
 
 MAX_SHORT_CHARS = 4096
+# The name of a collection, or * for all.
+_SEARCHED_PATTERN = rf"^(\*|{COLLECTION_PATTERN[1:-1]})$"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -42,6 +57,7 @@ class Field:
     Attributes:
         kind: ``string``, ``integer``, ``number``, ``boolean`` or ``object``.
         pattern, required_inside: rules for the description only; the code that uses the value checks them.
+        most: the limit of values of a repeated field.
         in_bytes: the maximum of a string is in bytes of UTF-8. JSON Schema has no such unit, so the schema has the same
             number of characters.
     """
@@ -58,6 +74,7 @@ class Field:
     pattern: str = ""
     required_inside: tuple[str, ...] = ()
     in_bytes: bool = False
+    most: int = MAX_DOC_IDS
 
     def schema(self, *, null: bool = False) -> dict[str, Any]:
         """The JSON Schema of the field; `null` says whether it allows null."""
@@ -76,7 +93,7 @@ class Field:
         if self.required_inside:
             schema["required"] = list(self.required_inside)
         if self.repeated:
-            schema = {"type": "array", "items": schema, "maxItems": MAX_DOC_IDS}
+            schema = {"type": "array", "items": schema, "maxItems": self.most}
         if null:
             schema["type"] = [schema["type"], "null"]
         schema["description"] = self.help
@@ -156,7 +173,17 @@ def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTI
     return (
         Field(query, "string", "words or question", required=True, minimum=1, maximum=limits.question_max_chars),
         _count("top_k", "maximum number of sentences", options.top_k, MAX_RANK_COUNT),
-        _collection("to search"),
+        Field(
+            "collection",
+            "string",
+            "a collection to search (GET /collections), repeatable; * searches all collections that the key may use",
+            default=DEFAULT_COLLECTION,
+            minimum=1,
+            maximum=MAX_COLLECTION_CHARS,
+            pattern=_SEARCHED_PATTERN,
+            repeated=True,
+            most=MAX_SEARCHED_COLLECTIONS,
+        ),
         _document_ids("sentences of"),
         *_filters("sentences of"),
         Field(
@@ -170,6 +197,12 @@ def search_fields(limits: AskLimits, query: str = "query", coverage: str = PARTI
         _timeout(limits),
         _coverage(coverage),
         _retriever(options.retriever),
+        Field(
+            "prefix",
+            "boolean",
+            "whether the last word may be incomplete, for results while a person types; only by words",
+            default=options.prefix,
+        ),
     )
 
 
@@ -488,6 +521,8 @@ def _options(values: Mapping[str, Any], *others: str) -> dict[str, Any]:
         given[name] = tuple(given[name])
     if "timeout_ms" in given:
         given["timeout"] = given.pop("timeout_ms") / 1000
+    if isinstance(names := given.get("collection"), list):
+        given["collection"] = tuple(names)
     return given
 
 
@@ -502,9 +537,9 @@ def _checked(
             continue
         value = values[field.name]
         items = value if field.repeated and isinstance(value, list) else [value]
-        if field.repeated and len(items) > MAX_DOC_IDS:
+        if field.repeated and len(items) > field.most:
             more = f": {MORE_VALUES}" if field.name in ("doc_id", "filter") else ""
-            errors.append((field.name, f"has {len(items)} values, the limit is {MAX_DOC_IDS}{more}"))
+            errors.append((field.name, f"has {len(items)} values, the limit is {field.most}{more}"))
             continue
         for item in items:
             wrong = _wrong(field, item)

@@ -5,11 +5,26 @@ Nothing is cached: a search runs no model, and it shows the documents as they ar
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from qa_cluster.asking.searcher import SearchOutcome
 from qa_cluster.off_loop import off_loop
+from qa_cluster.options.questions import ALL_COLLECTIONS, SearchOptions
 
 from ..description.schemas import parse_body, parse_query, search_fields, search_options
 from ..http.error_map import HttpProblem, RawHeaders
-from ..http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response, while_connected
+from ..http.messages import (
+    JSON,
+    Receive,
+    Scope,
+    Send,
+    about,
+    permit,
+    read_body,
+    require_json,
+    send_response,
+    while_connected,
+)
 from ..service.lifespan import ServiceState
 
 
@@ -42,9 +57,7 @@ class SearchRoute:
             )
         metrics = self._state.metrics
         options = search_options(values, self._state.options.coverage)
-        permit(scope, options.collection)
-        searching = self._state.engine.search(query, options)
-        found = await while_connected(receive, searching, metrics.disconnects.inc)
+        found = await while_connected(receive, self._search(scope, query, options), metrics.disconnects.inc)
         metrics.searches.inc("hits" if found.hits else "no_hits")
         metrics.partial.inc("search", by=found.index.partial)
         timings = found.timings
@@ -55,3 +68,15 @@ class SearchRoute:
             (b"server-timing", timing.encode()),
         ]
         await send_response(send, 200, headers, await found.encode(scope["state"]["request_id"]))
+
+    async def _search(self, scope: Scope, query: str, options: SearchOptions) -> SearchOutcome:
+        """Search the collections that the key allows."""
+        engine = self._state.engine
+        if options.collections == (ALL_COLLECTIONS,):
+            names = await engine.searcher.collections_of(options, admits=scope["state"]["key"].allows)
+            options = replace(options, collection=names)
+        for name in options.collections:
+            permit(scope, name)
+        if len(options.collections) > 1:
+            about(scope, collection=" ".join(options.collections))
+        return await engine.search(query, options)

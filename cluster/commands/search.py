@@ -21,7 +21,6 @@ from ..servers.local import with_cluster
 from ..terminal import console
 from .ask import notice_partial, where
 from .shared_options import (
-    CollectionOption,
     CoverageOption,
     FilterOption,
     JsonOfService,
@@ -42,7 +41,14 @@ def search(  # noqa: PLR0917 - one parameter is one option
         typer.Option(help="Only sentences of this document; repeatable.", metavar="ID", show_default=False),
     ] = None,
     filter: FilterOption = None,
-    collection: CollectionOption = DEFAULT_COLLECTION,
+    collection: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Collection to search; repeatable; * searches all collections. [default: default]",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
     around: Annotated[
         int,
         typer.Option(
@@ -51,6 +57,9 @@ def search(  # noqa: PLR0917 - one parameter is one option
     ] = 0,
     coverage: CoverageOption = PARTIAL,
     retriever: RetrieverOption = WORDS,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Take the last word as the start of a word, as while typing.")
+    ] = False,
     json: JsonOfService = False,
 ) -> None:
     """Find the sentences that best match the words, without a reader. The exit code is 0 even if none matches.
@@ -64,17 +73,20 @@ def search(  # noqa: PLR0917 - one parameter is one option
 
         qa-cluster search "finally clause" --filter lang=en --filter "year>=2020"
 
+        qa-cluster search "finally cla" --prefix --collection "*"
+
         qa-cluster search "finally clause" --context 2 --json | jq -r '.hits[].passage.text'
     """
     settings = load_settings(context).settings
     options = SearchOptions(
         top_k=top_k,
-        collection=collection,
+        collection=tuple(collection or (DEFAULT_COLLECTION,)),
         doc_id=tuple(doc_id or ()),
         filter=tuple(filter or ()),
         context=around,
         coverage=coverage,
         retriever=retriever,
+        prefix=prefix,
     )
     with refusals_as_usage():
         check_search(words, options, AskLimits(question_max_chars=settings.question_max_chars))
@@ -82,12 +94,13 @@ def search(  # noqa: PLR0917 - one parameter is one option
         result = client.search(
             words,
             top_k=options.top_k,
-            collection=collection,
+            collection=options.collection,
             doc_id=options.doc_id,
             filter=options.filter,
             context=options.context,
             coverage=options.coverage,
             retriever=options.retriever,
+            prefix=options.prefix,
         )
     if json:
         console.say_json(result.to_dict())
@@ -105,10 +118,12 @@ def show(result: SearchResult, *, filtered: bool = False) -> None:
         console.say("nothing to search for: these words are too common or too short for a search")
     elif not result.hits:
         console.say(f"no sentence in the {'chosen ' if filtered else ''}documents contains any of these words")
+    several = len(result.collections) > 1
     for hit in result.hits:
         title = f", {hit.title}" if hit.title not in ("", hit.document_id) else ""
         place = f", {found}" if (found := where(hit)) else ""
-        console.say(f"{hit.rank}. {hit.document_id}{title}{place} ({hit.start}-{hit.end}, score {hit.score:.2f})")
+        shown = f"{hit.collection}: {hit.document_id}" if several else hit.document_id
+        console.say(f"{hit.rank}. {shown}{title}{place} ({hit.start}-{hit.end}, score {hit.score:.2f})")
         console.say_marked([("   ", False), *pieces(hit)])
     total = console.counted(result.sentences, "sentence")
     console.say(f"{len(result.hits)} of {total}, {result.timings_ms.total:.1f} ms")

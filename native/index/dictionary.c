@@ -117,3 +117,32 @@ void dictionary_free(Index *index) {
     chunks_free(index, &index->entries);
     table_free(index, &index->term_table);
 }
+
+/* ---- Completions ---- */
+
+static bool is_better(const IndexCompletion *a, const IndexCompletion *b) {
+    if (a->frequency != b->frequency) return a->frequency > b->frequency;
+    int order = memcmp(a->bytes, b->bytes, a->length < b->length ? a->length : b->length);
+    return order ? order < 0 : a->length < b->length;
+}
+
+size_t index_complete(const Index *index, const void *prefix, size_t length, size_t steps, IndexCompletion *completions,
+                      size_t count, bool *all) {
+    size_t found = 0;
+    uint32_t end = index->entries.items < steps ? index->entries.items : (uint32_t)steps;
+    *all = end == index->entries.items;
+    for (uint32_t term = 0; term < end && count; term++) {
+        const Entry *entry = entry_at(index, term);
+        if (entry->form == FORM_FREE || !entry->df) continue;
+        /* Most terms are rarer than the completions so far. Their bytes are not read. */
+        if (found == count && entry->df < completions[found - 1].frequency) continue;
+        IndexCompletion each = {.frequency = entry->df};
+        each.bytes = dictionary_text(index, entry, &each.length);
+        if (each.length < length || memcmp(each.bytes, prefix, length) != 0) continue;
+        if (found == count && !is_better(&each, &completions[found - 1])) continue;
+        size_t at = found < count ? found++ : found - 1;
+        for (; at && is_better(&each, &completions[at - 1]); at--) completions[at] = completions[at - 1];
+        completions[at] = each;
+    }
+    return found;
+}

@@ -303,6 +303,17 @@ uint64_t index_field_documents(const Index *index, const void *name, size_t leng
  * field that stays in the index exactly once. A cursor is valid in this index only, not after index_save(). */
 size_t index_fields(const Index *index, uint64_t *cursor, IndexField *fields, size_t count);
 
+typedef struct IndexCompletion {
+    const void *bytes; /* valid until the index is changed */
+    size_t length;
+    uint64_t frequency; /* live sentences that contain the term */
+} IndexCompletion;
+
+/* Finds the `count` most frequent terms that start with the prefix, the most frequent first; equal ones by their bytes.
+ * It reads the first `steps` terms that the index got, and sets *all if these are all. Returns their number. */
+size_t index_complete(const Index *index, const void *prefix, size_t length, size_t steps, IndexCompletion *completions,
+                      size_t count, bool *all);
+
 enum { INDEX_MAX_VALUES = 32768 }; /* at least the values of one document: INDEX_MAX_FIELDS / 2 */
 
 typedef struct IndexValue {

@@ -244,6 +244,30 @@ static void test_what_is_gone_leaves_no_memory(void) {
     CHECK(held == 0);
 }
 
+static void test_completions_are_the_most_frequent_terms(void) {
+    Index *index = index_new(ALLOCATOR, KEY);
+    IndexCompletion found[3];
+    bool all;
+    CHECK(index_complete(index, "a", 1, 100, found, 3, &all) == 0 && all);
+    IndexPending *pending = begin(index, "d");
+    add(pending, "apple", "apply");
+    add(pending, "apple", "ape");
+    add(pending, "app", "banana");
+    add(pending, "app", "apply");
+    CHECK(index_commit(pending) == INDEX_OK);
+    CHECK(index_complete(index, "app", 3, 100, found, 3, &all) == 3 && all);
+    /* Equal frequencies are in the order of the bytes. */
+    CHECK(found[0].length == 3 && found[0].frequency == 2 && memcmp(found[0].bytes, "app", 3) == 0);
+    CHECK(memcmp(found[1].bytes, "apple", 5) == 0 && memcmp(found[2].bytes, "apply", 5) == 0);
+    CHECK(index_complete(index, "ap", 2, 100, found, 1, &all) == 1 && found[0].length == 3);
+    CHECK(index_complete(index, "a", 1, 1, found, 3, &all) == 1 && !all); /* only the first term */
+    CHECK(index_complete(index, "applepie", 8, 100, found, 3, &all) == 0);
+    CHECK(index_remove(index, "d", 1) == INDEX_OK);
+    CHECK(index_complete(index, "a", 1, 100, found, 3, &all) == 0);
+    index_free(index);
+    CHECK(held == 0);
+}
+
 int main(void) {
     test_a_document_is_found_when_it_is_committed();
     test_a_score_is_the_formula();
@@ -251,6 +275,7 @@ int main(void) {
     test_filters_are_checked();
     test_a_cursor_survives_changes();
     test_frequencies_of_a_huge_document_follow_in_steps();
+    test_completions_are_the_most_frequent_terms();
     test_what_is_gone_leaves_no_memory();
     return 0;
 }

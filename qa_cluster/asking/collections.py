@@ -53,16 +53,24 @@ class Collections:
         if name == DEFAULT_COLLECTION:
             return
         check_collection(name)
+        state = (await self._current(without)).get(name)
+        if state is None:
+            raise missing(name)
+        if state == DELETING:
+            raise NotFound(f"collection {name!r} is being deleted: delete it again if that was interrupted")
+
+    async def searchable(self, without: Collection[Shard] = ()) -> tuple[str, ...]:
+        """The names of all collections that are not being deleted, the default one first. It asks as `check` does."""
+        states = await self._current(without)
+        return (DEFAULT_COLLECTION, *(name for name, state in states.items() if state != DELETING))
+
+    async def _current(self, without: Collection[Shard]) -> Mapping[str, str]:
         fresh = await self._freshness.drain()
         generation = self._freshness.generation
         if not fresh or generation != self._generation:
             self._states = await self._read(without)
             self._generation = generation if fresh else -1
-        state = self._states.get(name)
-        if state is None:
-            raise missing(name)
-        if state == DELETING:
-            raise NotFound(f"collection {name!r} is being deleted: delete it again if that was interrupted")
+        return self._states
 
     async def names(self) -> tuple[str, ...]:
         """The names of all collections, the default one first."""

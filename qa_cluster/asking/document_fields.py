@@ -12,7 +12,7 @@ import logging
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -135,6 +135,19 @@ class DocumentFields:
         """
         if chosen is not None:
             await self._check(chosen.fields(), collection, chosen.place)
+
+    async def check_some(self, chosen: Filter | None, collections: Sequence[str]) -> None:
+        """Raise InvalidInput if a filter names a field that no document of any of these collections has."""
+        first: InvalidInput | None = None
+        for name in collections:
+            try:
+                await self.check(chosen, name)
+            except InvalidInput as error:
+                first = first or error
+            else:
+                return
+        if first is not None:
+            raise first
 
     async def _check(self, fields: Mapping[str, bool], collection: str, place: str) -> None:
         now = monotonic()

@@ -13,9 +13,16 @@ from qa_cluster.config import Settings
 from qa_cluster.documents.stored import MAX_ID_BYTES
 from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.keys import check_collection
-from qa_cluster.options.questions import CACHE_MODES, COVERAGES, AskOptions, SearchOptions
+from qa_cluster.options.questions import (
+    ALL_COLLECTIONS,
+    CACHE_MODES,
+    COVERAGES,
+    MAX_SEARCHED_COLLECTIONS,
+    AskOptions,
+    SearchOptions,
+)
 from qa_cluster.ranking.filters import Filter, chosen_by
-from qa_cluster.ranking.meaning import RETRIEVERS
+from qa_cluster.ranking.meaning import RETRIEVERS, WORDS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS, ReadingPlan
 from qa_cluster.shard_functions import MAX_RANK_COUNT
@@ -122,7 +129,26 @@ def check_search(text: object, options: SearchOptions, limits: AskLimits) -> tup
     normal = _check_text("query", text, limits.question_max_chars)
     _within("top_k", options.top_k, 1, MAX_RANK_COUNT)
     _within("context", options.context, 0, MAX_NEIGHBOURS)
+    if options.prefix and options.retriever != WORDS:
+        raise InvalidInput(
+            f"prefix searches by words, got retriever={options.retriever}: leave out one of them", place="prefix"
+        )
+    if options.collections != (ALL_COLLECTIONS,):
+        _check_collections(options.collections)
     return normal, _check_corpus(options, limits)
+
+
+def _check_collections(names: tuple[str, ...]) -> None:
+    for name in names:
+        if name == ALL_COLLECTIONS:
+            raise InvalidInput(
+                f"collection {ALL_COLLECTIONS} means all collections: leave out the others", place="collection"
+            )
+        check_collection(name)
+    if not 1 <= len(names) <= MAX_SEARCHED_COLLECTIONS:
+        raise InvalidInput(
+            f"a search may name 1 to {MAX_SEARCHED_COLLECTIONS} collections, got {len(names)}", place="collection"
+        )
 
 
 def _check_text(name: str, text: object, limit: int) -> str:
@@ -147,6 +173,7 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
     _within("min_score", options.min_score, 0, 1)
     if options.retriever_k is not None:
         _within("retriever_k", options.retriever_k, 1, limits.retriever_k_max)
+    check_collection(options.collection)
     chosen = _check_corpus(options, limits)
     if options.cache not in CACHE_MODES:
         raise InvalidInput(f"cache must be one of {', '.join(CACHE_MODES)}, got {options.cache!r}", place="cache")
@@ -158,7 +185,6 @@ def _check_options(options: AskOptions, limits: AskLimits) -> Filter | None:
 
 
 def _check_corpus(options: AskOptions | SearchOptions, limits: AskLimits) -> Filter | None:
-    check_collection(options.collection)
     if options.coverage not in COVERAGES:
         known = ", ".join(COVERAGES)
         raise InvalidInput(f"coverage must be one of {known}, got {options.coverage!r}", place="coverage")

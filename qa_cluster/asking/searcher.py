@@ -3,31 +3,33 @@
 A search shows each sentence as it is when it is fetched. A document may change between ranking and fetching. So a
 sentence is shown only if the epoch of its partition is unchanged, or if its text still has the weights by which it was
 ranked. Otherwise the corpus is ranked again. After `MAX_VERSION_TRIES` rankings such sentences are left out.
+
+A search may use several collections. Each is ranked by the statistics of all of them together, so that their scores are
+comparable, and the best sentences of all are merged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter, time
 from typing import Any
 
 from qa_cluster.documents.stored import read_hits
-from qa_cluster.errors import DeadlineExceeded
+from qa_cluster.errors import DeadlineExceeded, InvalidInput, NotFound
 from qa_cluster.keys import SentenceRef, parse_sentence
 from qa_cluster.off_loop import off_loop
-from qa_cluster.options.questions import SearchOptions
+from qa_cluster.options.questions import ALL_COLLECTIONS, MAX_SEARCHED_COLLECTIONS, SearchOptions
 from qa_cluster.ranking.bm25 import Candidate, Ranking
+from qa_cluster.ranking.expansion import MAX_COMPLETIONS, Expansion, Typed
 from qa_cluster.ranking.filters import Filter
 from qa_cluster.ranking.hits import HitMaker
-from qa_cluster.ranking.meaning import MEANING
 from qa_cluster.ranking.ranker import Ranker
-from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import step
-from qa_cluster.types import Hit, Index, SearchResult, SearchTimings
+from qa_cluster.types import Hit, Index, SearchedCollection, SearchResult, SearchTimings
 
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
@@ -51,6 +53,7 @@ class SearchOutcome:
     sentences: int
     index: Index
     timings: SearchTimings
+    collections: tuple[SearchedCollection, ...] = ()
     size: int = 0
 
     async def encode(self, request_id: str) -> bytes:
@@ -60,7 +63,15 @@ class SearchOutcome:
     def result(self, request_id: str) -> SearchResult:
         """The whole result."""
         return SearchResult(
-            request_id, int(time()), self.query, self.terms, self.hits, self.sentences, self.index, self.timings
+            request_id,
+            int(time()),
+            self.query,
+            self.terms,
+            self.hits,
+            self.sentences,
+            self.index,
+            self.timings,
+            self.collections,
         )
 
 
@@ -97,47 +108,116 @@ class Searcher:
                 found: SearchOutcome = await retrying_without(
                     self._shards,
                     options.coverage,
-                    lambda without: self._search(query, chosen, options, begun, without),
+                    lambda without: self._search(query, str(text), chosen, options, begun=begun, without=without),
                 )
                 return found
         except TimeoutError as error:
             raise DeadlineExceeded(f"the search did not end in {seconds * 1000:g} ms (timeout)") from error
 
     async def _search(
-        self, query: str, chosen: Filter | None, options: SearchOptions, begun: float, without: frozenset[Shard]
+        self,
+        query: str,
+        typed: str,
+        chosen: Filter | None,
+        options: SearchOptions,
+        *,
+        begun: float,
+        without: frozenset[Shard],
     ) -> SearchOutcome:
+        """Search for `query`, which was given as `typed`."""
         await self._follow()
-        await self._collections.check(options.collection, without)
-        await self._fields.check(chosen, options.collection)
+        collections = await self.collections_of(options, without)
+        await self._fields.check_some(chosen, collections)
         retriever = self._vectors.retriever(options.retriever)
-        terms = () if retriever == MEANING else tuple(question_terms(query))
+        expansion = await self._completed(typed, collections, without) if options.prefix else None
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
-            ranking = await self._ranker.rank(
-                query, options.top_k, chosen, options.collection, without, retriever=retriever
+            rankings = await self._ranker.rank_each(
+                query, options.top_k, chosen, collections, without, retriever=retriever, expansion=expansion
             )
+            best = _merged(rankings, options.top_k)
             fetching_begun = perf_counter()
             with step("fetch"):
-                made = await self._hits(ranking, terms, options.context)
-            if len(made.hits) == len(ranking.candidates):
+                hits, size = await self._fetched(rankings, best, options.context)
+            if len(hits) == len(best):
                 break
         ended = perf_counter()
+        ranked = {
+            f"{name} {tag}": epoch
+            for name, ranking in zip(collections, rankings, strict=True)
+            for tag, epoch in ranking.epochs.items()
+        }
+        whole = rankings[0] if len(rankings) == 1 else replace(rankings[0], epochs=ranked)
         return SearchOutcome(
             query,
-            terms,
-            await off_loop(made.bytes, _numbered, ranking.candidates, made),
-            ranking.sentences,
-            index_of(ranking, self._shards, without),
+            whole.terms,
+            await off_loop(size, _numbered, best, hits),
+            whole.sentences,
+            index_of(whole, self._shards, without),
             SearchTimings(
                 rank=milliseconds(fetching_begun - ranking_begun),
                 fetch=milliseconds(ended - fetching_begun),
                 total=milliseconds(ended - begun),
             ),
-            made.bytes,
+            tuple(
+                SearchedCollection(name, sum(part.sentences for part in ranking.parts.values()))
+                for name, ranking in zip(collections, rankings, strict=True)
+            ),
+            size,
         )
 
-    async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int) -> HitMaker:
+    async def collections_of(
+        self,
+        options: SearchOptions,
+        without: Collection[Shard] = (),
+        admits: Callable[[str], bool] = lambda name: True,
+    ) -> tuple[str, ...]:
+        """The names of the collections that a search is about; of all collections, only those that `admits` admits.
+
+        Raises:
+            NotFound: a collection does not exist, or no collection is admitted.
+            InvalidInput: there are too many collections to search all.
+        """
+        if options.collections != (ALL_COLLECTIONS,):
+            for name in options.collections:
+                await self._collections.check(name, without)
+            return options.collections
+        names = tuple(filter(admits, await self._collections.searchable(without)))
+        if not names:
+            raise NotFound("there is no collection that may be searched")
+        if len(names) > MAX_SEARCHED_COLLECTIONS:
+            raise InvalidInput(
+                f"there are {len(names)} collections, and a search may use {MAX_SEARCHED_COLLECTIONS}: name them",
+                place="collection",
+            )
+        return names
+
+    async def _completed(self, typed: str, collections: Sequence[str], without: frozenset[Shard]) -> Expansion:
+        """The terms of a query whose last word may be incomplete."""
+        query = Typed.of(typed)
+        if not query.prefix:
+            return Expansion(query.terms)
+        return query.expansion(await self._ranker.completions(query.prefix, MAX_COMPLETIONS, collections, without))
+
+    async def _fetched(
+        self, rankings: Sequence[Ranking], best: Sequence[Candidate], around: int
+    ) -> tuple[dict[str, Hit], int]:
+        """The hits of the best candidates by the keys of their sentences, and their approximate size as JSON."""
+        shown = {candidate.sentence for candidate in best}
+        hits: dict[str, Hit] = {}
+        size = 0
+        for ranking in rankings:
+            own = [candidate for candidate in ranking.candidates if candidate.sentence in shown]
+            if own:
+                made = await self._hits(replace(ranking, candidates=own), ranking.terms, around, size)
+                hits |= made.hits
+                size += made.bytes
+        return hits, size
+
+    async def _hits(self, ranking: Ranking, terms: Sequence[str], around: int, size: int) -> HitMaker:
         """Fetch the candidates from their documents and make hits of them, `FETCHED_SCRIPTS` scripts at a time.
+
+        `size` is the approximate size of the hits of other collections.
 
         InputTooLong as soon as the hits exceed the limit of an answer.
         """
@@ -156,7 +236,7 @@ class Searcher:
             terms,
             ranking.epochs,
             with_passage=around > 0,
-            most_bytes=self._limits.answer_max_bytes,
+            most_bytes=self._limits.answer_max_bytes - size,
         )
         for begin in range(0, len(parts), FETCHED_SCRIPTS):
             some = parts[begin : begin + FETCHED_SCRIPTS]
@@ -176,7 +256,13 @@ def _fetched_bytes(reply: Any) -> int:
     return len(reply[3]) + sum(len(passage[1]) + len(passage[2]) for passage in reply[5] if passage)
 
 
-def _numbered(candidates: Sequence[Candidate], made: HitMaker) -> tuple[Hit, ...]:
+def _merged(rankings: Sequence[Ranking], count: int) -> list[Candidate]:
+    """The best candidates of all rankings, whose scores are comparable."""
+    every = [candidate for ranking in rankings for candidate in ranking.candidates]
+    return sorted(every, key=lambda candidate: -candidate.score)[:count]
+
+
+def _numbered(candidates: Sequence[Candidate], hits: Mapping[str, Hit]) -> tuple[Hit, ...]:
     """The hits in the order of their ranks."""
-    hits = filter(None, (made.hits.get(candidate.sentence) for candidate in candidates))
-    return tuple(replace(hit, rank=rank) for rank, hit in enumerate(hits, 1))
+    found = filter(None, (hits.get(candidate.sentence) for candidate in candidates))
+    return tuple(replace(hit, rank=rank) for rank, hit in enumerate(found, 1))

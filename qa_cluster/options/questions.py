@@ -13,6 +13,9 @@ from qa_cluster.ranking.meaning import BOTH, WORDS
 # Policies for a shard that is down: answer without it, or refuse.
 PARTIAL, FULL = "partial", "full"
 COVERAGES = (PARTIAL, FULL)
+# The limit of collections of one search, and the name of all collections.
+MAX_SEARCHED_COLLECTIONS = 20
+ALL_COLLECTIONS = "*"
 CACHE_MODES = ("use", "refresh", "only", "off")
 
 
@@ -63,17 +66,18 @@ class SearchOptions:
 
     Attributes:
         top_k: the limit of sentences.
-        collection: the collection that the sentences come from.
+        collection: the collection that the sentences come from, or several collections; ``*`` means all collections.
         doc_id: only sentences of these documents; empty: of all.
         filters, filter: only sentences of documents whose metadata satisfy the filter, as in `AskOptions`.
         context: how many neighbours are returned with each sentence, on each side.
         timeout: the time limit in seconds; None: the service's default.
         coverage: ``partial`` or ``full``, as in `AskOptions`.
         retriever: ``words``, ``meaning`` or ``both``, as in `AskOptions`.
+        prefix: whether the last word may be incomplete, for results while a person types. Only by words.
     """
 
     top_k: int = 10
-    collection: str = DEFAULT_COLLECTION
+    collection: str | tuple[str, ...] = DEFAULT_COLLECTION
     doc_id: tuple[str, ...] = ()
     filters: Mapping[str, Any] | None = None
     filter: tuple[str, ...] = ()
@@ -81,13 +85,20 @@ class SearchOptions:
     timeout: float | None = None
     coverage: str = FULL
     retriever: str = WORDS
+    prefix: bool = False
+
+    @property
+    def collections(self) -> tuple[str, ...]:
+        """The collections, each once."""
+        given = (self.collection,) if isinstance(self.collection, str) else self.collection
+        return tuple(dict.fromkeys(given))
 
 
 class SearchArguments(TypedDict, total=False):
     """The fields of `SearchOptions` as the clients' `search` takes them; None is the default of each."""
 
     top_k: int | None
-    collection: str | None
+    collection: str | Iterable[str] | None
     doc_id: str | Iterable[str] | None
     filters: Mapping[str, Any] | None
     filter: str | Iterable[str] | None
@@ -95,6 +106,7 @@ class SearchArguments(TypedDict, total=False):
     timeout: float | None
     coverage: str | None
     retriever: str | None
+    prefix: bool | None
 
 
 # Options that take several values; a single value may be given without a list.
@@ -146,4 +158,6 @@ def _given(arguments: Mapping[str, Any], kind: type[AskOptions | SearchOptions],
         raise InvalidInput(f"unknown option {unknown[0]!r} of {what}{hint}")
     for name in LISTS & given.keys():
         given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
+    if kind is SearchOptions and not isinstance(given.get("collection", ""), str):
+        given["collection"] = tuple(given["collection"])
     return given

@@ -65,6 +65,8 @@ class Ranking:
         sentences: how many sentences the corpus has.
         terms: the terms of the question.
         frequencies: how many sentences of the corpus contain each term.
+        weighed: the frequencies by which the terms are weighed, which differ for terms of an expansion; empty: the
+            same.
         parts: the state of each partition's index.
         reindexing: whether another version of the analyzer has made the terms of some partitions. Such a ranking may
             miss sentences, and no answer from it is cached.
@@ -79,6 +81,7 @@ class Ranking:
     parts: Mapping[str, RankedPartition] = field(default_factory=dict)
     reindexing: bool = False
     vector: QuestionVector | None = None
+    weighed: tuple[int, ...] = ()
 
 
 def idf(sentences: int, frequencies: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -169,6 +169,7 @@ def hit_of(
         section=source.section_at(own.start),
         source=source.source_at(own.start),
         url=url_of(document.metadata),
+        collection=sentence.document.collection,
     )
 
 

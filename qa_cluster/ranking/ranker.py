@@ -39,6 +39,7 @@ from qa_cluster.topology import Address, Shard, Topology
 from qa_cluster.tracing import step
 
 from .bm25 import FoundSentence, RankedPartition, Ranking, best_of
+from .expansion import Expansion, stems_of_prefix
 from .filters import Filter
 from .meaning import MEANING, WORDS, QuestionVector
 from .terms import ANALYZER_VERSION, question_terms
@@ -47,6 +48,7 @@ Command = tuple[str | int | bytes, ...]
 
 # What a user needs on every shard to rank: docs/access.md has the same list.
 RIGHTS = "(+mget %R~epoch:* %R~flight:*) (+hget %R~layout:*) (+qa.index.stats +qa.index.rank %R~index:*)"
+COMPLETE_RIGHTS = "(+qa.index.complete +qa.index.stats %R~index:*)"
 # Error codes of a server or module that cannot run the commands of a ranking, whenever they are sent again.
 _UNABLE = frozenset({"ERR", "WRONGTYPE"})
 _COMMANDS_OF_STATISTICS = 3
@@ -107,6 +109,7 @@ class Ranker:
         *,
         retriever: str = WORDS,
         distinct: bool = False,
+        expansion: Expansion | None = None,
     ) -> Ranking:
         """The `count` best sentences of a collection, from the documents that the filter admits.
 
@@ -115,33 +118,91 @@ class Ranker:
             retriever: by what sentences are ranked (`RETRIEVERS`). If no shard can compute the vector of the question,
                 the ranking is by words.
             distinct: whether each passage counts once, with its best sentence.
+            expansion: the terms of the ranking by words; None: those of the text.
 
         Raises:
             ReplyError: a shard refused for the moment, or has redirected: rank again.
             MissingRights: the cluster's user may not rank; the text names what to grant.
             ClusterError: a shard cannot rank, or its reply cannot be read.
         """
+        (ranking,) = await self.rank_each(
+            text, count, chosen, (collection,), without, retriever=retriever, distinct=distinct, expansion=expansion
+        )
+        return ranking
+
+    async def rank_each(
+        self,
+        text: str,
+        count: int,
+        chosen: Filter | None,
+        collections: Sequence[str],
+        without: Collection[Shard] = (),
+        *,
+        retriever: str = WORDS,
+        distinct: bool = False,
+        expansion: Expansion | None = None,
+    ) -> list[Ranking]:
+        """A ranking of each collection. All scores are comparable, because the statistics are those of all collections.
+
+        The arguments and errors are those of `rank`.
+        """
         with step("rank") as ranked:
-            left_out = {shard.address for shard in without}
-            on_shard = {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
-            tags = [tag for found in on_shard.values() for tag in found]
-            terms = question_terms(text) if retriever != MEANING else []
-            asked = {address: statistics_commands(found, terms, collection) for address, found in on_shard.items()}
+            on_shard = self._asked(without)
+            terms: Sequence[str] = () if retriever == MEANING else question_terms(text)
+            if expansion is not None and retriever != MEANING:
+                terms = expansion.terms
+            asked = {
+                address: [each for name in collections for each in statistics_commands(found, terms, name)]
+                for address, found in on_shard.items()
+            }
             replies, vector = await asyncio.gather(self._ask(asked), self._vector(text, retriever, without))
             packed = b"" if chosen is None else chosen.packed
             with _readable():
-                statistics = parse_statistics(tags, terms, replies, collection)
-                commands = iter(rank_commands(statistics, count, packed, vector, distinct=distinct))
-                asked = {address: list(islice(commands, len(found))) for address, found in on_shard.items()}
+                statistics = _by_collection(on_shard, terms, replies, collections)
+                corpus = Corpus.of(statistics, expansion)
+                asked = {address: [] for address in on_shard}
+                for each in statistics:
+                    commands = iter(rank_commands(each, count, packed, vector, distinct=distinct, corpus=corpus))
+                    for address, found in on_shard.items():
+                        asked[address] += islice(commands, len(found))
             replies = await self._ask(asked, admitted=True)
             with _readable():
-                found = sum(len(reply[3]) for reply in replies)
-                ranking = await off_loop(found * HIT_BYTES, ranking_of, statistics, replies, count, vector)
-            self._warn_if_reindexing(statistics)
+                size = sum(len(reply[3]) for reply in replies) * HIT_BYTES
+                parts = _regrouped(on_shard, replies, len(statistics))
+                rankings = [
+                    await off_loop(size, ranking_of, each, part, count, vector, corpus)
+                    for each, part in zip(statistics, parts, strict=True)
+                ]
+            for each in statistics:
+                self._warn_if_reindexing(each)
             self.rankings += 1
             if ranked is not None:
-                ranked.note({"qa.rank.candidates": len(ranking.candidates)})
-            return ranking
+                ranked.note({"qa.rank.candidates": sum(len(ranking.candidates) for ranking in rankings)})
+            return rankings
+
+    async def completions(
+        self, prefix: str, count: int, collections: Sequence[str], without: Collection[Shard] = ()
+    ) -> list[str]:
+        """The terms of the collections that may complete a word, the most frequent first.
+
+        They start with the prefix, or belong to words that start with it (`stems_of_prefix`). The errors are those of
+        `rank`.
+        """
+        with step("complete"):
+            on_shard, own = self._asked(without), stems_of_prefix(prefix)
+            asked: dict[Address, list[Command]] = {address: [] for address in on_shard}
+            for address, tags in on_shard.items():
+                for key in [index_key(tag, name) for name in collections for tag in tags]:
+                    asked[address].append(("QA.INDEX.COMPLETE", key, prefix, count))
+                    asked[address].append(("QA.INDEX.STATS", key, "TERMS", len(own), *own))
+            replies = await self._ask(asked)
+            with _readable():
+                return most_frequent_terms(own, replies, count)
+
+    def _asked(self, without: Collection[Shard]) -> dict[Address, list[str]]:
+        """The partitions on each shard that is asked."""
+        left_out = {shard.address for shard in without}
+        return {address: tags for address, tags in self._tags_on_shards().items() if address not in left_out}
 
     async def _vector(self, text: str, retriever: str, without: Collection[Shard]) -> QuestionVector | None:
         if retriever == WORDS or self._vectors is None:
@@ -186,8 +247,9 @@ def _refuse(address: Address, command: Command, reply: ReplyError) -> NoReturn:
     """Raise the error for a command that a shard has refused."""
     what = " ".join(map(_text, command[:2]))
     if reply.code == "NOPERM":
+        rights = COMPLETE_RIGHTS if command[0] == "QA.INDEX.COMPLETE" else RIGHTS
         raise MissingRights(
-            f"the cluster's user may not rank: shard {address} refused {what}: {reply}. Grant it {RIGHTS}"
+            f"the cluster's user may not rank: shard {address} refused {what}: {reply}. Grant it {rights}"
         ) from reply
     if reply.code in _UNABLE:
         raise ClusterError(f"shard {address} cannot rank, it refused {what}: {reply}"[:300]) from reply
@@ -237,6 +299,65 @@ class Statistics:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The statistics of everything that a ranking compares, by which all its sentences are scored.
+
+    Attributes:
+        sentences: the number of sentences.
+        frequencies: for each term, the number of sentences that contain it.
+        weighed: for each term, the number by which it is weighed.
+    """
+
+    sentences: int
+    frequencies: tuple[int, ...]
+    weighed: tuple[int, ...]
+
+    @classmethod
+    def of(cls, statistics: Sequence[Statistics], expansion: Expansion | None = None) -> Corpus:
+        """The sums over all partitions of all collections."""
+        sentences = sum(sum(each.sentences) for each in statistics)
+        sums = tuple(map(sum, zip(*(each.sums for each in statistics), strict=True)))
+        weighed = sums if expansion is None or not sums else tuple(expansion.weighed(sentences, sums))
+        return cls(sentences, sums, weighed)
+
+
+def _regrouped(on_shard: Mapping[Address, Sequence[str]], replies: Sequence[Any], collections: int) -> list[list[Any]]:
+    """The replies for each collection, in the order of partitions, from replies in the order of shards."""
+    parts: list[list[Any]] = [[] for _ in range(collections)]
+    at = 0
+    each = len(replies) // max(1, collections * sum(map(len, on_shard.values())))
+    for tags in on_shard.values():
+        for part in parts:
+            part.extend(replies[at : at + each * len(tags)])
+            at += each * len(tags)
+    return parts
+
+
+def _by_collection(
+    on_shard: Mapping[Address, Sequence[str]], terms: Sequence[str], replies: Sequence[Any], collections: Sequence[str]
+) -> list[Statistics]:
+    tags = [tag for found in on_shard.values() for tag in found]
+    parts = _regrouped(on_shard, replies, len(collections))
+    return [parse_statistics(tags, terms, part, name) for name, part in zip(collections, parts, strict=True)]
+
+
+def most_frequent_terms(own: Sequence[str], replies: Sequence[Any], count: int) -> list[str]:
+    """The most frequent terms, from replies of ``QA.INDEX.COMPLETE`` and, for the terms `own`, ``QA.INDEX.STATS``.
+
+    The numbers of sentences are sums over indexes. An index only counts its own most frequent completions, so a sum may
+    be too small.
+    """
+    counts: dict[str, int] = {}
+    for _, found in replies[::2]:
+        for term, frequency in zip(found[::2], found[1::2], strict=True):
+            counts[_text(term)] = counts.get(_text(term), 0) + frequency
+    columns = zip(*(row[2] for row in replies[1::2]), strict=True)
+    exact = {term: sum(column) for term, column in zip(own, columns, strict=True)} if replies else {}
+    counts |= {term: frequency for term, frequency in exact.items() if frequency}
+    return sorted(counts, key=lambda term: (-counts[term], term))[:count]
+
+
 def statistics_commands(
     tags: Iterable[str], terms: Sequence[str], collection: str = DEFAULT_COLLECTION
 ) -> list[Command]:
@@ -273,28 +394,36 @@ def rank_commands(
     vector: QuestionVector | None = None,
     *,
     distinct: bool = False,
+    corpus: Corpus | None = None,
 ) -> list[Command]:
     """The commands of the second pipeline, one for each partition; a filter is in its binary form.
 
-    With `distinct`, an index returns only the best sentence of each passage.
+    With `distinct`, an index returns only the best sentence of each passage. `corpus` has the statistics by which the
+    sentences are scored; by default, those of the collection.
     """
+    corpus = corpus or Corpus.of([statistics])
     options: Command = (
         *(("FILTER", packed_filter) if packed_filter else ()),
         *(() if vector is None else vector.arguments),
         *(("DISTINCT",) if distinct and vector is not None else ()),
     )
-    words = [word for pair in zip(statistics.terms, statistics.sums, strict=True) for word in pair]
-    corpus, terms = sum(statistics.sentences), ("TERMS", len(statistics.terms), *words)
+    words = [word for pair in zip(statistics.terms, corpus.weighed, strict=True) for word in pair]
+    terms = ("TERMS", len(statistics.terms), *words)
     return [
-        ("QA.INDEX.RANK", index_key(tag, statistics.collection), count, corpus, *options, *terms)
+        ("QA.INDEX.RANK", index_key(tag, statistics.collection), count, corpus.sentences, *options, *terms)
         for tag in statistics.tags
     ]
 
 
 def ranking_of(
-    statistics: Statistics, replies: Sequence[Any], count: int, vector: QuestionVector | None = None
+    statistics: Statistics,
+    replies: Sequence[Any],
+    count: int,
+    vector: QuestionVector | None = None,
+    corpus: Corpus | None = None,
 ) -> Ranking:
-    """Make a ranking from the replies to `rank_commands`."""
+    """Make a ranking from the replies to `rank_commands` with the same corpus."""
+    corpus = corpus or Corpus.of([statistics])
     parts: dict[str, RankedPartition] = {}
     hits: list[tuple[float, float, str, Any, int]] = []
     rows = zip(statistics.tags, statistics.sentences, statistics.frequencies, replies, strict=True)
@@ -315,16 +444,16 @@ def ranking_of(
         for score, meaning, tag, (document, number, _, weights), place in hits
         if score >= least
     ]
-    sentences, sums = sum(statistics.sentences), statistics.sums
     return Ranking(
-        best_of(best, sentences, sums, count),
+        best_of(best, corpus.sentences, corpus.weighed, count),
         dict(zip(statistics.tags, statistics.epochs, strict=True)),
-        sentences,
+        corpus.sentences,
         statistics.terms,
-        tuple(sums),
+        corpus.frequencies,
         parts,
         reindexing=bool(statistics.stale),
         vector=vector,
+        weighed=corpus.weighed if corpus.weighed != corpus.frequencies else (),
     )
 
 

@@ -100,7 +100,8 @@ def _bounds(number: int, share: tuple[int, int]) -> tuple[int, int]:
 
 def _terms(ranking: Ranking, part: RankedPartition, shares: Sequence[tuple[int, int]]) -> list[tuple[str | int, ...]]:
     """The words for each term; a term that is too long for an index is left out."""
-    rows = zip(ranking.terms, ranking.frequencies, part.frequencies, shares, strict=True)
+    weighed = ranking.weighed or ranking.frequencies
+    rows = zip(ranking.terms, weighed, part.frequencies, shares, strict=True)
     return [
         (term, frequency, *_bounds(own, share))
         for term, frequency, own, share in rows

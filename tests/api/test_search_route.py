@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from qa_cluster.types import SearchResult
-from tests.api.service_under_test import assert_leaving_cancels, assert_problem, serving
+from tests.api.keyed_requests import bearer, made
+from tests.api.service_under_test import assert_leaving_cancels, assert_problem, service, serving
 from tests.client.scripted_cluster import Node, ScriptedCluster, never, refusal
 from tests.harness.polling import eventually_async
 
@@ -225,3 +226,31 @@ async def test_missing_rights_of_the_services_user_are_no_fault_of_the_key(
     # logged once for each shard that refuses first, not once for each request
     assert 1 <= len(logged) <= 3
     assert all("Grant it" in text and "+qa.index.rank" in text for text in logged)
+
+
+async def test_all_collections_are_those_of_the_key(cluster: ScriptedCluster) -> None:
+    async with service(cluster.target()) as (app, client):
+        for name in ("books", "news"):
+            assert (await client.post("/collections", json={"name": name})).status_code == 201
+            await client.put(f"/documents/a?collection={name}", json={"text": f"Ada wrote {name}."})
+        await client.put("/documents/a", json={"text": "Ada wrote letters."})
+        _, every = await made(app, "search")
+        _, some = await made(app, "search", collections=("books", "gone"))
+
+        async def found(key: str, *names: str) -> list[str]:
+            response = await client.get("/search", params={"q": "wrote", "collection": names}, headers=bearer(key))
+            assert response.status_code == 200, response.text
+            return sorted(hit["collection"] for hit in response.json()["hits"])
+
+        assert await found(every, "*") == ["books", "default", "news"]
+        assert await found(every, "books", "news", "books") == ["books", "news"]
+        assert await found(some, "*") == await found(some, "books") == ["books"]
+        refused = await client.get("/search?q=wrote&collection=books&collection=news", headers=bearer(some))
+        assert_problem(refused, 403, "forbidden", "'news'")
+        for body in ({"collection": "*"}, {"collection": ["books"]}, {"collection": "books"}):
+            posted = await client.post("/search", json={"query": "wro", "prefix": True, **body}, headers=bearer(some))
+            assert [hit["collection"] for hit in posted.json()["hits"]] == ["books"]
+        both = await client.get("/search?q=a&collection=*&collection=books", headers=bearer(every))
+        assert_problem(both, 422, "validation", "leave out the others")
+        bad = await client.get("/search?q=a&collection=B", headers=bearer(every))
+        assert_problem(bad, 422, "validation", "collection must be")

@@ -66,6 +66,7 @@ def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
             found = client.ask(QUESTION, collection=collection)
             assert found.best is not None and found.best.answer == "Herman Melville"
             assert client.search("whale", collection=collection).hits
+            assert client.search("wha", collection=collection, prefix=True).hits
             assert client.get_document("service/d", collection=collection).text == TEXT
             assert list(client.list_documents(failed=True, collection=collection)) == []
             assert [each.id for each in client.list_documents(prefix="service/", collection=collection)] == [

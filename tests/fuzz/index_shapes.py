@@ -203,6 +203,15 @@ INDEX_MAKERS: list[tuple[str, Maker]] = [
     ("QA.INDEX.DEL", lambda chance: ["QA.INDEX.DEL", chance.choice(INDEXES), *chance.choices(DOCUMENTS, k=3)]),
     ("QA.INDEX.STATS", lambda chance: ["QA.INDEX.STATS", chance.choice(INDEXES), "TERMS", 2, "a", "none"]),
     (
+        "QA.INDEX.COMPLETE",
+        lambda chance: [
+            "QA.INDEX.COMPLETE",
+            chance.choice(INDEXES),
+            chance.choice(["a", "b", "", "x" * 257]),
+            chance.choice([0, 1, 8, 100, 101, -1]),
+        ],
+    ),
+    (
         "QA.INDEX.LIST",
         lambda chance: [
             "QA.INDEX.LIST",

@@ -1,0 +1,139 @@
+"""Additional terms of a query: completions of its last word, and synonyms. Pure.
+
+A ranking compares sentences with the terms of the query. An expansion adds terms and says how much they weigh. The
+weight of a term follows from the number of sentences that contain it (`bm25.idf`), so an expansion replaces this number
+for the added terms. Indexes and clients then score with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import exp, log
+
+from .terms import (
+    MAX_QUESTION_TERMS,
+    MAX_TERM_LENGTH,
+    STOPWORDS,
+    question_terms,
+    stems,
+    unaccented,
+    words_and_stopwords,
+)
+
+# The limit of completions of one word.
+MAX_COMPLETIONS = 8
+# Endings that a stemmer removes. A reader who has typed `runni` is about to type `running`, whose term is `run`.
+_ENDINGS = ("s", "es", "ed", "ing", "ly", "ion", "ions", "ation", "ations", "ment", "ness", "ies", "ied")
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The terms of a query with additional terms.
+
+    Attributes:
+        terms: all terms, those of the query first.
+        completions: the terms that may complete the last word. They weigh like one term that occurs in all their
+            sentences, so a rare completion does not outrank a frequent one.
+        exact: the completion that is the term of the last word as it was typed; it has its own weight.
+        weights: the weight of each synonym, as a part of the weight of its term.
+    """
+
+    terms: tuple[str, ...]
+    completions: frozenset[str] = frozenset()
+    exact: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def weighed(self, sentences: int, frequencies: Sequence[int]) -> list[int]:
+        """The frequencies by which terms are weighed, from the true ones.
+
+        >>> Expansion(("a", "b", "c"), frozenset("bc"), exact="c").weighed(100, [1, 2, 3])
+        [1, 5, 3]
+        """
+        rows = list(zip(self.terms, frequencies, strict=True))
+        together = min(sentences, sum(frequency for term, frequency in rows if term in self.completions))
+        return [
+            together
+            if term in self.completions and term != self.exact
+            else _weighed(sentences, frequency, self.weights[term])
+            if term in self.weights
+            else frequency
+            for term, frequency in rows
+        ]
+
+
+def _weighed(sentences: int, frequency: int, weight: float) -> int:
+    """The frequency whose idf is `weight` times the idf of this frequency."""
+    own = log(sentences + 1) - log(min(frequency, sentences) + 0.5)
+    return min(sentences, max(frequency, round((sentences + 1) * exp(-weight * own) - 0.5)))
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A query that is being typed.
+
+    Attributes:
+        terms: the terms of its complete words.
+        prefix: the last word, which may be incomplete; empty: it is complete.
+    """
+
+    terms: tuple[str, ...]
+    prefix: str
+
+    @classmethod
+    def of(cls, text: str) -> Typed:
+        """Split a query as it was typed. A space or a punctuation mark after the last word completes it.
+
+        >>> Typed.of("capital of Fra"), Typed.of("capital of ")
+        (Typed(terms=('capit',), prefix='fra'), Typed(terms=('capit',), prefix=''))
+        """
+        plain = unaccented(text).casefold()
+        found = list(words_and_stopwords(plain))
+        if not found or plain[found[-1][2] :]:
+            return cls(tuple(question_terms(text)), "")
+        last = found[-1][0]
+        terms = tuple(question_terms(" ".join(word for word, _, _ in found[:-1])))
+        if last in STOPWORDS and terms:
+            return cls(terms, "")
+        return cls(terms, last[:MAX_TERM_LENGTH])
+
+    def expansion(self, completions: Iterable[str]) -> Expansion:
+        """The terms of the complete words and as many completions as a ranking allows."""
+        own = self.terms[: MAX_QUESTION_TERMS - 1]
+        more = tuple(term for term in dict.fromkeys(completions) if term not in own)[: MAX_QUESTION_TERMS - len(own)]
+        return Expansion((*own, *more), frozenset(more), exact=stems([self.prefix])[0])
+
+
+@lru_cache(maxsize=1000)
+def stems_of_prefix(prefix: str) -> tuple[str, ...]:
+    """The terms of words that start with the prefix and have a common ending. Most of them are no real words.
+
+    >>> "run" in stems_of_prefix("runni"), "relat" in stems_of_prefix("relatio"), "run" in stems_of_prefix("rub")
+    (True, True, False)
+    """
+    words = {prefix}
+    for ending in _ENDINGS:
+        for known in range(len(ending)):
+            if prefix.endswith(ending[:known]) and len(prefix) - known > 1:
+                words.add(prefix + ending[known:])
+    return tuple(sorted(term for term in set(stems(sorted(words))) if len(term) > 1))
+
+
+def added_by_synonyms(
+    terms: Sequence[str], groups: Iterable[Sequence[Sequence[str]]], weight: float, limit: int
+) -> Expansion:
+    """The terms of a query with those of its synonyms.
+
+    Args:
+        groups: groups of synonyms, each a list of the terms of one word or phrase. A phrase counts if the query has all
+            its terms.
+        weight: the weight of a synonym.
+        limit: how many terms are added at most.
+    """
+    known, added = set(terms), list[str]()
+    for group in groups:
+        if any(known.issuperset(phrase) for phrase in group):
+            added += [term for phrase in group for term in phrase if term not in known]
+    more = tuple(dict.fromkeys(added))[: max(0, min(limit, MAX_QUESTION_TERMS - len(terms)))]
+    return Expansion((*terms, *more), weights=dict.fromkeys(more, weight))
