@@ -10,8 +10,11 @@ import pytest
 import redis
 
 from qa_cluster import keys
+from qa_cluster.api.batches.running import OwnerBatches
 from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import EngineOptions
+from qa_cluster.batches.records import ANONYMOUS_OWNER, BatchLimits
+from qa_cluster.batches.store import BatchStore
 from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.ranking.ranker import RIGHTS
 from qa_cluster.routing.connection import Login
@@ -93,13 +96,27 @@ async def test_the_rights_are_enough_for_the_rest_service(shards: Shards) -> Non
     address = Address("127.0.0.1", shards.nodes[0].port)
     target = Target([address], Login("service", "pw", connect_timeout_seconds=10), EngineOptions())
     with user(shards):
-        async with service(target) as (_, client):
+        async with service(target) as (app, client):
             assert (await client.put("/documents/service", json={"text": TEXT})).status_code in (200, 201)
             for _ in range(2):
                 assert (await client.get("/qa", params={"question": QUESTION})).json()["answerable"]
             assert (await client.get("/search", params={"q": "whale"})).status_code == 200
             assert (await client.get("/readyz")).status_code == 200
             assert (await client.get("/metrics")).status_code == 200
+            body = b'{"custom_id": "a", "method": "POST", "url": "/qa", "body": {"question": "Who wrote Moby Dick?"}}'
+            file = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": body})
+            asked = {"input_file_id": file.json()["id"], "endpoint": "/qa", "completion_window": "24h"}
+            batch = (await client.post("/v1/batches", json=asked)).json()["id"]
+            engine = app.state.engine
+            store = BatchStore(engine.shards, BatchLimits())
+            assert ANONYMOUS_OWNER in await store.owners() and await store.has_work(ANONYMOUS_OWNER)
+            assert await OwnerBatches(engine, store, ANONYMOUS_OWNER).run(60)
+            ended = (await client.get(f"/v1/batches/{batch}")).json()
+            assert ended["status"] == "completed" and ended["request_counts"]["completed"] == 1
+            for name in (ended["input_file_id"], ended["output_file_id"]):
+                assert (await client.get(f"/v1/files/{name}/content")).status_code == 200
+                assert (await client.delete(f"/v1/files/{name}")).status_code == 200
+            assert (await client.post(f"/v1/batches/{batch}/cancel")).status_code == 409
             assert (await client.delete("/documents/service")).status_code in (200, 204)
         assert refusals(shards) == set()
 
