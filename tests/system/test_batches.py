@@ -172,8 +172,20 @@ def test_each_request_has_one_result_whatever_is_killed(server_binary: Path) -> 
             assert len(answered) == len(set(answered)) == LINES
             assert [line["custom_id"] for line in bad] == [line["custom_id"] for line in lines[::50]]
             assert trial.killed.keys() == set(VICTIMS)
+            check_commands(system, batch)
         finally:
             trial.workers.stop()
+
+
+def check_commands(system: System, batch: dict[str, Any]) -> None:
+    """`jobs list`, `show` and `cancel` know a batch that has ended."""
+    (listed,) = json.loads(system.cli("jobs", "list", "--json").stdout)["data"]
+    assert listed == batch | {"owner": ANONYMOUS_OWNER}
+    assert json.loads(system.cli("jobs", "show", batch["id"], "--json").stdout) == listed
+    assert f"{LINES} of {LINES}" in " ".join(system.cli("jobs", "show", batch["id"]).stdout.split())
+    refused = system.cli("jobs", "cancel", batch["id"], check=False)
+    assert refused.returncode == 1 and "has ended with status completed" in refused.stderr
+    assert system.cli("jobs", "show", "x", check=False).returncode == 2
 
 
 def owns(node: Any, key: str) -> bool:
