@@ -19,9 +19,10 @@ A server sends its pushes at the end of the event loop round that answered the w
 for one more reply of the shard before it reports success. By then the push is in the sockets of all processes.
 `drained` checks these sockets before an answer from the near cache is served.
 
-Every `CHECK_SECONDS` each server is asked for its epochs on its subscription. A server that is no longer the primary of
-such a partition answers with a redirection, and its subscription is closed. While a primary has no subscription, or
-has not answered for `LEASE_SECONDS`, whole answers from caches are neither served nor stored.
+Every `CHECK_SECONDS` each server is asked for its epochs on its subscription, and for the state of its worker. A server
+that is no longer the primary of such a partition answers with a redirection, and its subscription is closed. While a
+primary has no subscription, or has not answered for `LEASE_SECONDS`, whole answers from caches are neither served nor
+stored.
 
 The subscriptions detect first that a shard is down: no connection for `GRACE_SECONDS`, or no reply for
 `SILENCE_SECONDS`. Then `Shards` sends nothing to it. Answers that were cached before stay valid for questions that
@@ -337,8 +338,11 @@ class Freshness:
         self._turn += 1
         first = self._turn * CHECKED_EPOCHS % max(1, len(keys))
         asked: list[tuple[Argument, ...]] = [("GET", key) for key in (keys[first:] + keys[:first])[:CHECKED_EPOCHS]]
+        asked = [*(asked or [("PING",)]), ("INFO", "qa_worker")]
         try:
-            for reply in await self._replies(shard, link.connection, asked or [("PING",)], link.pid):
+            *replies, worker = await self._replies(shard, link.connection, asked, link.pid)
+            self._shards.readiness.note_worker(shard.address, worker)
+            for reply in replies:
                 # A server whose disk is full refuses a PING like this, and can still be read.
                 if isinstance(reply, ConnectionLost) or (isinstance(reply, ReplyError) and reply.code != "MISCONF"):
                     raise reply

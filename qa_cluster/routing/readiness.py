@@ -126,6 +126,12 @@ class ReadyShards:
             self._mark(self.servers, address, why)
             self._begin_following()
 
+    def note_worker(self, address: Address, info: Any) -> None:
+        """Note the state of a worker from the reply to ``INFO qa_worker``; other replies say nothing."""
+        if isinstance(info, bytes):
+            self._mark(self.workers, address, _Worker.parse(info).why_not_ready(self.hung_seconds))
+            self._begin_following()
+
     def _mark(self, known: dict[Address, str], address: Address, why: str) -> None:
         """Set or delete why a server or worker cannot answer, and wake the requests that wait for its shard."""
         if not why:
