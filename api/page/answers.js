@@ -1,10 +1,11 @@
 // Shows the result of a question: the answer, other answers, the closest passages, and how long it took.
 
-import { link_to, link_to_text, text_of } from "/page/documents.js";
+import { document_of, link_to, link_to_text } from "/page/documents.js";
 import { counted, element, percent, units } from "/page/dom.js";
 import { alternatives, confidence_of, confidence_words, mentions, source_of } from "/page/found.js";
+import { small_headings } from "/page/headings.js";
 import { ask_service } from "/page/key.js";
-import { blocks, passage, passage_around, with_lines } from "/page/passage.js";
+import { blocks, passage, passage_of, with_lines } from "/page/passage.js";
 import { state } from "/page/states.js";
 
 const PASSAGES = 5;
@@ -46,9 +47,8 @@ function sureness(confidence, score) {
 
 async function best(answer, found, collection, signal) {
   const confidence = confidence_of(answer, found);
-  const text = await text_of(answer, collection, signal);
-  const shown = text ? passage_around(text, answer.start, answer.end, PASSAGE_CHARS)
-    : passage_around(with_lines(answer.context), answer.start - answer.context_start, answer.end - answer.context_start, PASSAGE_CHARS);
+  const document = await document_of(answer, collection, signal);
+  const shown = passage_of(answer, document, document && small_headings(document), PASSAGE_CHARS);
   return element("article", { class: `answer ${confidence}` },
     answer.pinned ? element("p", { class: "pinned" }, "Answer of the editors") : null,
     element("p", { class: "found" }, answer.answer),

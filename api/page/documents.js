@@ -2,6 +2,7 @@
 
 import { counted, element, units } from "/page/dom.js";
 import { document_path, page_of, path_of } from "/page/found.js";
+import { headings_of, placed } from "/page/headings.js";
 import { ask_service } from "/page/key.js";
 import { passage } from "/page/passage.js";
 import { failed, state } from "/page/states.js";
@@ -10,7 +11,6 @@ import { failed, state } from "/page/states.js";
 const MAX_BYTES = 1_000_000;
 const MAX_DOCUMENTS = 8;
 const TEXT_MS = 1500;
-const MAX_HEADINGS = 2000;
 const MIN_OUTLINE = 3;
 // The page's own headings have levels 1 and 2.
 const TOP_LEVEL = 3;
@@ -40,9 +40,8 @@ export function link_to_text(found, collection) {
   return element("span", {}, " · ", element("a", { href: address_of(found, collection), "data-here": "" }, "stored text"));
 }
 
-// The text of an answer's document, with its lines. Empty if the document cannot be read, is long or slow, or has
-// changed. The passage in the answer has spaces between sentences in place of the lines.
-export async function text_of(answer, collection, signal) {
+// An answer's document, with its lines. Null if the document cannot be read, is long or slow, or has changed. The passage in the answer has spaces between sentences in place of the lines.
+export async function document_of(answer, collection, signal) {
   const name = JSON.stringify([collection, answer.document_id, answer.document_version]);
   if (!texts.has(name)) {
     const limited = AbortSignal.any ? AbortSignal.any([signal, AbortSignal.timeout(TEXT_MS)]) : signal;
@@ -50,53 +49,18 @@ export async function text_of(answer, collection, signal) {
       const response = await ask_service(document_path(answer.document_id, collection), { signal: limited });
       if (!response.ok || Number(response.headers.get("content-length")) > MAX_BYTES) {
         response.body?.cancel();
-        return "";
+        return null;
       }
       const found = await response.json();
-      if (found.version !== answer.document_version) return "";
-      texts.set(name, found.text);
+      if (found.version !== answer.document_version) return null;
+      texts.set(name, found);
       if (texts.size > MAX_DOCUMENTS) texts.delete(texts.keys().next().value);
     } catch (error) {
       if (signal.aborted) throw error;
-      return "";
+      return null;
     }
   }
   return texts.get(name);
-}
-
-// The headings in the source map of a document, as `ingest` stores it: { from, depth, title } with `from` in code points.
-export function headings_of(metadata) {
-  const found = [];
-  const packed = metadata && metadata._source && metadata._source.sections;
-  if (!Array.isArray(packed)) return found;
-  let at = 0;
-  let path = [];
-  for (const entry of packed.slice(0, MAX_HEADINGS)) {
-    if (!Array.isArray(entry)) return [];
-    const [distance, kept, ...titles] = entry;
-    if (!Number.isInteger(distance) || distance < 0 || !Number.isInteger(kept) || kept < 0 || kept > path.length
-      || !titles.every((title) => typeof title === "string")) return [];
-    at += distance;
-    path = [...path.slice(0, kept), ...titles];
-    titles.forEach((title, number) => found.push({ from: at, depth: kept + number, title }));
-  }
-  return found;
-}
-
-// The headings of a text by their offset in UTF-16 units.
-function placed(text, headings) {
-  const found = new Map();
-  let at = 0;
-  let points = 0;
-  for (const heading of headings) {
-    while (points < heading.from && at < text.length) {
-      at += text.codePointAt(at) > 0xffff ? 2 : 1;
-      points += 1;
-    }
-    const is_there = text.startsWith(heading.title, at);
-    if (is_there || !found.has(at)) found.set(at, { ...heading, id: `section-${found.size + 1}`, is_there });
-  }
-  return found;
 }
 
 function outline(headings) {

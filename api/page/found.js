@@ -22,7 +22,12 @@ export function source_of(source) {
 
 // The address of a document's own page; empty unless it is a web address.
 export function page_of(url) {
-  return typeof url === "string" && /^https?:\/\//i.test(url) ? url : "";
+  if (typeof url !== "string" || !/^https?:\/\//i.test(url)) return "";
+  try {
+    return new URL(url).host && url;
+  } catch {
+    return "";
+  }
 }
 
 // The path of a document on the service. `/documents/count` is another resource, so the id `count` is percent-encoded.

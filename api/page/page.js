@@ -4,11 +4,11 @@ import { result } from "/page/answers.js";
 import { show_document } from "/page/documents.js";
 import { counted, element } from "/page/dom.js";
 import { ask_service, when_given } from "/page/key.js";
+import { show_marks } from "/page/passage.js";
 import { start_page } from "/page/start.js";
 import { failed, state, unreachable, Waiting } from "/page/states.js";
 
 const MAX_CACHED = 50;
-const CODE_MARGIN = 120;
 // The name of the page, which the service sets.
 const NAME = document.title;
 
@@ -65,8 +65,7 @@ async function show(address, fresh = false) {
     if (question) cache_result(address, nodes);
     output.replaceChildren(...nodes);
     if (wanted.get("document")) output.querySelector("mark")?.scrollIntoView({ block: "center" });
-    // an answer in a wide line of code may be out of sight
-    for (const mark of output.querySelectorAll("pre mark")) mark.closest("pre").scrollLeft = mark.offsetLeft - CODE_MARGIN;
+    show_marks(output);
   } catch (error) {
     if (error.name !== "AbortError") output.replaceChildren(unreachable(error));
   } finally {

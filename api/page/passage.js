@@ -164,7 +164,7 @@ export function passage(text, { spans = [], from = 0, to = text.length, headings
     const shown = { kind: block.kind, from: Math.max(from, block.from), to: Math.min(to, block.to) };
     const heading = headings.get(block.from);
     if (heading) {
-      nodes.push(element(`h${heading.level}`, { id: heading.id }, ...pieces(text, shown.from, shown.to, spans)));
+      nodes.push(element(`h${heading.level}`, heading.id ? { id: heading.id } : {}, ...pieces(text, shown.from, shown.to, spans)));
     } else if (block.kind === "code") {
       nodes.push(code(text, shown, spans));
     } else {
@@ -177,8 +177,23 @@ export function passage(text, { spans = [], from = 0, to = text.length, headings
 }
 
 // The elements of a passage around a span. `start` and `end` are code points in `text`.
-export function passage_around(text, start, end, limit) {
+export function passage_around(text, start, end, limit, headings = new Map()) {
   const first = units(text, start);
   const last = first + units(text.slice(first), end - start);
-  return passage(text, { spans: [[first, last]], ...around(text, first, last, limit) });
+  return passage(text, { spans: [[first, last]], headings, ...around(text, first, last, limit) });
+}
+
+// The elements of the passage around an answer: from its document, or from the answer if the document is null.
+export function passage_of(answer, document, headings, limit) {
+  if (document) return passage_around(document.text, answer.start, answer.end, limit, headings);
+  const start = answer.start - answer.context_start;
+  return passage_around(with_lines(answer.context), start, start + answer.end - answer.start, limit);
+}
+
+// Scrolls wide lines of code to the answer in them.
+export function show_marks(root) {
+  for (const mark of root.querySelectorAll("pre mark")) {
+    const pre = mark.closest("pre");
+    if (mark.offsetLeft + mark.offsetWidth > pre.clientWidth) pre.scrollLeft = mark.offsetLeft - pre.clientWidth / 3;
+  }
 }

@@ -3,6 +3,7 @@
 
 import { element } from "/page/dom.js";
 import { document_path } from "/page/found.js";
+import { show_marks } from "/page/passage.js";
 import { answered, ask_row, refused, rows, shown_answers, unreached } from "/page/widget_view.js";
 
 const TYPING_MS = 80;
@@ -13,7 +14,6 @@ const MAX_CHARS = 1000;
 // A longer or slower document is not loaded to show a passage of it.
 const MAX_BYTES = 300_000;
 const TEXT_MS = 1000;
-const CODE_MARGIN = 60;
 const NAME = "qa-cluster-search";
 
 const script = document.currentScript;
@@ -228,19 +228,19 @@ class Search {
     this.status.textContent = body.hits.length ? "" : "No results. Press Enter to ask.";
   }
 
-  // The text of an answer's document, for its lines. Empty if the key may not read it, or if it is long, slow or changed.
-  async text_of(answer, signal) {
+  // An answer's document, for its lines. Null if the key may not read it, or if it is long, slow or changed.
+  async document_of(answer, signal) {
     try {
       const limited = AbortSignal.any([signal, AbortSignal.timeout(TEXT_MS)]);
       const response = await this.fetch(document_path(answer.document_id, this.collection), limited);
       if (!response.ok || Number(response.headers.get("content-length")) > MAX_BYTES) {
         response.body?.cancel();
-        return "";
+        return null;
       }
       const found = await response.json();
-      return found.version === answer.document_version ? found.text : "";
+      return found.version === answer.document_version ? found : null;
     } catch {
-      return "";
+      return null;
     }
   }
 
@@ -268,17 +268,16 @@ class Search {
     ]);
     const body = await reply.json();
     const shown = reply.ok ? shown_answers(body) : [];
-    const text = shown.length ? await this.text_of(shown[0], signal) : "";
+    const document = shown.length ? await this.document_of(shown[0], signal) : null;
     signal.throwIfAborted();
     if (!reply.ok) {
       this.answer.replaceChildren(refused(body, reply.headers.get("retry-after")));
       return;
     }
-    this.answer.replaceChildren(...answered(body, text, service, collection));
+    this.answer.replaceChildren(...answered(body, document, service, collection));
     // Enter asks again, and the arrows start at the first result
     this.show_rows(rows(this.hits, service, collection, shown.map((each) => each.passage_id)), -1);
-    // an answer in a wide line of code may be out of sight
-    for (const mark of this.answer.querySelectorAll("pre mark")) mark.closest("pre").scrollLeft = mark.offsetLeft - CODE_MARGIN;
+    show_marks(this.answer);
     this.answer.scrollIntoView({ block: "nearest" });
   }
 }

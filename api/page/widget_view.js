@@ -2,8 +2,9 @@
 
 import { element, units } from "/page/dom.js";
 import { alternatives, confidence_of, confidence_words, page_of, path_of } from "/page/found.js";
+import { small_headings } from "/page/headings.js";
 import { cause_of, words_of } from "/page/messages.js";
-import { around, passage_around, with_lines } from "/page/passage.js";
+import { around, passage_of } from "/page/passage.js";
 
 const QUOTE_CHARS = 170;
 const ANSWER_CHARS = 360;
@@ -48,8 +49,12 @@ export function ask_row(question) {
 
 // The rows of results, without the sentences `shown`, which are on the screen already.
 export function rows(hits, service, collection, shown = []) {
-  const seen = new Set(shown);
-  return hits.filter((hit) => !seen.has(hit.passage_id) && seen.add(hit.passage_id)).map((hit, number) =>
+  const seen = new Set();
+  const is_new = (hit) => {
+    const name = `${hit.collection}\n${hit.document_id}\n${hit.text}`;
+    return !shown.includes(hit.passage_id) && !seen.has(name) && seen.add(name);
+  };
+  return hits.filter(is_new).map((hit, number) =>
     option(number + 1, { href: address_at(service, hit, collection), rel: "noopener noreferrer" },
       element("span", { class: "path" }, path_of(hit)),
       element("span", { class: "quote" }, ...quote(hit.text, hit.highlights.map((span) => [span.start - hit.start, span.end - hit.start]), QUOTE_CHARS))));
@@ -65,9 +70,9 @@ function origin(found, service, collection) {
     element("a", { href: address_at(service, found, collection), rel: "noopener noreferrer" }, path_of(found)));
 }
 
-// The answer of a question with its passage, and quotes with other answers; a message if there is no answer. `text` is the
-// text of the answer's document, or empty.
-export function answered(found, text, service, collection) {
+// The answer of a question with its passage, and quotes with other answers; a message if there is no answer. `document` is
+// the answer's document, or null.
+export function answered(found, document, service, collection) {
   const nodes = [];
   if (found.index.partial) {
     nodes.push(element("p", { class: "note" }, "Some documents could not be searched, so there may be a better answer."));
@@ -84,8 +89,7 @@ export function answered(found, text, service, collection) {
       first.pinned ? "Answer of the editors" : confidence_words(confidence, first.score)),
     confidence === "unsure" && !first.pinned ? " Please check the passage." : ""),
     element("div", { class: "passage" },
-      ...(text ? passage_around(text, first.start, first.end, ANSWER_CHARS)
-        : passage_around(with_lines(first.context), first.start - first.context_start, first.end - first.context_start, ANSWER_CHARS))),
+      ...passage_of(first, document, document && small_headings(document), ANSWER_CHARS)),
     origin(first, service, collection)));
   if (more.length) {
     nodes.push(element("h2", {}, "Other possible answers"), ...more.map((answer) => element("blockquote", {},

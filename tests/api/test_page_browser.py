@@ -103,6 +103,15 @@ def look_at_documents(chromium: Browser, service: str) -> None:
     outline = f"[...{RESULT}.querySelectorAll('.outline a')].map((each) => each.textContent)"
     assert chromium.run(outline) == ["Steps", "Code", "End"]
     assert chromium.run(f"{RESULT}.querySelectorAll('h2').length") == 1
+    at = TEXT.index("Ada")
+    passage = (
+        "(async () => { const { small_headings } = await import('/page/headings.js');"
+        " const { passage_of } = await import('/page/passage.js');"
+        " const guide = await (await fetch('/documents/guide')).json();"
+        f" return passage_of({{ start: {at}, end: {at + 3} }}, guide, small_headings(guide), 20)"
+        ".map((each) => [each.localName, each.textContent]); })()"
+    )
+    assert chromium.run(passage) == [["h3", "End"], ["p", "Ada wrote it."]]
     show(chromium, f"{service}/?document=evil")
     assert chromium.run(f"{RESULT}.querySelector('h2').textContent") == HOSTILE
     assert chromium.run(f"{RESULT}.querySelectorAll('a, img, script').length") == 0

@@ -33,7 +33,7 @@ def shown(tmp_path: Path) -> Any:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
-    for name in ("key", "dom", "documents", "found", "messages", "passage", "states"):
+    for name in ("key", "dom", "documents", "found", "headings", "messages", "passage", "states"):
         text = (PAGE / f"{name}.js").read_text()
         (tmp_path / f"{name}.mjs").write_text(re.sub(r'"/page/(\w+)\.js"', r'"./\1.mjs"', text))
     (tmp_path / "run.mjs").write_text(SCRIPT)
@@ -64,7 +64,9 @@ def test_a_result_links_to_its_own_page_and_to_its_stored_text(shown: Any) -> No
 
 
 @pytest.mark.hostile
-@pytest.mark.parametrize("url", ["", None, 5, "javascript:alert(1)", "data:text/html,x", "//evil.example", " https:"])
+@pytest.mark.parametrize(
+    "url", ["", None, 5, "javascript:alert(1)", "data:text/html,x", "//evil.example", " https:", "http://[", "https://"]
+)
 def test_what_is_no_web_address_is_no_link(shown: Any, url: object) -> None:
     link, text, document = shown(url)
     assert link["attributes"]["href"].startswith("/?document=a&") and "data-here" in link["attributes"]
