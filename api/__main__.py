@@ -85,6 +85,8 @@ def service_options(settings: Settings) -> ServiceOptions:
         keys_required=not settings.http_without_keys and not is_loopback(settings.http_host),
         audit_log=settings.audit_log,
         metrics=not settings.admin_port,
+        async_result_ttl_seconds=settings.async_result_ttl_s,
+        async_results_max=settings.async_results_max,
         upload_max_bytes=settings.upload_max_bytes,
         upload_max_files=settings.upload_max_files,
         upload_max_requests=settings.upload_max_requests,

@@ -36,8 +36,13 @@ from .admission.resources import (
     DOCUMENT,
     DOCUMENTS,
     FIELDS,
+    INFERENCE_INDEX,
+    INFERENCE_MODEL,
+    INFERENCE_OPEN,
+    INFERENCE_OTHER,
     MODEL,
     QUESTIONS,
+    RESULT,
     SEARCHES,
     UNBOUNDED_PATHS,
     UPLOAD,
@@ -54,11 +59,13 @@ from .routes.batches import BatchesRoute, BatchFilesRoute
 from .routes.branding import load_logo
 from .routes.collections import CollectionRoute
 from .routes.documents import DocumentListRoute, DocumentRoute
+from .routes.inference import InferenceRoute
 from .routes.models import ModelRoute
 from .routes.page import page_routes
 from .routes.qa import QuestionRoute
 from .routes.search import SearchRoute
 from .routes.status import StatusPages
+from .routes.submissions import SubmissionRoute
 from .routes.uploads import UploadRoute
 from .service.lifespan import ServiceOptions, ServiceState
 
@@ -86,11 +93,15 @@ class Application:
 
     def __init__(self, options: ServiceOptions) -> None:
         self.state = ServiceState(options)
-        self._questions = QuestionRoute(self.state)
+        self.status = StatusPages(self.state)
+        submissions = SubmissionRoute(self.state)
+        self._questions = QuestionRoute(self.state, submissions)
+        inference = InferenceRoute(self.state, self.status.readiness)
         listing, collections = DocumentListRoute(self.state), CollectionRoute(self.state)
         files, batches = BatchFilesRoute(self.state), BatchesRoute(self.state)
         self._routes: dict[Resource, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
             QUESTIONS: self._questions,
+            RESULT: submissions,
             SEARCHES: SearchRoute(self.state),
             DOCUMENTS: listing,
             COUNT: listing,
@@ -102,8 +113,8 @@ class Application:
             MODEL: ModelRoute(self.state),
             **dict.fromkeys((BATCH_FILES, BATCH_FILE, BATCH_CONTENT), files),
             **dict.fromkeys((BATCHES, BATCH, BATCH_CANCEL), batches),
+            **dict.fromkeys((*INFERENCE_OPEN.values(), INFERENCE_INDEX, INFERENCE_MODEL, INFERENCE_OTHER), inference),
         }
-        self.status = StatusPages(self.state)
         self._others = Router(
             routes=[
                 *self.status.routes(),
@@ -199,6 +210,8 @@ class Application:
                 raise
             respond = openai_response if scope["path"].startswith(OPENAI_PREFIX) else problem
             status, headers, body = respond(as_problem(error, scope), request_id=request_id, instance=scope["path"])
+            if resource.error_form is not None:
+                status, headers, body = resource.error_form(status, headers, body)
             await send_response(responder, status, headers, body)
         finally:
             if responder.key_id is not None:

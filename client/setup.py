@@ -16,6 +16,7 @@ MODULES = frozenset(
         "qa_cluster.clients.rest_calls",
         "qa_cluster.clients.rest_client",
         "qa_cluster.clients.retry_policy",
+        "qa_cluster.clients.submitting",
         "qa_cluster.documents",
         "qa_cluster.documents.metadata_change",
         "qa_cluster.documents.metadata_limits",

@@ -306,6 +306,21 @@ class Settings:
         minimum=1,
         maximum=600_000,
     )
+    async_result_ttl_s: int = _of(
+        3600,
+        "time for which the REST service keeps a question that was submitted with Prefer: respond-async, and then its"
+        " result",
+        unit="s",
+        minimum=1,
+        maximum=604_800,
+    )
+    async_results_max: int = _of(
+        1000,
+        "limit of submitted questions and results of each API key; beyond it, the service responds with 429; 0: every"
+        " question is answered at once",
+        minimum=0,
+        maximum=1_000_000,
+    )
     upload_max_bytes: int = _of(
         64 * _MEGABYTE,
         "size limit of the body of POST /documents/upload",

@@ -33,6 +33,8 @@ API_KEYS_PREFIX = "api-keys:"
 PENDING_PREFIX = "pending:"
 FAILURES_PREFIX = "failures:"
 DEFAULT_COLLECTION = "default"
+# Stands for the id of an API key in keys of requests without an API key.
+NO_API_KEY = "none"
 MAX_COLLECTION_CHARS = 64
 # No name of a sentence is longer: 512 bytes of an id, each encoded as three, with collection, tag and number.
 MAX_NAME_CHARS = 2048
@@ -350,6 +352,16 @@ def batch_key(batch_id: str, owner: str) -> str:
 def batch_lease_key(owner: str) -> str:
     """The key that says which worker runs the owner's batches: a string that expires."""
     return f"batch-lease:{{{owner}}}"
+
+
+def submissions_key(key_id: str) -> str:
+    """The key of the list of an API key's submitted questions and results: a sorted set, scored by their expiry."""
+    return f"submissions:{{{key_id or NO_API_KEY}}}"
+
+
+def submission_key(key_id: str, name: str) -> str:
+    """The key of a question that an API key has submitted, and then of its result: a hash."""
+    return f"submission:{{{key_id or NO_API_KEY}}}:{name}"
 
 
 def _own(collection: str) -> str:

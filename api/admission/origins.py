@@ -19,8 +19,11 @@ from ..http.messages import Scope
 
 ANY = "*"
 METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-REQUEST_HEADERS = b"authorization, content-type, if-match, if-none-match, traceparent, tracestate, x-request-id"
-RESPONSE_HEADERS = b"cache-status, etag, ratelimit, ratelimit-policy, retry-after, server-timing, x-request-id"
+REQUEST_HEADERS = b"authorization, content-type, if-match, if-none-match, prefer, traceparent, tracestate, x-request-id"
+RESPONSE_HEADERS = (
+    b"cache-status, etag, location, preference-applied, ratelimit, ratelimit-policy, retry-after, server-timing,"
+    b" x-request-id"
+)
 PREFLIGHT_SECONDS = 600
 _ORIGIN = re.compile(r"(https?)://([a-z0-9._~-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?/?")
 _PORTS = {"http": "80", "https": "443"}

@@ -6,12 +6,14 @@ The service looks up every request once, by its percent-decoded path. The except
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from qa_cluster.access.records import ADMIN, ASK, SCOPES, SEARCH, WRITE
 
+from ..http.error_map import RawHeaders
 from ..http.messages import Scope
+from ..inference.responses import error_response
 from ..routes.batches import BATCHES as BATCHES_PATH
 from ..routes.batches import FILES as FILES_PATH
 from ..routes.batches import part_of
@@ -19,12 +21,18 @@ from ..routes.collections import LIST_PATH as COLLECTIONS_PATH
 from ..routes.collections import PREFIX as COLLECTIONS_PREFIX
 from ..routes.collections import names_fields
 from ..routes.documents import LIST_PATH, PREFIX, counts
+from ..routes.inference import INDEX_PATH, LIVE_PATH, READY_PATH, SERVER_PATH
+from ..routes.inference import MODELS_PREFIX as INFERENCE_MODELS_PREFIX
+from ..routes.inference import PREFIX as INFERENCE_PREFIX
 from ..routes.models import PREFIX as MODELS_PREFIX
 from ..routes.page import PAGE_PATHS
+from ..routes.submissions import PREFIX as RESULTS_PREFIX
 from ..routes.uploads import PATH as UPLOAD_PATH
 from ..routes.uploads import uploads
 
 _READ = ("GET", "HEAD")
+# Turns the status, the headers and the body of a problem document into the form that the clients of a route expect.
+ErrorForm = Callable[[int, RawHeaders, bytes], tuple[int, RawHeaders, bytes]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +45,7 @@ class Resource:
         changes: the event in the audit log for each method that changes something.
         is_open: requests need no key.
         is_file: the response is the same for everyone and costs no work.
+        error_form: the form of errors; None: problem documents.
     """
 
     name: str
@@ -45,6 +54,7 @@ class Resource:
     changes: Mapping[str, str] = field(default_factory=dict)
     is_open: bool = False
     is_file: bool = False
+    error_form: ErrorForm | None = None
 
     def scopes(self, method: str) -> tuple[str, ...]:
         """The scopes for this method; a key must have one of them."""
@@ -52,6 +62,7 @@ class Resource:
 
 
 QUESTIONS = Resource("/qa", (ASK,), (ASK,))
+RESULT = Resource("/qa/results/{id}", (ASK,), (ASK,))
 SEARCHES = Resource("/search", (SEARCH,), (SEARCH,))
 DOCUMENTS = Resource("/documents", (SEARCH,), (WRITE,), {"PATCH": "documents.update", "DELETE": "documents.delete"})
 DOCUMENT = Resource(
@@ -75,12 +86,18 @@ BATCHES = Resource(BATCHES_PATH, _BATCHES, _BATCHES, {"POST": "batch.create"})
 BATCH = Resource("/v1/batches/{id}", _BATCHES, _BATCHES)
 BATCH_CANCEL = Resource("/v1/batches/{id}/cancel", _BATCHES, _BATCHES, {"POST": "batch.cancel"})
 METRICS = Resource("/metrics", (ADMIN,), (ADMIN,))
+INFERENCE_OPEN = {
+    path: Resource(path, is_open=True, error_form=error_response) for path in (SERVER_PATH, LIVE_PATH, READY_PATH)
+}
+INFERENCE_INDEX = Resource(INDEX_PATH, (ASK,), (ASK,), error_form=error_response)
+INFERENCE_MODEL = Resource("/v2/models/{id}", (ASK,), (ASK,), error_form=error_response)
+INFERENCE_OTHER = Resource("/v2", error_form=error_response)
 OTHER = Resource("other")
 
 # The page with its files, and the API description.
 FILE_PATHS = frozenset({"/openapi.json", "/docs", *PAGE_PATHS})
-PROBE_PATHS = frozenset({"/livez", "/readyz"})
-OPEN_PATHS = FILE_PATHS | PROBE_PATHS
+PROBE_PATHS = frozenset({"/livez", "/readyz", LIVE_PATH, READY_PATH})
+OPEN_PATHS = FILE_PATHS | PROBE_PATHS | INFERENCE_OPEN.keys()
 # Answered even when the service is at its limit of requests.
 UNBOUNDED_PATHS = PROBE_PATHS | {METRICS.name}
 
@@ -91,8 +108,17 @@ _BY_PATH = {
     FILES_PATH: BATCH_FILES,
     BATCHES_PATH: BATCHES,
     **{path: Resource(path, is_open=True, is_file=path in FILE_PATHS) for path in OPEN_PATHS},
+    **INFERENCE_OPEN,
+    INDEX_PATH: INFERENCE_INDEX,
 }
-_BY_PREFIX = ((PREFIX.decode(), DOCUMENT), (COLLECTIONS_PREFIX, COLLECTION), (MODELS_PREFIX.decode(), MODEL))
+_BY_PREFIX = (
+    (RESULTS_PREFIX, RESULT),
+    (PREFIX.decode(), DOCUMENT),
+    (COLLECTIONS_PREFIX, COLLECTION),
+    (MODELS_PREFIX.decode(), MODEL),
+    (INFERENCE_MODELS_PREFIX, INFERENCE_MODEL),
+    (INFERENCE_PREFIX, INFERENCE_OTHER),
+)
 # By the path before the id, and the word after it.
 _BY_WORD = {
     (FILES_PATH, ""): BATCH_FILE,

@@ -13,7 +13,7 @@ from qa_cluster.keys import COLLECTION_PATTERN, MAX_COLLECTION_CHARS
 from qa_cluster.options.questions import PARTIAL
 from qa_cluster.ranking.filters import MAX_NAME_BYTES
 
-from . import batches, models
+from . import batches, inference, models
 from .results import BOOLEAN, INTEGER, RESULTS, STRING, list_of, object_of
 from .schemas import (
     Field,
@@ -41,7 +41,7 @@ _STATUS_TEXT = {
     "400": "malformed JSON, query string or request",
     "401": "the request needs a valid API key",
     "403": "the API key lacks the scope or does not allow the collection, or the request is from another origin's page",
-    "404": "the document, collection or model does not exist, or, with cache=only, the answer is not cached",
+    "404": "the document, collection, model or result does not exist, or, with cache=only, the answer is not cached",
     "408": "the request did not arrive in time",
     "409": "the collection is being deleted, or the state of the batch or file does not allow the request",
     "412": "the document has another version",
@@ -51,6 +51,8 @@ _STATUS_TEXT = {
     "422": "a field is not valid",
     "429": "a limit of the API key is reached; see Retry-After, RateLimit-Policy and RateLimit",
     "431": "the head of the request is too long",
+    "500": "the question failed",
+    "502": "a shard gave an invalid answer",
     "503": "the service is at its capacity, or a shard is down or not ready; see Retry-After",
     "504": "the request was not answered in time",
 }
@@ -79,6 +81,15 @@ _MODEL = object_of(
     }
 )
 _MODELS = list_of(_MODEL)
+_SUBMISSION = object_of(
+    {
+        "object": {"const": "qa.submission"},
+        "id": STRING,
+        "state": {"const": "pending"},
+        "expires": {**INTEGER, "description": "when the question expires, in seconds since 1970"},
+        "detail": {**STRING, "description": "the last error, after which the question is retried; empty: no error"},
+    }
+)
 _ALIVE = object_of({"alive": BOOLEAN})
 _READINESS = object_of(
     {
@@ -160,8 +171,10 @@ def _operation(
 
 _SCHEMAS = {
     **RESULTS,
+    **inference.SCHEMAS,
     "Models": _MODELS,
     "Alive": _ALIVE,
+    "Submission": _SUBMISSION,
     "Readiness": _READINESS,
     "PipelineAnswer": models.ANSWER,
     "PipelineResult": models.RESULT,
@@ -202,6 +215,19 @@ _FIELD_NAME = {
     "in": "path",
     "required": True,
     "schema": {**STRING, "minLength": 1, "maxLength": MAX_NAME_BYTES},
+}
+_PREFER = {
+    "name": "Prefer",
+    "in": "header",
+    "schema": {**STRING, "examples": ["respond-async"]},
+    "description": "respond-async: answer later; GET of the Location in the response gets the result",
+}
+_RESULT_ID = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "schema": {**STRING, "minLength": 1},
+    "description": "the id in the response with status 202",
 }
 _STATE = {
     "/livez": {"get": _operation("Check whether the process is running", {"200": ("it is running", "Alive")}, [])},
@@ -244,6 +270,7 @@ def describe(
             **_collections(limits),
             **_models(limits, pipeline),
             **_batches(),
+            **inference.with_errors(inference.inference_paths(limits, pipeline), _STATUS_TEXT, _ANY_REQUEST, _PROBLEM),
             **_STATE,
         },
         "components": {"schemas": _SCHEMAS, "securitySchemes": {"key": _KEY}},
@@ -257,13 +284,35 @@ def _questions(limits: AskLimits, coverage: str) -> dict[str, Any]:
     ask = ask_fields(limits, coverage)
     search = search_fields(limits, "q", coverage)
     posted = search_fields(limits, coverage=coverage)
-    asked = {"200": ("the answers; answerable is false if the documents contain no answer", "Result")}
+    asked = {
+        "200": ("the answers; answerable is false if the documents contain no answer", "Result"),
+        "202": ("the question is stored and will be answered (Prefer: respond-async); see Location", "Submission"),
+    }
+    polled = {
+        "200": asked["200"],
+        "202": ("the question has no result yet; see Retry-After", "Submission"),
+    }
     found = {"200": ("the matching sentences, best first; the list may be empty", "Search")}
     problems = ["400", "404", "413", "422", "503", "504"]
     return {
         "/qa": {
-            "get": _operation("Ask a question", asked, ["304", *problems], parameters=_parameters(ask)),
-            "post": _operation("Ask a question", asked, [*problems, "415"], requestBody=_body(ask)),
+            "get": _operation("Ask a question", asked, ["304", *problems], parameters=[*_parameters(ask), _PREFER]),
+            "post": _operation(
+                "Ask a question", asked, [*problems, "415"], parameters=[_PREFER], requestBody=_body(ask)
+            ),
+        },
+        "/qa/results/{id}": {
+            "parameters": [_RESULT_ID],
+            "get": _operation(
+                "Get the result of a submitted question; the error of the question is a result, too",
+                polled,
+                ["404", "413", "422", "500", "502", "503", "504"],
+            ),
+            "delete": _operation(
+                "Delete the result of a submitted question, or cancel the question",
+                {"204": ("deleted", None)},
+                ["404", "503", "504"],
+            ),
         },
         "/search": {
             "get": _operation("Find sentences", found, problems, parameters=_parameters(search)),
@@ -479,7 +528,7 @@ def docs_page(description: dict[str, Any]) -> str:
             rows = [(p["name"], p["in"], p.get("schema", {})) for p in operation.get("parameters", [])]
             body = operation.get("requestBody")
             if body is not None:
-                (content,) = body["content"].values()
+                content, *_ = body["content"].values()
                 properties = content["schema"]["properties"]
                 for name, schema in properties.items():
                     rows.append((name, "body", schema))

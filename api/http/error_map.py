@@ -71,6 +71,7 @@ HTTP_PROBLEMS: Mapping[str, tuple[int, str]] = {
     "cross-site": (403, "The request comes from a web page of another origin"),
     "route-not-found": (404, "The route does not exist"),
     "cache-miss": (404, "The answer is not cached"),
+    "result-not-found": (404, "The result does not exist"),
     "method-not-allowed": (405, "The route does not have this method"),
     "body-timeout": (408, "The body did not arrive in time"),
     "head-timeout": (408, "The head of the request did not arrive in time"),

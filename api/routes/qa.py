@@ -32,13 +32,15 @@ from ..http.messages import (
     while_connected,
 )
 from ..service.lifespan import ServiceState
+from .submissions import SubmissionRoute, prefers_async
 
 
 class QuestionRoute:
     """Serves `GET /qa` and `POST /qa`."""
 
-    def __init__(self, state: ServiceState) -> None:
+    def __init__(self, state: ServiceState, submissions: SubmissionRoute) -> None:
         self._state = state
+        self._submissions = submissions
         self._fields = ask_fields(state.options.limits, state.options.coverage)
         self._aliases = Aliases()
 
@@ -50,7 +52,7 @@ class QuestionRoute:
         begun = perf_counter()
         alias = self._aliases.get(scope["query_string"])
         engine = self._state.engine_or_none
-        if alias is None or engine is None:
+        if alias is None or engine is None or header(scope, b"prefer") is not None:
             return None
         digest, head, coverage, collection = alias
         if not key.allows(collection):
@@ -93,6 +95,9 @@ class QuestionRoute:
             )
         options = ask_options(values, self._state.options.coverage)
         permit(scope, options.collection)
+        if method != "HEAD" and self._state.options.async_results_max and prefers_async(scope):
+            await self._submissions.submit(scope, send, values)
+            return
         asking = self._state.engine.asker.ask(values["question"], options)
         try:
             outcome = await while_connected(receive, asking, self._state.metrics.disconnects.inc)

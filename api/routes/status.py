@@ -33,7 +33,8 @@ class StatusPages:
 
     def __init__(self, state: ServiceState) -> None:
         self._state = state
-        self._readiness, self._shard_metrics = Readiness(state), _Metrics(state)
+        self.readiness = Readiness(state)
+        self._shard_metrics = _Metrics(state)
 
     def routes(self) -> list[Route]:
         """The routes of the service."""
@@ -78,7 +79,7 @@ class StatusPages:
         return _json({"object": "list", "data": [{"object": "qa.model", **model.to_dict()} for model in found]})
 
     async def _readyz(self, request: Request) -> Response:
-        verdict = await self._readiness.verdict()
+        verdict = await self.readiness.verdict()
         response = _json(verdict, 200 if verdict["ready"] else 503)
         if not verdict["ready"]:
             response.headers["retry-after"] = "1"

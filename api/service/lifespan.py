@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from qa_cluster.access.audit import AuditLog
@@ -15,6 +16,7 @@ from qa_cluster.asking.connecting import Target
 from qa_cluster.asking.engine import Engine
 from qa_cluster.asking.questions import AskLimits
 from qa_cluster.batches.records import BatchLimits
+from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, QAError
 from qa_cluster.huggingface.request import PipelineLimits
 from qa_cluster.options.questions import PARTIAL
@@ -54,6 +56,8 @@ class ServiceOptions:
     keys_required: bool = False
     audit_log: str = ""
     metrics: bool = True
+    async_result_ttl_seconds: float = Settings.async_result_ttl_s
+    async_results_max: int = Settings.async_results_max
     upload_max_bytes: int = 64 * 1024 * 1024
     upload_max_files: int = 100
     upload_max_requests: int = 2
@@ -77,6 +81,8 @@ class ServiceState:
         self.engine_or_none: Engine | None = None
         self._problem: QAError = ClusterError("the service is connecting to the cluster")
         self._opening: asyncio.Task[None] | None = None
+        # Called before the engine closes.
+        self.on_stop: list[Callable[[], Awaitable[None]]] = []
 
     @property
     def engine(self) -> Engine:
@@ -101,6 +107,8 @@ class ServiceState:
     async def stop(self) -> None:
         """Close the engine and the audit log."""
         self._loop_lag.stop()
+        for stop in self.on_stop:
+            await stop()
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])

@@ -32,6 +32,7 @@ from .answers.answer_cache import AnswerCache, Watches
 from .answers.answering import Answering
 from .answers.caching import CachedAnswers
 from .answers.near_cache import NearCache
+from .answers.submissions import SubmittedQuestions
 from .asker import Asker, Outcome
 from .collections import Collections
 from .document_fields import DocumentFields
@@ -137,6 +138,7 @@ class Engine:
         self.collection_removal = CollectionRemoval(shards, self.collections, self.documents)
         self.api_keys = ApiKeys(shards, freshness, partitions)
         self.key_use = KeyUse(shards, options.limits.timeout_ms_max / 1000 + KEY_USE_MARGIN_SECONDS)
+        self.submissions = SubmittedQuestions(shards)
         self.pipeline = RemotePipeline(shards, most=options.pipeline_max_requests)
         self._manifest_changes = freshness.manifest_changes
         self._reloading = asyncio.Lock()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -47,6 +48,8 @@ from qa_cluster.types import (
     SearchResult,
     WriteResult,
 )
+
+from .submitting import AsyncSubmissions
 
 WRITE_TIMEOUT_SECONDS = 30.0
 REMOVE_SECONDS = 600.0
@@ -87,6 +90,7 @@ class AsyncClusterClient:
         settings = _settings_of(cluster) if isinstance(cluster, str) else cluster
         self._target = target_of(settings)
         self._engine: Engine | None = None
+        self._submissions = AsyncSubmissions()
 
     async def open(self) -> Self:
         """Connect; ClusterError names what is missing."""
@@ -95,7 +99,8 @@ class AsyncClusterClient:
         return self
 
     async def aclose(self) -> None:
-        """Close all connections."""
+        """Close all connections. Unfinished submitted questions are cancelled."""
+        await self._submissions.aclose()
         if self._engine is not None:
             engine, self._engine = self._engine, None
             await engine.aclose()
@@ -118,6 +123,14 @@ class AsyncClusterClient:
     async def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.client.AskOptions` describes the options."""
         return (await self.engine.ask(question, ask_options(options))).result(f"qa_{uuid4().hex}")
+
+    def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
+        """Ask a question and return the future of its result; `ask` describes the options.
+
+        The client asks a limited number of questions at the same time, and the other ones later. QueueFull if 10,000
+        submitted questions have no result yet.
+        """
+        return self._submissions.submit(self.ask, question, **options)
 
     async def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
         """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""

@@ -13,6 +13,7 @@ from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError
 
 from .async_cluster_client import AsyncClusterClient
+from .submitting import Submissions
 
 CLOSE_SECONDS = 10.0
 CLOSE_POLL_SECONDS = 0.02
@@ -45,6 +46,7 @@ class ClientThread:
         self._client = AsyncClusterClient(cluster)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._submissions = Submissions()
 
     def open(self) -> Self:
         """Connect; ClusterError names what is missing."""
@@ -60,7 +62,8 @@ class ClientThread:
         return self
 
     def close(self) -> None:
-        """Close all connections and end the thread."""
+        """Close all connections and end the thread. Unfinished submitted questions are cancelled or fail."""
+        self._submissions.cancel()
         if self._loop is None or self._thread is None:
             return
         loop = self._loop
@@ -73,6 +76,7 @@ class ClientThread:
             self._thread = None
             loop.run_until_complete(loop.shutdown_default_executor())
             loop.close()
+            self._submissions.close()
 
     async def _shut(self) -> None:
         """Close the client and end every task of the loop; a task that is pending when its loop closes never ends."""

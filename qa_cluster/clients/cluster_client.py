@@ -9,6 +9,7 @@ Ada Lovelace
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any, Unpack
 
 from qa_cluster.access.records import ApiKey, KeyLimits
@@ -55,6 +56,14 @@ class ClusterClient(ClientThread):
     def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.client.AskOptions` describes the options."""
         return self._run(self._client.ask(question, **options))
+
+    def submit(self, question: str, **options: Unpack[AskArguments]) -> Future[AskResult]:
+        """Ask a question and return the future of its result; `ask` describes the options.
+
+        The client asks a limited number of questions at the same time, and the other ones later. QueueFull if 10,000
+        submitted questions have no result yet.
+        """
+        return self._submissions.submit(self.ask, question, **options)
 
     def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
         """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""

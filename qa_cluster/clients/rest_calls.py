@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from math import ceil, inf
 from pathlib import Path
 from typing import Any, TypedDict
@@ -45,6 +45,8 @@ from .retry_policy import retry_after
 
 TIMEOUT_SECONDS = 30.0
 UPLOAD_SECONDS = 120.0
+SUBMIT_SECONDS = 600.0
+FIRST_POLL_SECONDS, LAST_POLL_SECONDS = 0.05, 1.0
 NETWORK_MARGIN_SECONDS = 2.0
 
 # A dictionary with question and context, or a list of such dictionaries.
@@ -137,6 +139,25 @@ def ask_call(question: str, arguments: AskArguments) -> RestCall:
     if not options.model:
         given.pop("model", None)
     return RestCall("POST", "/qa", as_json({"question": question, **given}), timeout=options.timeout)
+
+
+def submit_call(question: str, arguments: AskArguments) -> RestCall:
+    """The request that submits a question, which the service answers later."""
+    return replace(ask_call(question, arguments), headers={"prefer": "respond-async"}, timeout=None)
+
+
+def result_call(method: str, path: str) -> RestCall:
+    """The request that reads or deletes the result of a submitted question."""
+    return RestCall(method, path)
+
+
+def pending_result(content: bytes) -> tuple[str, str] | None:
+    """The path of a result that does not exist yet, and the last error, if any; None if the content is a result."""
+    value = parsed_object(content)
+    if value.get("object") != "qa.submission":
+        return None
+    detail = str(value.get("detail") or "")
+    return f"/qa/results/{quote(str(value.get('id')), safe='')}", f": {detail}" if detail else ""
 
 
 def search_call(query: str, arguments: SearchArguments) -> RestCall:

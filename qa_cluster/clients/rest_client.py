@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 import httpx
 
-from qa_cluster.errors import DeadlineExceeded
+from qa_cluster.errors import DeadlineExceeded, QAError
 from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
 from qa_cluster.options.documents import DEFAULT_PAGE, DEFAULT_SHOWN_VALUES, MAX_PAGE, ChoiceArguments, entries
 from qa_cluster.options.questions import AskArguments, SearchArguments
@@ -42,6 +44,9 @@ from qa_cluster.types import (
 )
 
 from .rest_calls import (
+    FIRST_POLL_SECONDS,
+    LAST_POLL_SECONDS,
+    SUBMIT_SECONDS,
     TIMEOUT_SECONDS,
     PipelineInputs,
     RestCall,
@@ -64,16 +69,20 @@ from .rest_calls import (
     parsed_models,
     parsed_object,
     parsed_upload,
+    pending_result,
     pipeline_call,
     put_call,
     removal_call,
+    result_call,
     search_call,
+    submit_call,
     unreachable,
     update_call,
     updates_call,
     upload_call,
 )
 from .retry_policy import DEFAULT_RETRY, RetryPolicy
+from .submitting import Submissions
 
 
 # Generated from async_rest_client.py: change that file, then run `python -m tests.contract.sync_clients`.
@@ -105,10 +114,13 @@ class Client:
         self._http = httpx.Client(
             base_url=base_url, headers=key_header(api_key), verify=trusted(tls_ca), transport=transport
         )
+        self._submissions = Submissions()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections. Unfinished submitted questions fail."""
+        self._submissions.cancel()
         self._http.close()
+        self._submissions.close()
 
     def __enter__(self) -> Self:
         return self
@@ -146,6 +158,40 @@ class Client:
     def ask(self, question: str, **options: Unpack[AskArguments]) -> AskResult:
         """Answer a question; `qa_cluster.client.AskOptions` describes the options."""
         return AskResult.from_json(self._send(ask_call(question, options)))
+
+    def submit(
+        self, question: str, *, wait: float = SUBMIT_SECONDS, **options: Unpack[AskArguments]
+    ) -> Future[AskResult]:
+        """Submit a question and return the future of its result; `ask` describes the options.
+
+        The service stores the question and answers it in the background, also after its restart. The client sends a
+        limited number of questions at the same time, and the other ones later.
+
+        Args:
+            question: the question.
+            wait: seconds from the sending of the question; then the future raises DeadlineExceeded.
+            options: the options of the question; `timeout` limits the time of its reading.
+
+        Raises:
+            QueueFull: 10,000 submitted questions have no result yet.
+        """
+        return self._submissions.submit(self._submitted, submit_call(question, options), wait)
+
+    def _submitted(self, call: RestCall, wait: float) -> AskResult:
+        until = time.monotonic() + wait
+        content = self._send(call)
+        pause, path = FIRST_POLL_SECONDS, ""
+        while (pending := pending_result(content)) is not None:
+            path, detail = pending
+            if time.monotonic() + pause > until:
+                raise DeadlineExceeded(f"the submitted question has no result after {wait:g} s (wait){detail}")
+            time.sleep(pause)
+            pause = min(2 * pause, LAST_POLL_SECONDS)
+            content = self._send(result_call("GET", path))
+        if path:
+            with suppress(QAError):  # the result then expires
+                self._send(result_call("DELETE", path))
+        return AskResult.from_json(content)
 
     def search(self, query: str, **options: Unpack[SearchArguments]) -> SearchResult:
         """Return the sentences that match best; `qa_cluster.client.SearchOptions` describes the options."""

@@ -82,15 +82,21 @@ async def test_metrics_are_well_formed_and_hold_the_shards_numbers(cluster: Scri
         assert "some/unknown" not in text
 
 
+ACTIONS = ("", "/ready", "/infer")
+
+
 async def test_the_description_names_every_route_and_parameter(cluster: ScriptedCluster) -> None:
     async with serving(cluster) as client:
         described = (await client.get("/openapi.json")).json()
         assert set(described["paths"]) == {
             *("/qa", "/search", "/documents", "/documents/count", "/documents/{id}", "/models", "/models/{id}"),
             *("/documents/upload", "/collections/{name}/fields", "/collections/{name}/fields/{field}"),
-            *("/collections", "/collections/{name}", "/livez", "/readyz", "/metrics"),
+            *("/collections", "/collections/{name}", "/livez", "/readyz", "/metrics", "/qa/results/{id}"),
+            *("/v2", "/v2/health/live", "/v2/health/ready", "/v2/repository/index"),
+            *(f"/v2/models/{{id}}{version}{action}" for version in ("", "/versions/{version}") for action in ACTIONS),
         }
         parameters = {item["name"]: described_type(item) for item in described["paths"]["/qa"]["get"]["parameters"]}
+        assert parameters.pop("Prefer")["type"] == "string"
         body = described["paths"]["/qa"]["post"]["requestBody"]["content"]["application/json"]["schema"]
         assert set(parameters) == set(body["properties"])
         assert parameters["top_k"]["maximum"] == 20

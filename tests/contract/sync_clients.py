@@ -26,6 +26,8 @@ REST_WORDS = {
     "AsyncClient": "Client",
     "AsyncBaseTransport": "BaseTransport",
     "AsyncIterator": "Iterator",
+    "AsyncSubmissions": "Submissions",
+    "from asyncio import Future": "from concurrent.futures import Future",
     "aclose": "close",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -43,7 +45,11 @@ def rest_client(source: str) -> str:
 def cluster_client(source: str) -> str:
     """The source of the synchronous client of the cluster."""
     tree = ast.parse(source)
-    imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = [
+        ast.unparse(node)
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom) and ast.unparse(node) != "from asyncio import Future"
+    ]
     (client,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "AsyncClusterClient")
     own = [
         node.targets[0].id
@@ -61,6 +67,7 @@ def cluster_client(source: str) -> str:
             'Ada Lovelace\n"""\n',
             *imports,
             "from collections.abc import Iterator",
+            "from concurrent.futures import Future",
             "from qa_cluster.options.documents import MAX_PAGE, entries",
             f"from .async_cluster_client import {', '.join(own)}",
             "from .client_thread import ClientThread",
@@ -92,6 +99,8 @@ def _method(node: ast.stmt, source: str) -> str:
     given = ", ".join(arguments)
     if isinstance(node, ast.AsyncFunctionDef):
         return f"{head}\n        return self._run(self._client.{node.name}({given}))\n"
+    if node.name == "submit":
+        return f"{head}\n        return self._submissions.submit(self.ask, {given})\n"
     assert node.name == "list_documents", f"{node.name}: only a list of documents is iterated over"
     head = head.replace("AsyncIterator", "Iterator")
     return f"{head}\n        return entries(lambda cursor: self.document_page(cursor, limit=MAX_PAGE, {given}))\n"

@@ -94,7 +94,7 @@ _MODEL_ROOMS = (
 )
 MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
-_API_ROOMS = ("service", "http", "description", "batches", "routes", "admission")
+_API_ROOMS = ("service", "http", "description", "batches", "inference", "routes", "admission")
 API_ROOMS = dict(in_order(SERVICE, *_API_ROOMS, *_ABOVE_THE_ROOMS))
 # no adapter imports another
 INTEGRATION_ROOMS = {f"qa_cluster.integrations.{name}": frozenset[str]() for name in ("mcp",)}

@@ -1,0 +1,195 @@
+"""Answers submitted questions in the background of the service.
+
+The cluster stores a question before the service acknowledges it. If this process ends, a later poll of the result makes
+another process answer the question. An error that a retry may resolve (503) leaves the question pending: this process
+retries it for `RETRY_SECONDS`, and the next poll after that starts it again. Every other error is a result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import orjson
+
+from qa_cluster.access.records import ApiKey
+from qa_cluster.asking.answers.caching import CacheMiss
+from qa_cluster.asking.answers.submissions import CLAIMED, LOST, MAX_TRIES, RENEW_SECONDS, RUNNING, Submission
+from qa_cluster.asking.asker import Outcome
+from qa_cluster.errors import QAError, QueueFull, WorkerLost
+from qa_cluster.routing.admission import Admission
+from qa_cluster.routing.on_behalf import work_for
+
+from ..description.schemas import ask_options
+from ..http.error_map import HttpProblem, problem
+from ..http.messages import JSON
+from ..service.lifespan import ServiceState
+
+# Submitted questions that this process answers at the same time, and those that it holds in all.
+ANSWERS_AT_ONCE = 16
+MAX_HELD = 1024
+RETRY_SECONDS = 30.0
+FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.5, 5.0
+# The time for the cluster to store a result, and for the release of all questions when the service stops.
+STOP_SECONDS = 2.0
+_INSTANCE = "/qa"
+
+_log = logging.getLogger(__name__)
+
+
+class BackgroundAnswers:
+    """The submitted questions that this process answers, and their results."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._turns = Admission(ANSWERS_AT_ONCE, MAX_HELD)
+        self._limited: dict[str, asyncio.Semaphore] = {}
+        self._tasks: dict[asyncio.Task[None], tuple[str, str]] = {}
+        state.on_stop.append(self.stop)
+        state.metrics.registry.gauge(
+            "qa_submitted_questions", "Submitted questions that this process answers", lambda: len(self._tasks)
+        )
+
+    async def submit(self, key: ApiKey, request_id: str, question: bytes) -> tuple[str, float]:
+        """Store a question and start to answer it. Return its id and the time when it expires.
+
+        QueueFull if this process has no capacity, LimitReached if the key has too many questions and results.
+        """
+        options = self._state.options
+        if len(self._tasks) >= MAX_HELD:
+            raise QueueFull(f"the service answers {MAX_HELD} submitted questions, the limit: try again later")
+        name, expires = await self._state.engine.submissions.submit(
+            key.id,
+            question,
+            request_id,
+            keep_seconds=options.async_result_ttl_seconds,
+            most=options.async_results_max,
+        )
+        self._start(key, name, question, request_id)
+        return name, expires
+
+    async def poll(self, key: ApiKey, name: str) -> Submission:
+        """The submission of a key, pending or done. If no process answers it, this process starts to."""
+        submissions = self._state.engine.submissions
+        found = await submissions.claim(key.id, name, only_read=len(self._tasks) >= MAX_HELD)
+        if found.state == LOST:
+            error = WorkerLost(f"{MAX_TRIES} processes of the service ended while they answered this question")
+            await self._finish(key, name, _failure(error, found.request_id))
+            return await submissions.claim(key.id, name, only_read=True)
+        if found.state == CLAIMED:
+            self._start(key, name, found.question, found.request_id)
+            return Submission(RUNNING, found.seconds_left, detail="another process has ended: the question is retried")
+        return found
+
+    async def remove(self, key: ApiKey, name: str) -> bool:
+        """Remove a submission, and stop to answer it if this process does; false if it does not exist."""
+        removed = await self._state.engine.submissions.remove(key.id, name)
+        for task, held in list(self._tasks.items()):
+            if held == (key.id, name):
+                task.cancel()
+        return removed
+
+    async def stop(self) -> None:
+        """Stop to answer, and let other processes continue at once."""
+        tasks = dict(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if not tasks:
+            return
+        await asyncio.wait(tasks)
+        releases = (self._release(owner, name, "the service has stopped") for owner, name in tasks.values())
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await asyncio.gather(*releases)
+        except TimeoutError:
+            _log.warning("%d submitted questions were not released, so their leases must expire", len(tasks))
+
+    def _start(self, key: ApiKey, name: str, question: bytes, request_id: str) -> None:
+        task = asyncio.create_task(self._hold(key, name, question, request_id), name=f"submission {name}")
+        self._tasks[task] = (key.id, name)
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+
+    async def _hold(self, key: ApiKey, name: str, question: bytes, request_id: str) -> None:
+        """Answer a question and store its result, while the lease is renewed."""
+        work_for(key.id)
+        renewing = asyncio.create_task(self._renew(key, name))
+        try:
+            response = await self._response(key, question, request_id)
+            if isinstance(response, QAError):
+                await self._release(key.id, name, str(response))
+            else:
+                await self._finish(key, name, response)
+        except QAError as error:
+            _log.warning("the result of submitted question %s is not stored, so it is answered again: %s", name, error)
+        finally:
+            renewing.cancel()
+
+    async def _response(self, key: ApiKey, question: bytes, request_id: str) -> tuple[int, bytes, bytes] | QAError:
+        """The response to a question; the error, if only a later retry may resolve it."""
+        until, pause = monotonic() + RETRY_SECONDS, FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                outcome = await self._ask(key, question)
+            except CacheMiss as error:
+                return _failure(HttpProblem("cache-miss", str(error)), request_id)
+            except QAError as error:
+                if error.http_status != 503:
+                    return _failure(error, request_id)
+                if monotonic() + pause > until:
+                    return error
+            except Exception as error:  # every error is a result
+                return _failure(error, request_id)
+            else:
+                metrics = self._state.metrics
+                metrics.question(outcome.cache, outcome.timings, outcome.answerable)
+                metrics.partial.inc("qa", by=outcome.partial)
+                headers = {"content-type": JSON.decode(), "etag": outcome.etag}
+                return 200, orjson.dumps(headers), outcome.encode(request_id)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LAST_PAUSE_SECONDS)
+
+    async def _ask(self, key: ApiKey, question: bytes) -> Outcome:
+        values = orjson.loads(question)
+        options = ask_options(values, self._state.options.coverage)
+        async with self._limit(key), self._turns.turn(self._state.options.async_result_ttl_seconds):
+            return await self._state.engine.asker.ask(values["question"], options)
+
+    @asynccontextmanager
+    async def _limit(self, key: ApiKey) -> AsyncIterator[None]:
+        """Answer no more questions of a key at the same time than the key may send."""
+        if key.limits.concurrent is None:
+            yield
+            return
+        async with self._limited.setdefault(key.id, asyncio.Semaphore(key.limits.concurrent)):
+            yield
+
+    async def _renew(self, key: ApiKey, name: str) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                await self._state.engine.submissions.renew(key.id, name)
+            except QAError as error:
+                _log.warning("the lease of submitted question %s is not renewed: %s", name, error)
+
+    async def _finish(self, key: ApiKey, name: str, response: tuple[int, bytes, bytes]) -> None:
+        keep = self._state.options.async_result_ttl_seconds
+        await self._state.engine.submissions.finish(key.id, name, response, keep_seconds=keep)
+
+    async def _release(self, owner: str, name: str, reason: str) -> None:
+        try:
+            await self._state.engine.submissions.release(owner, name, reason)
+        except QAError as error:
+            _log.warning("submitted question %s is not released, so its lease must expire: %s", name, error)
+
+
+def _failure(error: BaseException, request_id: str) -> tuple[int, bytes, bytes]:
+    """The response that reports an error: no 503, because that would ask the client to poll again."""
+    status, headers, body = problem(error, request_id=request_id, instance=_INSTANCE)
+    if status == 503:
+        status = 500
+        body = orjson.dumps({**orjson.loads(body), "status": status})
+    kept = {name.decode(): value.decode() for name, value in headers if name == b"content-type"}
+    return status, orjson.dumps(kept), body

@@ -1,0 +1,210 @@
+"""`/v2`: the Open Inference Protocol (KServe v2), for clients of KServe and Triton.
+
+A reader is a model of two inputs, `question` and `context`. A batch of pairs is one request to a shard, as for
+`POST /models/{id}`. The id of a reader is the name of the model, and its revision is the version.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from time import perf_counter
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import orjson
+
+from qa_cluster.asking.questions import MAX_MODEL_BYTES
+from qa_cluster.errors import InputTooLong, InvalidInput, NotFound
+from qa_cluster.manifest_fields import ENCODER_KIND
+from qa_cluster.off_loop import off_loop
+from qa_cluster.types import LoadedModel
+
+from ..description.schemas import load_json
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import JSON, Receive, Scope, Send, header, read_body, send_response, while_connected
+from ..inference.requests import parse_inference
+from ..inference.responses import (
+    HEADER_LENGTH,
+    OCTETS,
+    READY,
+    index_entry,
+    inference_response,
+    model_metadata,
+    server_metadata,
+)
+from ..service.lifespan import ServiceState
+from ..service.readiness import Readiness
+from .models import DEFAULT
+
+SERVER_PATH = "/v2"
+LIVE_PATH, READY_PATH, INDEX_PATH = "/v2/health/live", "/v2/health/ready", "/v2/repository/index"
+PREFIX = "/v2/"
+MODELS_PREFIX = "/v2/models/"
+_VERSIONS = "/versions/"
+_READ = ("GET", "HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What a path below `MODELS_PREFIX` names: `action` is ready, infer, or empty for the metadata."""
+
+    model: str
+    version: str
+    action: str
+
+    def matches(self, loaded: LoadedModel) -> bool:
+        """Whether this is the loaded reader, or one of its revisions."""
+        if loaded.kind == ENCODER_KIND or self.version not in ("", loaded.revision):
+            return False
+        return loaded.default if self.model == DEFAULT else self.model in (loaded.id, loaded.name)
+
+
+class InferenceRoute:
+    """Serves all paths below `/v2`."""
+
+    def __init__(self, state: ServiceState, readiness: Readiness) -> None:
+        self._state = state
+        self._readiness = readiness
+        self._server = server_metadata(version("qa-cluster"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        path: str = scope["path"]
+        if path == SERVER_PATH:
+            _require_method(scope, *_READ)
+            await _send_json(send, self._server)
+        elif path == LIVE_PATH:
+            _require_method(scope, *_READ)
+            await _send_json(send, {"live": True})
+        elif path == READY_PATH:
+            _require_method(scope, *_READ)
+            ready = (await self._readiness.verdict())["ready"]
+            await _send_json(send, {"ready": ready}, ready=ready)
+        elif path == INDEX_PATH:
+            _require_method(scope, "POST")
+            await self._index(scope, receive, send)
+        elif path.startswith(MODELS_PREFIX):
+            await self._model(scope, receive, send)
+        else:
+            raise HttpProblem("route-not-found", f"no such route: {path[:200]}")
+
+    async def _index(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(scope, receive, self._state.options)
+        wanted = load_json(body) if body.strip() else {}
+        only_ready = wanted.get("ready", False) if isinstance(wanted, dict) else None
+        if not isinstance(only_ready, bool):
+            raise HttpProblem("validation", 'the body must be empty or a JSON object such as {"ready": true}')
+        entries = [index_entry(model) for model in await self._state.engine.models() if model.kind != ENCODER_KIND]
+        await _send_json(send, [entry for entry in entries if not only_ready or entry["state"] == READY])
+
+    async def _model(self, scope: Scope, receive: Receive, send: Send) -> None:
+        target = _target_of(scope)
+        if target.action == "infer":
+            _require_method(scope, "POST")
+            await self._infer(target, scope, receive, send)
+            return
+        _require_method(scope, *_READ)
+        found = [model for model in await self._state.engine.models() if target.matches(model)]
+        if not found:
+            of = f" version {target.version[:200]!r}" if target.version else ""
+            raise NotFound(f"model {target.model[:200]!r}{of} is not loaded: POST {INDEX_PATH} lists the loaded models")
+        if target.action:
+            ready = any(model.warm for model in found)
+            await _send_json(send, {"name": target.model, "ready": ready}, ready=ready)
+        else:
+            await _send_json(send, model_metadata(target.model, found))
+
+    async def _infer(self, target: _Target, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = perf_counter()
+        options = self._state.options
+        _check_media_type(scope)
+        body = await read_body(scope, receive, options)
+        request = await off_loop(
+            len(body), parse_inference, body, header(scope, HEADER_LENGTH), options.pipeline, options.limits
+        )
+        reading = self._state.engine.pipeline.read(
+            await self._reader(target),
+            request.pairs,
+            timeout_seconds=request.timeout_seconds or options.limits.timeout_ms / 1000,
+        )
+        name, results = await while_connected(receive, reading, self._state.metrics.disconnects.inc)
+        self._state.metrics.pipeline_pairs.inc(by=len(results))
+        headers, content = inference_response(target.model, name.rpartition("@")[2], request, results)
+        taken = (perf_counter() - begun) * 1000
+        headers += [(b"cache-control", b"no-store"), (b"server-timing", b"total;dur=%.3f" % taken)]
+        await send_response(send, 200, headers, content)
+
+    async def _reader(self, target: _Target) -> str:
+        """The name of the reader for the shards; empty: the default reader."""
+        if not target.version:
+            return "" if target.model == DEFAULT else target.model
+        model = target.model
+        if model == DEFAULT:
+            model = (await self._state.engine.readers.find("")).model_id
+        return model if model.endswith(f"@{target.version}") else f"{model}@{target.version}"
+
+
+def _target_of(scope: Scope) -> _Target:
+    """The model in the path. Its slashes may be plain or encoded; the words around it are plain."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    text = raw.partition(b"?")[0].decode("latin-1")
+    if not text.startswith(MODELS_PREFIX):
+        raise HttpProblem("route-not-found", f"the path must start with {MODELS_PREFIX}, without percent-encoding")
+    text = text.removeprefix(MODELS_PREFIX)
+    action = next((each for each in ("ready", "infer") if text.endswith(f"/{each}")), "")
+    if action:
+        text = text.removesuffix(f"/{action}")
+    model, found, revision = text.rpartition(_VERSIONS)
+    if not found:
+        model, revision = text, ""
+    model, revision = _decoded(model), _decoded(revision)
+    if not model or (found and not revision):
+        what = "version" if model else "model"
+        raise HttpProblem(
+            "route-not-found", f"the path has no {what}: use {MODELS_PREFIX}default for the default model"
+        )
+    if (size := len(f"{model}@{revision}".encode())) > MAX_MODEL_BYTES:
+        raise InputTooLong(f"the model with its version has {size} bytes, the limit is {MAX_MODEL_BYTES}")
+    return _Target(model, revision, action)
+
+
+def _decoded(text: str) -> str:
+    try:
+        return unquote_to_bytes(text.encode("latin-1")).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput("the model in the path is not percent-encoded UTF-8") from error
+
+
+def _check_media_type(scope: Scope) -> None:
+    """Raise HttpProblem for a media type or a compression that the service does not read; both may be missing."""
+    given = (header(scope, b"content-type") or JSON).partition(b";")[0].strip().lower()
+    if given not in (JSON, OCTETS) and not (given.startswith(b"application/") and given.endswith(b"+json")):
+        raise HttpProblem(
+            "unsupported-media-type",
+            f"content-type must be application/json or application/octet-stream, got {given.decode('latin-1')[:80]}",
+        )
+    encoding = (header(scope, b"content-encoding") or b"identity").strip().lower()
+    if encoding != b"identity":
+        raise HttpProblem(
+            "unsupported-media-type",
+            f"content-encoding is {encoding.decode('latin-1')[:80]}, but the service reads no compressed requests: send"
+            " the request without compression",
+        )
+
+
+def _require_method(scope: Scope, *methods: str) -> None:
+    if scope["method"] not in methods:
+        allowed = ", ".join(methods)
+        raise HttpProblem(
+            "method-not-allowed",
+            f"{scope['path'][:200]} supports {allowed}, not {scope['method']}",
+            headers=[(b"allow", allowed.encode())],
+        )
+
+
+async def _send_json(send: Send, content: Any, *, ready: bool = True) -> None:
+    headers: RawHeaders = [(b"content-type", JSON), (b"cache-control", b"no-store")]
+    if not ready:
+        headers.append((b"retry-after", b"1"))
+    await send_response(send, 200 if ready else 503, headers, orjson.dumps(content))

@@ -1,0 +1,131 @@
+"""Questions that are answered later: the cluster stores a question first, and then its result for a limited time.
+
+All submissions of one owner (an API key) are on one shard. A process that answers a question is its *holder* and renews
+its lease while it works. If the holder ends, its lease expires, and the next process that reads the submission becomes
+the holder. A process that ends while it answers may have ended because of the question, so after `MAX_TRIES` of these
+ends the question is lost.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from dataclasses import dataclass
+from math import ceil
+
+from qa_cluster.errors import LimitReached
+from qa_cluster.keys import submission_key, submissions_key
+from qa_cluster.routing.shards import Shards
+from qa_cluster.scripts.calls import ScriptCall
+
+LEASE_SECONDS = 15.0
+RENEW_SECONDS = 5.0
+MAX_TRIES = 3
+MISSING, DONE, RUNNING, CLAIMED, LOST = "missing", "done", "running", "claimed", "lost"
+_ID = re.compile(r"[0-9a-f]{32}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A submission as its reader finds it.
+
+    Attributes:
+        state: `MISSING`, `DONE`, `RUNNING`, `CLAIMED` (this process is now its holder) or `LOST` (the same, but the
+            question must not be tried again).
+        seconds_left: the seconds until it expires.
+        question: the question as it was submitted, for `CLAIMED` and `LOST`.
+        request_id: the id of the request that submitted it, for `CLAIMED` and `LOST`.
+        detail: the last error, for `RUNNING`.
+        response: the status, the headers and the body of the response, for `DONE`.
+    """
+
+    state: str
+    seconds_left: float = 0.0
+    question: bytes = b""
+    request_id: str = ""
+    detail: str = ""
+    response: tuple[int, bytes, bytes] | None = None
+
+
+class SubmittedQuestions:
+    """The submissions of one cluster, as one process reads and changes them.
+
+    >>> submissions = SubmittedQuestions(shards)
+    >>> name, _ = await submissions.submit("0123456789ab", b"{..}", "r1", keep_seconds=3600, most=1000)
+    >>> (await submissions.claim("0123456789ab", name)).state
+    'running'
+    """
+
+    def __init__(self, shards: Shards, *, lease_seconds: float = LEASE_SECONDS) -> None:
+        self._shards = shards
+        self._lease_ms = ceil(lease_seconds * 1000)
+        self._holder = os.urandom(8).hex()
+
+    async def submit(
+        self, owner: str, question: bytes, request_id: str, *, keep_seconds: float, most: int
+    ) -> tuple[str, float]:
+        """Store a question; this process is its holder. Return its id and the time when it expires, as `time.time()`.
+
+        LimitReached if the owner has `most` questions and results.
+        """
+        name = secrets.token_hex(16)
+        arguments = (name, ceil(keep_seconds * 1000), most, question, request_id, self._holder, self._lease_ms)
+        accepted, number = await self._shards.run(ScriptCall("submit_question", _keys(owner, name), arguments))
+        if accepted:
+            return name, number / 1000
+        seconds = max(1, ceil(number / 1000))
+        error = LimitReached(
+            f"{f'key {owner}' if owner else 'this service'} has {most} submitted questions and results, the limit"
+            f" (async_results_max): delete results that you have read, or try again in {seconds} s"
+        )
+        error.retry_after_seconds = seconds
+        raise error
+
+    async def claim(self, owner: str, name: str, *, only_read: bool = False) -> Submission:
+        """Read a submission, and become its holder if it has none, unless `only_read`."""
+        if not _ID.match(name):
+            return Submission(MISSING)
+        arguments = ("" if only_read else self._holder, self._lease_ms, MAX_TRIES)
+        reply = await self._shards.run(ScriptCall("claim_question", (submission_key(owner, name),), arguments))
+        state, left = _text(reply[0]), max(0, reply[1]) / 1000
+        if state == DONE:
+            return Submission(state, left, response=(int(reply[2]), _bytes(reply[3]), _bytes(reply[4])))
+        if state == RUNNING:
+            return Submission(state, left, detail=_text(reply[2]))
+        if state in (CLAIMED, LOST):
+            return Submission(state, left, _bytes(reply[2]), _text(reply[3]))
+        return Submission(MISSING)
+
+    async def renew(self, owner: str, name: str) -> bool:
+        """Renew the lease; false if this process is no longer the holder."""
+        return await self._settle(owner, name, "renew", self._holder, self._lease_ms)
+
+    async def release(self, owner: str, name: str, reason: str) -> bool:
+        """Let any process become the holder, and do not count this try; `reason` is for people who wait."""
+        return await self._settle(owner, name, "release", self._holder, reason)
+
+    async def finish(self, owner: str, name: str, response: tuple[int, bytes, bytes], *, keep_seconds: float) -> bool:
+        """Store the response; false if the submission has expired or is finished already."""
+        return await self._settle(owner, name, "finish", self._holder, name, ceil(keep_seconds * 1000), *response)
+
+    async def remove(self, owner: str, name: str) -> bool:
+        """Remove a submission; false if it does not exist."""
+        if not _ID.match(name):
+            return False
+        return bool(await self._shards.run(ScriptCall("remove_question", _keys(owner, name), (name,))))
+
+    async def _settle(self, owner: str, name: str, *arguments: str | bytes | int) -> bool:
+        return bool(await self._shards.run(ScriptCall("settle_question", _keys(owner, name), arguments)))
+
+
+def _keys(owner: str, name: str) -> tuple[str, str]:
+    return submissions_key(owner), submission_key(owner, name)
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _text(value: object) -> str:
+    return _bytes(value).decode()

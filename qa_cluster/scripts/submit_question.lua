@@ -1,0 +1,20 @@
+-- Stores a question that is answered later, unless its owner has too many of these.
+-- KEYS: list, record. ARGV: id, milliseconds for which it is kept, most questions and results of the owner, question,
+-- id of the request, holder, milliseconds for which the holder may be silent.
+-- Reply: 1 and the time when it expires in milliseconds since 1970; or 0 and the milliseconds until the list has room.
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))
+if not redis.call('ZSCORE', KEYS[1], ARGV[1]) and redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then
+  local first = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  return {0, math.max(0, tonumber(first[2] or now) - now)}
+end
+local expires = now + tonumber(ARGV[2])
+redis.call('ZADD', KEYS[1], string.format('%.0f', expires), ARGV[1])
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+redis.call('HSET', KEYS[2], 'question', ARGV[4], 'request', ARGV[5], 'holder', ARGV[6],
+  'until', string.format('%.0f', now + tonumber(ARGV[7])), 'tries', 1)
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+return {1, expires}

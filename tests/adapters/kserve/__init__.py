@@ -1,0 +1,1 @@
+"""The Open Inference Protocol of the REST service with the clients of Triton and KServe."""

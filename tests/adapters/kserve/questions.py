@@ -1,0 +1,8 @@
+"""What the programs ask: questions with contexts, and the answers, which the bundled reader finds."""
+
+QUESTIONS = ["Who wrote the first program?", "Wer schrieb Faust?", "What barks?"]
+CONTEXTS = [
+    "In 1843, Ada Lovelace wrote the first program.",
+    "Der Dichter 🖋️ Göthe – alias Johann Wolfgang von Goethe – schrieb Faust in Weimar.",
+    "The cat sleeps while the dog barks.",
+]
