@@ -92,6 +92,8 @@ async def test_the_description_names_every_route_and_parameter(cluster: Scripted
             *("/qa", "/search", "/documents", "/documents/count", "/documents/{id}", "/models", "/models/{id}"),
             *("/documents/upload", "/collections/{name}/fields", "/collections/{name}/fields/{field}"),
             *("/collections", "/collections/{name}", "/livez", "/readyz", "/metrics", "/qa/results/{id}"),
+            *("/v1/files", "/v1/files/{id}", "/v1/files/{id}/content"),
+            *("/v1/batches", "/v1/batches/{id}", "/v1/batches/{id}/cancel"),
             *("/v2", "/v2/health/live", "/v2/health/ready", "/v2/repository/index"),
             *(f"/v2/models/{{id}}{version}{action}" for version in ("", "/versions/{version}") for action in ACTIONS),
         }
