@@ -35,15 +35,19 @@ from .admission.resources import (
     COUNT,
     DOCUMENT,
     DOCUMENTS,
+    FEEDBACK,
     FIELDS,
     INFERENCE_INDEX,
     INFERENCE_MODEL,
     INFERENCE_OPEN,
     INFERENCE_OTHER,
     MODEL,
+    PINS,
     QUESTIONS,
     RESULT,
     SEARCHES,
+    SYNONYMS,
+    UNANSWERED,
     UNBOUNDED_PATHS,
     UPLOAD,
     Resource,
@@ -60,6 +64,7 @@ from .routes.branding import load_logo
 from .routes.collections import CollectionRoute
 from .routes.documents import DocumentListRoute, DocumentRoute
 from .routes.inference import InferenceRoute
+from .routes.guidance import GuidanceRoute
 from .routes.models import ModelRoute
 from .routes.page import page_routes
 from .routes.qa import QuestionRoute
@@ -114,6 +119,7 @@ class Application:
             **dict.fromkeys((BATCH_FILES, BATCH_FILE, BATCH_CONTENT), files),
             **dict.fromkeys((BATCHES, BATCH, BATCH_CANCEL), batches),
             **dict.fromkeys((*INFERENCE_OPEN.values(), INFERENCE_INDEX, INFERENCE_MODEL, INFERENCE_OTHER), inference),
+            **dict.fromkeys((PINS, SYNONYMS, FEEDBACK, UNANSWERED), GuidanceRoute(self.state)),
         }
         self._others = Router(
             routes=[

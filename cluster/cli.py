@@ -48,7 +48,20 @@ _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, 
 
 _COMMANDS = {
     name: LazyCommand(f"{__package__}.commands.{name}", name)
-    for name in ("demo", "up", "down", "scale", "status", "ingest", "prepare", "ask", "search", "serve", "mcp")
+    for name in (
+        "demo",
+        "up",
+        "down",
+        "scale",
+        "status",
+        "ingest",
+        "prepare",
+        "ask",
+        "search",
+        "serve",
+        "mcp",
+        "questions",
+    )
 } | {
     # the former name of `prepare`
     "pretokenize": LazyCommand(f"{__package__}.commands.prepare", "prepare"),
@@ -61,7 +74,7 @@ _COMMANDS = {
     "restore": LazyCommand(f"{__package__}.commands.backups.restore", "restore"),
     **{
         name: LazyCommand(f"{__package__}.commands.groups", f"{name}_group")
-        for name in ("model", "documents", "keys", "collections", "jobs")
+        for name in ("model", "documents", "keys", "collections", "jobs", "pins", "synonyms")
     },
 }
 

@@ -467,6 +467,20 @@ class Settings:
         maximum=1,
     )
 
+    feedback_entries: int = _of(
+        10_000,
+        "limit of entries of feedback per collection; the oldest are deleted; 0: no feedback",
+        minimum=0,
+        maximum=1_000_000,
+    )
+    feedback_days: int = _of(180, "days after which feedback is deleted", minimum=1, maximum=36_500)
+    unanswered_entries: int = _of(
+        1000,
+        "limit of stored questions without a sure answer per collection; 0: none are stored",
+        minimum=0,
+        maximum=1_000_000,
+    )
+
     jobs_url: str = _of(
         "",
         "URL of a server outside the cluster for background jobs (rq), with a password if the cluster has one;"

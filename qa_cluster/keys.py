@@ -29,6 +29,8 @@ INDEX_PREFIX = "index:"
 ANSWER_PREFIX = "bertqa"
 WHOLE_ANSWER_PREFIX = "answer:"
 COLLECTIONS_PREFIX = "collections:"
+PINS_PREFIX = "pins:"
+SYNONYMS_PREFIX = "synonyms:"
 API_KEYS_PREFIX = "api-keys:"
 PENDING_PREFIX = "pending:"
 FAILURES_PREFIX = "failures:"
@@ -362,6 +364,30 @@ def submissions_key(key_id: str) -> str:
 def submission_key(key_id: str, name: str) -> str:
     """The key of a question that an API key has submitted, and then of its result: a hash."""
     return f"submission:{{{key_id or NO_API_KEY}}}:{name}"
+
+
+def pins_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of a collection's pins: a hash of normalised questions. It is in the partition of the collection's name.
+
+    >>> pins_key("06S"), pins_key("06S", "books")
+    ('pins:{06S}', 'pins:books:{06S}')
+    """
+    return f"{PINS_PREFIX}{_own(collection)}{{{tag}}}"
+
+
+def synonyms_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of a collection's synonyms: a string, in the same partition."""
+    return f"{SYNONYMS_PREFIX}{_own(collection)}{{{tag}}}"
+
+
+def feedback_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of a collection's feedback: a stream, in the same partition."""
+    return f"feedback:{_own(collection)}{{{tag}}}"
+
+
+def unanswered_key(tag: str, collection: str = DEFAULT_COLLECTION) -> str:
+    """The key of a collection's questions without a sure answer: a stream, in the same partition."""
+    return f"unanswered:{_own(collection)}{{{tag}}}"
 
 
 def _own(collection: str) -> str:

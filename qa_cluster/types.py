@@ -89,6 +89,7 @@ class Answer(_Json, what="an answer"):
         source: the position in the document's source file; None if it is unknown.
         url: the web address of the document's page, from its metadata; empty if it has none.
         also_in: other spans with the same answer, the best first.
+        pinned: whether it is an editor's answer. Then the score is 1, and the offsets are 0.
     """
 
     rank: int
@@ -110,6 +111,7 @@ class Answer(_Json, what="an answer"):
     source: Source | None = None
     url: str = ""
     also_in: tuple[Mention, ...] = ()
+    pinned: bool = False
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -624,6 +626,89 @@ class LoadedModel:
     def to_dict(self) -> dict[str, Any]:
         """The model as JSON-ready values."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin(_Json, what="a pin"):
+    """An editor's answer to a question, which results show first.
+
+    Attributes:
+        document_id, title, url: the document that it refers to; empty: none.
+    """
+
+    question: str
+    answer: str
+    document_id: str = ""
+    title: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Synonyms(_Json, what="a list of synonyms"):
+    """The synonyms of a collection.
+
+    Attributes:
+        groups: groups of words or phrases with one meaning, with commas between them: ``"vm, virtual machine"``.
+        weight: how much a synonym weighs, as a part of the weight of its own terms.
+    """
+
+    groups: tuple[str, ...] = ()
+    weight: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback(_Json, what="feedback"):
+    """What a person says about an answer.
+
+    Attributes:
+        verdict: ``right``, ``wrong``, or ``better`` with a better place.
+        document_id, answer, context: the answer that was shown, and its sentence.
+        better_document_id, better_answer, better_context: the better place.
+    """
+
+    question: str
+    verdict: str
+    document_id: str = ""
+    answer: str = ""
+    context: str = ""
+    better_document_id: str = ""
+    better_answer: str = ""
+    better_context: str = ""
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedbackEntry(_Json, what="an entry of feedback"):
+    """Stored feedback with its id and its time, in seconds since 1970."""
+
+    id: str
+    created: int
+    feedback: Feedback
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry as JSON-ready values."""
+        return {"object": "qa.feedback", "id": self.id, "created": self.created, "feedback": asdict(self.feedback)}
+
+
+@dataclass(frozen=True, slots=True)
+class UnansweredQuestion(_Json, what="an unanswered question"):
+    """A question that got no answer or an unsure one.
+
+    Attributes:
+        count: how often it was asked without a cached answer.
+        score: the score of its last answer; 0 if it got none.
+        first, last: when it was asked, in seconds since 1970.
+    """
+
+    question: str
+    count: int
+    score: float
+    first: int
+    last: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question as JSON-ready values."""
+        return {"object": "qa.unanswered", **asdict(self)}
 
 
 @cache

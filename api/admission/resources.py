@@ -76,6 +76,10 @@ COUNT = Resource("/documents/{id}", (ASK, SEARCH), (WRITE,))
 COLLECTIONS = Resource("/collections", SCOPES, (ADMIN,), {"POST": "collection.create"})
 COLLECTION = Resource("/collections/{name}", SCOPES, (ADMIN,), {"DELETE": "collection.delete"})
 FIELDS = Resource("/collections/{name}/fields", (SEARCH,), (ADMIN,))
+PINS = Resource("/pins", (WRITE,), (WRITE,), {"PUT": "pin.put", "DELETE": "pin.delete"})
+SYNONYMS = Resource("/synonyms", (WRITE,), (WRITE,), {"PUT": "synonyms.put", "DELETE": "synonyms.delete"})
+FEEDBACK = Resource("/feedback", (WRITE,), (ASK, SEARCH))
+UNANSWERED = Resource("/unanswered", (WRITE,), (WRITE,))
 MODELS = Resource("/models", (ASK,), (ASK,))
 MODEL = Resource("/models/{id}", (ASK,), (ASK,))
 _BATCHES = (ASK, SEARCH)
@@ -102,7 +106,7 @@ OPEN_PATHS = FILE_PATHS | PROBE_PATHS | INFERENCE_OPEN.keys()
 UNBOUNDED_PATHS = PROBE_PATHS | {METRICS.name}
 
 _BY_PATH = {
-    **{each.name: each for each in (QUESTIONS, SEARCHES, MODELS, METRICS)},
+    **{each.name: each for each in (QUESTIONS, SEARCHES, MODELS, METRICS, PINS, SYNONYMS, FEEDBACK, UNANSWERED)},
     LIST_PATH.decode(): DOCUMENTS,
     COLLECTIONS_PATH: COLLECTIONS,
     FILES_PATH: BATCH_FILES,

@@ -23,13 +23,18 @@ from .schemas import (
     count_parameters,
     document_fields,
     document_parameters,
+    feedback_fields,
     field_values_parameters,
+    guidance_parameters,
     list_parameters,
     metadata_fields,
     metadata_parameters,
+    pin_fields,
+    pin_removal_parameters,
     pipeline_parameters,
     removal_parameters,
     search_fields,
+    synonyms_fields,
     update_parameters,
     upload_parameters,
     write_parameters,
@@ -268,6 +273,7 @@ def describe(
             **_questions(limits, coverage),
             **_documents(limits, max_body_bytes, upload_timeout_ms),
             **_collections(limits),
+            **_guidance(),
             **_models(limits, pipeline),
             **_batches(),
             **inference.with_errors(inference.inference_paths(limits, pipeline), _STATUS_TEXT, _ANY_REQUEST, _PROBLEM),
@@ -442,6 +448,60 @@ def _collections(limits: AskLimits) -> dict[str, Any]:
                 ["400", "404", "413", "422", "503", "504"],
                 parameters=_parameters(field_values_parameters()),
             ),
+        },
+    }
+
+
+def _guidance() -> dict[str, Any]:
+    """Pins, synonyms, feedback and unanswered questions."""
+    problems, writing = ["400", "404", "413", "422", "503", "504"], ["400", "404", "413", "415", "422", "503", "504"]
+    of = _parameters(guidance_parameters())
+    return {
+        "/pins": {
+            "get": _operation(
+                "List the pins", {"200": ("the pins, ordered by question", "Pins")}, problems, parameters=of
+            ),
+            "put": _operation(
+                "Pin an answer to a question",
+                {"200": ("the pin replaces an earlier one", "Pin"), "201": ("the pin is new", "Pin")},
+                writing,
+                requestBody=_body(pin_fields()),
+            ),
+            "delete": _operation(
+                "Delete a pin", {"204": ("deleted", None)}, problems, parameters=_parameters(pin_removal_parameters())
+            ),
+        },
+        "/synonyms": {
+            "get": _operation("Get the synonyms", {"200": ("the synonyms", "Synonyms")}, problems, parameters=of),
+            "put": _operation(
+                "Replace the synonyms",
+                {"200": ("the synonyms", "Synonyms")},
+                writing,
+                requestBody=_body(synonyms_fields()),
+            ),
+            "delete": _operation("Delete the synonyms", {"204": ("deleted", None)}, problems, parameters=of),
+        },
+        "/feedback": {
+            "get": _operation(
+                "List the feedback",
+                {"200": ("the feedback, the oldest first", "FeedbackList")},
+                problems,
+                parameters=of,
+            ),
+            "post": _operation(
+                "Say whether an answer is right",
+                {"201": ("the id of the entry", "FeedbackId")},
+                writing,
+                requestBody=_body(feedback_fields()),
+            ),
+        },
+        "/unanswered": {
+            "get": _operation(
+                "List the questions without a sure answer",
+                {"200": ("the questions, the most frequent first", "Unanswered")},
+                problems,
+                parameters=of,
+            )
         },
     }
 

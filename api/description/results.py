@@ -14,6 +14,7 @@ from qa_cluster.types import (
     Document,
     DocumentCounts,
     DocumentEntry,
+    FeedbackEntry,
     FieldEntry,
     FieldValue,
     FieldValues,
@@ -21,9 +22,12 @@ from qa_cluster.types import (
     Index,
     Mention,
     MetadataUpdate,
+    Pin,
     Removal,
     SearchResult,
     Span,
+    Synonyms,
+    UnansweredQuestion,
     UploadedFile,
     WriteResult,
 )
@@ -49,6 +53,7 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "context": "the sentence with the answer",
         "shard": "the shard that read it",
         "also_in": "other sentences with the same answer, best first",
+        "pinned": "whether an editor has pinned this answer; then its score is 1 and its offsets are 0",
     },
     AskResult: {"no_answer_score": "probability that no answer is right"},
     Index: {
@@ -129,6 +134,8 @@ _MORE: dict[type, dict[str, Schema]] = {
     DocumentEntry: {"object": {"const": "qa.document"}},
     CollectionEntry: {"object": {"const": "qa.collection"}},
     FieldEntry: {"object": {"const": "qa.field"}},
+    FeedbackEntry: {"object": {"const": "qa.feedback"}},
+    UnansweredQuestion: {"object": {"const": "qa.unanswered"}},
     FieldValues: {"object": {"const": "qa.field.values"}},
 }
 _LEFT_OUT = {WriteResult: {"source_before"}}
@@ -194,6 +201,12 @@ RESULTS = {
         schema_of(UploadedFile), stored={**INTEGER, "description": "number of files that were stored; at least 1"}
     ),
     "Update": schema_of(MetadataUpdate),
+    "Pins": list_of(schema_of(Pin)),
+    "Pin": schema_of(Pin),
+    "Synonyms": schema_of(Synonyms),
+    "FeedbackId": object_of({"id": STRING}),
+    "FeedbackList": list_of(schema_of(FeedbackEntry)),
+    "Unanswered": list_of(schema_of(UnansweredQuestion)),
     "Fields": list_of(
         schema_of(FieldEntry), complete={**BOOLEAN, "description": "false: there are more fields than the list has"}
     ),

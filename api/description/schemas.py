@@ -15,6 +15,22 @@ from urllib.parse import parse_qsl
 import orjson
 
 from qa_cluster.asking.document_fields import MAX_SHOWN_VALUES
+from qa_cluster.asking.editors.feedback import (
+    MAX_ANSWER_CHARS,
+    MAX_COMMENT_CHARS,
+    MAX_CONTEXT_CHARS,
+    MAX_QUESTION_CHARS,
+    VERDICTS,
+)
+from qa_cluster.asking.editors.feedback import MAX_ID_BYTES as MAX_FEEDBACK_ID_BYTES
+from qa_cluster.asking.editors.guidance import (
+    MAX_GROUP_CHARS,
+    MAX_GROUPS,
+    MAX_PIN_ANSWER_CHARS,
+    MAX_PIN_ID_BYTES,
+    MAX_PIN_QUESTION_CHARS,
+    MAX_PIN_URL_CHARS,
+)
 from qa_cluster.asking.questions import (
     MAX_DOC_IDS,
     MAX_MODEL_BYTES,
@@ -41,6 +57,7 @@ from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS
 from qa_cluster.shard_functions import MAX_RANK_COUNT
 from qa_cluster.sources.formats import FORMATS
+from qa_cluster.types import Synonyms
 
 from ..http.error_map import HttpProblem
 
@@ -437,6 +454,73 @@ def removal_parameters(limits: AskLimits) -> tuple[Field, ...]:
 def pipeline_parameters(limits: AskLimits) -> tuple[Field, ...]:
     """The query parameters for reading the given contexts."""
     return (_timeout(limits),)
+
+
+def guidance_parameters() -> tuple[Field, ...]:
+    """The query parameters of pins, synonyms, feedback and unanswered questions."""
+    return (_collection("that it belongs to"),)
+
+
+def pin_removal_parameters() -> tuple[Field, ...]:
+    """The query parameters for deleting a pin."""
+    return (_text("question", "question of the pin", MAX_PIN_QUESTION_CHARS, required=True), *guidance_parameters())
+
+
+def pin_fields() -> tuple[Field, ...]:
+    """The fields of a pin."""
+    return (
+        _text("question", "question; case and closing ?!. do not count", MAX_PIN_QUESTION_CHARS, required=True),
+        _text("answer", "the editor's answer", MAX_PIN_ANSWER_CHARS, required=True),
+        _text("document_id", "document that the answer refers to", MAX_PIN_ID_BYTES),
+        _text("title", "title of that document", MAX_PIN_ID_BYTES),
+        _text("url", "web address of the document's page", MAX_PIN_URL_CHARS),
+        _collection("that it belongs to"),
+    )
+
+
+def synonyms_fields() -> tuple[Field, ...]:
+    """The fields of the synonyms of a collection."""
+    return (
+        Field(
+            "groups",
+            "string",
+            "words or phrases with one meaning, with commas between them: vm, virtual machine",
+            required=True,
+            minimum=3,
+            maximum=MAX_GROUP_CHARS,
+            repeated=True,
+            most=MAX_GROUPS,
+        ),
+        Field(
+            "weight",
+            "number",
+            "how much a synonym weighs, as a part of the weight of its own terms",
+            default=Synonyms().weight,
+            minimum=0,
+            maximum=1,
+        ),
+        _collection("that they belong to"),
+    )
+
+
+def feedback_fields() -> tuple[Field, ...]:
+    """The fields of feedback."""
+    return (
+        _text("question", "the question", MAX_QUESTION_CHARS, required=True),
+        Field("verdict", "string", "what the person says about the answer", required=True, choices=VERDICTS),
+        _text("document_id", "document of the answer", MAX_FEEDBACK_ID_BYTES),
+        _text("answer", "the answer; a part of context", MAX_ANSWER_CHARS),
+        _text("context", "sentence of the answer", MAX_CONTEXT_CHARS),
+        _text("better_document_id", "document of the better answer", MAX_FEEDBACK_ID_BYTES),
+        _text("better_answer", "the better answer; required if verdict is better", MAX_ANSWER_CHARS),
+        _text("better_context", "sentence of the better answer", MAX_CONTEXT_CHARS),
+        _text("comment", "what the person writes", MAX_COMMENT_CHARS),
+        _collection("that was asked"),
+    )
+
+
+def _text(name: str, help: str, most: int, *, required: bool = False) -> Field:
+    return Field(name, "string", help, required=required, minimum=int(required), maximum=most)
 
 
 def parse_query(query: bytes, fields: Sequence[Field]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ FORMAT = 1
 MANIFEST_FILE = "manifest.json"
 MAX_MANIFEST_BYTES = 64 << 20
 API_KEYS_FILE = "api-keys.jsonl.gz"
+GUIDANCE_FILE = "guidance.jsonl.gz"
 FUNCTIONS_FILE = "functions.jsonl.gz"
 DOCUMENTS_FOLDER = "documents"
 MODELS_FOLDER = "models"

@@ -28,12 +28,13 @@ from ..nodes.connect import shards_of
 from ..provision.storing import check_storable
 from ..servers.local import with_cluster
 from ..terminal import console
-from . import functions
+from . import functions, guidance
 from .document_restoring import FAIL, REPLACE, SKIP, DocumentRestoring, RestoredDocuments, documents_in
 from .folder import verify
 from .functions import StoredFunctions
+from .guidance import SavedGuidance
 from .lines import read_lines
-from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, DamagedBackup
+from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, GUIDANCE_FILE, BackupManifest, DamagedBackup
 from .readers import ReaderRestoring, stored_manifest
 from .restore_lock import RestoreLock
 
@@ -84,6 +85,7 @@ class Restoring:
         self.outcome = RestoreOutcome()
         self._sessions: list[StoredFunctions] = []
         self._keys: list[ApiKey] = []
+        self._guidance: list[SavedGuidance] = []
         known = {DEFAULT_COLLECTION, *self.manifest.collections}
         if self.manifest.chosen is not None:
             known &= set(self.manifest.chosen)
@@ -101,6 +103,7 @@ class Restoring:
                 pass
         for reader in self.manifest.readers:
             stored_manifest(self._backup, reader)
+        self._guidance = self._read(GUIDANCE_FILE, SavedGuidance.from_dict)
         if self._chosen is None:
             self._keys = self._read(API_KEYS_FILE, lambda line: ApiKey.from_json(orjson.dumps(line)))
             self._sessions = self._read(FUNCTIONS_FILE, StoredFunctions.from_dict)
@@ -163,6 +166,7 @@ class Restoring:
         async with AsyncClusterClient(self._settings) as client:
             present = {} if self._chosen is not None else {key.id: key for key in await client.engine.api_keys.all()}
             keys = [f"API key {key.id}" for key in self._keys if key.id in present and not _fits(key, present[key.id])]
+            keys += await guidance.differing(client.engine, self._guidance, self._chosen)
             return keys + [f"document {name}" for name in await self._documents(client).differing()]
 
     async def _check_key_limit(self) -> None:
@@ -231,6 +235,9 @@ class Restoring:
                     advance(done)
 
                 restoring = self._documents(client, on_progress)
+                self.outcome.kept += await guidance.restore(
+                    client.engine, self._guidance, self._chosen, replace=self._policy == REPLACE
+                )
                 self.outcome.documents = restoring.restored  # set before the run, so that it is right after an error
                 await restoring.run(self._policy)
 

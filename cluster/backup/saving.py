@@ -23,7 +23,7 @@ from ..nodes.all_shards import ClusterOperation, OnStep
 from ..nodes.connect import shards_of
 from ..provision.inspection import inspect_cluster
 from ..terminal import console
-from . import functions
+from . import functions, guidance
 from .document_saving import PATIENCE_SECONDS, DocumentSaving, SavedDocuments
 from .folder import BackupFolder, new_backup
 from .manifest import API_KEYS_FILE, FUNCTIONS_FILE, BackupManifest, SavedReader
@@ -126,6 +126,7 @@ async def _save_documents(
             await engine.collections.entry(name)
         if chosen is None:
             await _save_keys(engine, folder)
+        await guidance.save(engine, folder, chosen)
         total = sum(
             entry.documents for entry in await engine.collections.entries() if chosen is None or entry.name in chosen
         )

@@ -28,6 +28,8 @@ from .answers.caching import CachedAnswers, SharedOutcome
 from .answers.single_flight import SingleFlight
 from .collections import Collections
 from .document_fields import DocumentFields
+from .editors.feedback import UnansweredLog
+from .editors.guidance import Guidance, pin_digest
 from .freshness import Freshness
 from .loaded_readers import LoadedReaders
 from .questions import AskLimits, Question, check_question
@@ -85,6 +87,8 @@ class Asker:
         collections: Collections,
         fields: DocumentFields,
         vectors: RemoteEncoder,
+        guidance: Guidance,
+        unanswered: UnansweredLog,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
         plan: Sequence[StageOptions],
@@ -96,6 +100,8 @@ class Asker:
         self._collections = collections
         self._fields = fields
         self._vectors = vectors
+        self._guidance = guidance
+        self._unanswered = unanswered
         self._follow = follow
         self._plan = tuple(plan)
         self._left_out: set[str] = set()
@@ -139,6 +145,7 @@ class Asker:
                 await self._fields.check(question.chosen, options.collection)
                 return await self.plan(question)
 
+            question = await self._guided(question)
             plan: ReadingPlan = await retrying_without(self._shards, options.coverage, prepared)
             digest = question.digest(plan)
             reads_cache = options.cache in ("use", "only")
@@ -156,8 +163,17 @@ class Asker:
                 joint=fresh,
             )
             clock = replace(found.clock, cache=max(found.clock.cache, clock.cache))
+            if found.cache.status != "hit":
+                self._unanswered.note(question.text, options.collection, found.score)
         timings = clock.timings(begun)
         return Outcome(question, found.body, found.etag, found.cache, timings, found.answerable, digest, found.partial)
+
+    async def _guided(self, question: Question) -> Question:
+        """The question with the pin and the synonyms of its collection; a pin is not for chosen documents."""
+        guide = await self._guidance.of(question.options.collection)
+        pin = guide.pins.get(question.folded) if question.chosen is None else None
+        name = f"{pin_digest(pin)} {guide.digest}".strip()
+        return replace(question, pin=pin, expansion=guide.expansion(question.text), guide=name) if name else question
 
     async def plan(self, question: Question) -> ReadingPlan:
         """The reading plan of a question: the process's stages, with the readers that the shards have loaded.

@@ -11,6 +11,7 @@ from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
 
+from .editors.feedback import FeedbackLimits
 from .engine import Engine, EngineOptions
 from .questions import AskLimits
 
@@ -48,6 +49,7 @@ def _engine_options(settings: Settings) -> EngineOptions:
         plan=plan,
         pipeline_max_requests=settings.pipeline_max_requests,
         shard_patience_seconds=settings.shard_patience_ms / 1000,
+        feedback=FeedbackLimits(settings.feedback_entries, settings.feedback_days, settings.unanswered_entries),
         limits=AskLimits(
             question_max_chars=settings.question_max_chars,
             answer_max_bytes=settings.answer_max_bytes,

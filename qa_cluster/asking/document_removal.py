@@ -20,10 +20,15 @@ from qa_cluster.keys import (
     WHOLE_ANSWER_PREFIX,
     DocumentName,
     epoch_key,
+    feedback_key,
     flight_key,
     parse_answer_key,
     parse_tagged,
+    partition_of,
     partition_tags,
+    pins_key,
+    synonyms_key,
+    unanswered_key,
 )
 from qa_cluster.options.documents import MAX_PAGE, DocumentChoice
 from qa_cluster.routing.shards import Shards
@@ -123,6 +128,9 @@ class CollectionRemoval:
         found = await asyncio.gather(*(self._remove_on(shard, progress) for shard in self._shards.all))
         if any(found) or await self._wait_for_slots(progress.name) != before:
             return False
+        tag = partition_of(progress.name, self._collections.partitions)
+        keys = [name_of(tag, progress.name) for name_of in (pins_key, synonyms_key, feedback_key, unanswered_key)]
+        await self._shards.execute_many([(key, ("UNLINK", key)) for key in keys])
         return await self._collections.end_removal(progress.name)
 
     async def _wait_for_slots(self, name: str) -> Topology:

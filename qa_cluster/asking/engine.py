@@ -39,6 +39,8 @@ from .document_fields import DocumentFields
 from .document_list import DocumentList
 from .document_removal import CollectionRemoval
 from .document_store import DocumentStore
+from .editors.feedback import FeedbackLimits, FeedbackStore, UnansweredLog
+from .editors.guidance import Guidance
 from .freshness import Freshness
 from .loaded_readers import SHARD_TIMEOUT_SECONDS, LoadedReaders, list_models, read_manifest
 from .questions import AskLimits
@@ -68,6 +70,7 @@ class EngineOptions:
         pipeline_max_requests: the limit of requests with contexts of their own at the shards at the same time.
         shard_patience_seconds: the time within which a request with ``coverage=partial`` continues without a shard
             whose server or worker is gone or stopped.
+        feedback: the limits of feedback and of unanswered questions.
     """
 
     near_cache_entries: int = Settings.near_cache_entries
@@ -83,6 +86,7 @@ class EngineOptions:
     max_waiting_questions: int = 1024
     pipeline_max_requests: int = Settings.pipeline_max_requests
     shard_patience_seconds: float = Settings.shard_patience_ms / 1000
+    feedback: FeedbackLimits = field(default_factory=FeedbackLimits)
 
 
 class Engine:
@@ -109,6 +113,9 @@ class Engine:
         self.collections = Collections(shards, freshness, partitions)
         self.fields = DocumentFields(shards, partitions, self.collections)
         self.admission = Admission(options.questions_at_once, options.max_waiting_questions)
+        self.guidance = Guidance(shards, freshness, self.collections, partitions)
+        self.feedback = FeedbackStore(shards, self.collections, partitions, options.feedback)
+        self.unanswered = UnansweredLog(shards, self.collections, partitions, options.feedback)
         answering = Answering(
             shards, self._ranker, watches, self.admission, answer_max_bytes=options.limits.answer_max_bytes
         )
@@ -120,6 +127,8 @@ class Engine:
             collections=self.collections,
             fields=self.fields,
             vectors=self.vectors,
+            guidance=self.guidance,
+            unanswered=self.unanswered,
             follow=self._follow,
             limits=options.limits,
             plan=options.plan,
@@ -130,6 +139,7 @@ class Engine:
             collections=self.collections,
             fields=self.fields,
             vectors=self.vectors,
+            guidance=self.guidance,
             follow=self._follow,
             limits=options.limits,
         )
@@ -171,6 +181,7 @@ class Engine:
     async def aclose(self) -> None:
         """Finish the pending cache stores and close all connections."""
         await self.vectors.aclose()
+        await self.unanswered.aclose()
         await self._answers.aclose()
         await self.freshness.aclose()
         await self.shards.aclose()
@@ -219,6 +230,7 @@ class Engine:
             self.partitions = partitions
             self._answers.set_partitions(partitions)
             self.documents.partitions = self.listing.partitions = self.collections.partitions = partitions
+            self.guidance.partitions = self.feedback.partitions = self.unanswered.partitions = partitions
             self.api_keys.partitions = self.fields.partitions = partitions
             self._ranker.set_partitions(partitions)
             self.freshness.set_tags(partition_tags(partitions))

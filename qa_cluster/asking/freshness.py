@@ -8,6 +8,7 @@ One RESP3 connection to each primary subscribes (`CLIENT TRACKING ON BCAST`) to 
 - manifests of readers, the number of partitions, lists of collections: a change increases `generation`, which
   invalidates all cached answers of this process.
 - lists of API keys: a change increases `key_changes`.
+- pins and synonyms: a change increases `generation` and `guidance_changes`.
 
 These events increase `generation`, too:
 
@@ -48,7 +49,15 @@ from time import monotonic
 from typing import Any
 
 from qa_cluster.errors import ClusterError, ReplyError
-from qa_cluster.keys import API_KEYS_PREFIX, COLLECTIONS_PREFIX, PARTITIONS_KEY, epoch_key, slot
+from qa_cluster.keys import (
+    API_KEYS_PREFIX,
+    COLLECTIONS_PREFIX,
+    PARTITIONS_KEY,
+    PINS_PREFIX,
+    SYNONYMS_PREFIX,
+    epoch_key,
+    slot,
+)
 from qa_cluster.routing.connection import Argument, Connection, ConnectionLost, NoReply
 from qa_cluster.routing.shards import Shards
 from qa_cluster.routing.silent_server import is_stopped, is_unacknowledged, process_of
@@ -57,7 +66,16 @@ from qa_cluster.topology import NotServed, Shard, Topology
 EPOCH_PREFIX = "epoch:"
 WATCHED_PREFIX = "watched:"
 MANIFEST_PREFIX = "bert-qa:manifest"
-_PREFIXES = (WATCHED_PREFIX, EPOCH_PREFIX, MANIFEST_PREFIX, PARTITIONS_KEY, COLLECTIONS_PREFIX, API_KEYS_PREFIX)
+_GUIDANCE = (PINS_PREFIX, SYNONYMS_PREFIX)
+_PREFIXES = (
+    WATCHED_PREFIX,
+    EPOCH_PREFIX,
+    MANIFEST_PREFIX,
+    PARTITIONS_KEY,
+    COLLECTIONS_PREFIX,
+    API_KEYS_PREFIX,
+    *_GUIDANCE,
+)
 CHECK_SECONDS = 0.1
 # While a reply is missing, the silence of the server is measured so often.
 TURN_SECONDS = 0.05
@@ -95,6 +113,7 @@ class Freshness:
         writes: increases with every write of documents.
         manifest_changes: increases when readers or the number of partitions may have changed.
         key_changes: increases when API keys may have changed.
+        guidance_changes: increases when pins or synonyms may have changed.
         pushes: how many pushes were received.
         ready: whether every shard reports its changes.
         on_dropped: called with the name of each answer that a write has invalidated.
@@ -114,6 +133,7 @@ class Freshness:
         self.writes = 0
         self.manifest_changes = 0
         self.key_changes = 0
+        self.guidance_changes = 0
         self.pushes = 0
         self.ready = False
         self._confirmed_until = 0.0
@@ -207,6 +227,9 @@ class Freshness:
                 self.generation += 1
             elif name.startswith(API_KEYS_PREFIX):
                 self.key_changes += 1
+            elif name.startswith(_GUIDANCE):
+                self.generation += 1
+                self.guidance_changes += 1
             else:
                 self.generation += 1
                 self.manifest_changes += 1
@@ -233,6 +256,7 @@ class Freshness:
         self.writes += 1
         self.manifest_changes += 1
         self.key_changes += 1
+        self.guidance_changes += 1
 
     def _topology_changed(self, _topology: Topology) -> None:
         self._invalidate_all()
@@ -246,6 +270,7 @@ class Freshness:
                 self._poll.unregister(link.descriptor)
                 self.writes += 1
                 self.key_changes += 1
+                self.guidance_changes += 1
                 if (watcher := self._watchers.get(shard)) is not None:
                     watcher.wake.set()
         self._confirm()

@@ -21,11 +21,13 @@ from qa_cluster.options.questions import (
     AskOptions,
     SearchOptions,
 )
+from qa_cluster.ranking.expansion import Expansion
 from qa_cluster.ranking.filters import Filter, chosen_by
 from qa_cluster.ranking.meaning import RETRIEVERS, WORDS
 from qa_cluster.reading.passages import MAX_NEIGHBOURS
 from qa_cluster.reading.plan import PLANS, ReadingPlan
 from qa_cluster.shard_functions import MAX_RANK_COUNT
+from qa_cluster.types import Pin
 
 MAX_DOC_IDS = 100
 # What to do with more ids or conditions.
@@ -57,7 +59,11 @@ SAME_ANSWER = frozenset({"timeout", "cache", "coverage"})
 class Question:
     """A checked question. The model reads `text`; two questions with equal `folded` are the same question.
 
-    `chosen` combines the options `doc_id`, `filters` and `filter`.
+    Attributes:
+        chosen: the options `doc_id`, `filters` and `filter` together.
+        pin: the editor's answer.
+        expansion: the terms with their synonyms; None: it has no synonyms.
+        guide: names the pin and the synonyms; empty without both.
     """
 
     text: str
@@ -66,6 +72,9 @@ class Question:
     retriever_k: int
     timeout_seconds: float
     chosen: Filter | None = None
+    pin: Pin | None = None
+    expansion: Expansion | None = None
+    guide: str = ""
 
     def digest(self, plan: ReadingPlan) -> str:
         """The name of the answer in caches: equal for questions that must have the same answer."""
@@ -80,7 +89,7 @@ class Question:
             "model": plan.digest,
             "plan": "",
             "retriever": "",
-        }
+        } | ({"guide": self.guide} if self.guide else {})
         what = {name: value for name, value in (given | effective).items() if name not in SAME_ANSWER}
         text = orjson.dumps((self.folded, what), option=orjson.OPT_SORT_KEYS)
         return blake2b(text, digest_size=16).hexdigest()

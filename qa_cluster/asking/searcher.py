@@ -34,6 +34,7 @@ from qa_cluster.types import Hit, Index, SearchedCollection, SearchResult, Searc
 from .answers.answering import MAX_VERSION_TRIES, index_of, milliseconds, retrying_without
 from .collections import Collections
 from .document_fields import DocumentFields
+from .editors.guidance import Guidance, merged
 from .questions import AskLimits, check_search, timeout_of
 from .remote_encoder import RemoteEncoder
 
@@ -86,6 +87,7 @@ class Searcher:
         collections: Collections,
         fields: DocumentFields,
         vectors: RemoteEncoder,
+        guidance: Guidance,
         follow: Callable[[], Awaitable[None]],
         limits: AskLimits,
     ) -> None:
@@ -94,6 +96,7 @@ class Searcher:
         self._collections = collections
         self._fields = fields
         self._vectors = vectors
+        self._guidance = guidance
         self._follow = follow
         self._limits = limits
 
@@ -129,7 +132,10 @@ class Searcher:
         collections = await self.collections_of(options, without)
         await self._fields.check_some(chosen, collections)
         retriever = self._vectors.retriever(options.retriever)
-        expansion = await self._completed(typed, collections, without) if options.prefix else None
+        if options.prefix:
+            expansion: Expansion | None = await self._completed(typed, collections, without)
+        else:
+            expansion = merged([await self._guidance.of(name) for name in collections]).expansion(query)
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
             rankings = await self._ranker.rank_each(

@@ -40,12 +40,17 @@ from qa_cluster.types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    Feedback,
+    FeedbackEntry,
     FieldList,
     FieldValues,
     LoadedModel,
     MetadataUpdate,
+    Pin,
     Removal,
     SearchResult,
+    Synonyms,
+    UnansweredQuestion,
     WriteResult,
 )
 
@@ -405,6 +410,38 @@ class AsyncClusterClient:
     async def clear_api_keys(self) -> int:
         """Delete all keys with their records and return their number. The services then require no key."""
         return await self.engine.api_keys.clear()
+
+    async def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
+        """Return the pins of a collection, ordered by their questions."""
+        return await self.engine.guidance.pins(collection)
+
+    async def put_pin(self, pin: Pin, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Pin an answer to a question. It replaces the pin of the same normalised question."""
+        await self.engine.guidance.put_pin(pin, collection)
+
+    async def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Delete the pin of a question; NotFound if it has none."""
+        await self.engine.guidance.delete_pin(question, collection)
+
+    async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
+        """Return the synonyms of a collection."""
+        return await self.engine.guidance.synonyms(collection)
+
+    async def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Replace the synonyms of a collection. Without groups, they are deleted."""
+        await self.engine.guidance.set_synonyms(synonyms, collection)
+
+    async def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:
+        """Say whether an answer is right, and return the id of the entry."""
+        return await self.engine.feedback.add(feedback, collection)
+
+    async def feedback(self, collection: str = DEFAULT_COLLECTION) -> tuple[FeedbackEntry, ...]:
+        """Return all feedback of a collection, the oldest first."""
+        return await self.engine.feedback.all(collection)
+
+    async def unanswered_questions(self, collection: str = DEFAULT_COLLECTION) -> tuple[UnansweredQuestion, ...]:
+        """Return the questions without a sure answer, the most frequent first."""
+        return await self.engine.unanswered.all(collection)
 
     async def create_collection(self, name: str) -> bool:
         """Create a collection; false if it exists."""

@@ -29,12 +29,17 @@ from qa_cluster.types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    Feedback,
+    FeedbackEntry,
     FieldList,
     FieldValues,
     LoadedModel,
     MetadataUpdate,
+    Pin,
     Removal,
     SearchResult,
+    Synonyms,
+    UnansweredQuestion,
     WriteResult,
 )
 
@@ -300,6 +305,38 @@ class ClusterClient(ClientThread):
     def clear_api_keys(self) -> int:
         """Delete all keys with their records and return their number. The services then require no key."""
         return self._run(self._client.clear_api_keys())
+
+    def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
+        """Return the pins of a collection, ordered by their questions."""
+        return self._run(self._client.pins(collection))
+
+    def put_pin(self, pin: Pin, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Pin an answer to a question. It replaces the pin of the same normalised question."""
+        return self._run(self._client.put_pin(pin, collection=collection))
+
+    def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Delete the pin of a question; NotFound if it has none."""
+        return self._run(self._client.delete_pin(question, collection=collection))
+
+    def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
+        """Return the synonyms of a collection."""
+        return self._run(self._client.synonyms(collection))
+
+    def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Replace the synonyms of a collection. Without groups, they are deleted."""
+        return self._run(self._client.set_synonyms(synonyms, collection=collection))
+
+    def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:
+        """Say whether an answer is right, and return the id of the entry."""
+        return self._run(self._client.send_feedback(feedback, collection=collection))
+
+    def feedback(self, collection: str = DEFAULT_COLLECTION) -> tuple[FeedbackEntry, ...]:
+        """Return all feedback of a collection, the oldest first."""
+        return self._run(self._client.feedback(collection))
+
+    def unanswered_questions(self, collection: str = DEFAULT_COLLECTION) -> tuple[UnansweredQuestion, ...]:
+        """Return the questions without a sure answer, the most frequent first."""
+        return self._run(self._client.unanswered_questions(collection))
 
     def create_collection(self, name: str) -> bool:
         """Create a collection; false if it exists."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil, inf
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -39,7 +39,15 @@ from qa_cluster.options.questions import (
     search_options,
 )
 from qa_cluster.security.tls import explain_failure
-from qa_cluster.types import CollectionEntry, Document, LoadedModel, UploadedFile
+from qa_cluster.types import (
+    CollectionEntry,
+    Document,
+    FeedbackEntry,
+    LoadedModel,
+    Pin,
+    UnansweredQuestion,
+    UploadedFile,
+)
 
 from .retry_policy import retry_after
 
@@ -51,6 +59,7 @@ NETWORK_MARGIN_SECONDS = 2.0
 
 # A dictionary with question and context, or a list of such dictionaries.
 PipelineInputs = Mapping[str, str] | Sequence[Mapping[str, str]]
+_Listed = TypeVar("_Listed", Pin, FeedbackEntry, UnansweredQuestion)
 _Query = dict[str, str | list[str]]
 # Paths, or the contents or path of each file by its name.
 UploadFiles = Sequence[str | Path] | Mapping[str, bytes | str | Path]
@@ -396,6 +405,14 @@ def parsed_object(content: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ProtocolError("the service's response is not a JSON object")
     return value
+
+
+def parsed_list(content: bytes, kind: type[_Listed]) -> tuple[_Listed, ...]:
+    """The items of a list, read as this type."""
+    found = parsed_object(content).get("data")
+    if not isinstance(found, list):
+        raise ProtocolError("the service's list cannot be read")
+    return tuple(map(kind.from_dict, found))
 
 
 def parsed_collections(content: bytes) -> tuple[CollectionEntry, ...]:

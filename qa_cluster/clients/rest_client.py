@@ -33,12 +33,17 @@ from qa_cluster.types import (
     DocumentCounts,
     DocumentEntry,
     DocumentPage,
+    Feedback,
+    FeedbackEntry,
     FieldList,
     FieldValues,
     LoadedModel,
     MetadataUpdate,
+    Pin,
     Removal,
     SearchResult,
+    Synonyms,
+    UnansweredQuestion,
     UploadedFile,
     WriteResult,
 )
@@ -66,6 +71,7 @@ from .rest_calls import (
     page_call,
     parsed,
     parsed_collections,
+    parsed_list,
     parsed_models,
     parsed_object,
     parsed_upload,
@@ -343,6 +349,47 @@ class Client:
     def collection(self, name: str) -> CollectionEntry:
         """Return one collection; NotFound if it does not exist."""
         return CollectionEntry.from_dict(parsed_object(self._send(collection_call("GET", name))))
+
+    def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
+        """Return the pins of a collection, ordered by their questions."""
+        call = RestCall("GET", "/pins", query=collection_query(collection))
+        return parsed_list(self._send(call), Pin)
+
+    def put_pin(self, pin: Pin, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Pin an answer to a question. It replaces the pin of the same normalised question."""
+        self._send(RestCall("PUT", "/pins", as_json({**pin.to_dict(), "collection": collection})))
+
+    def delete_pin(self, question: str, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Delete the pin of a question; NotFound if it has none."""
+        query = {"question": question, **collection_query(collection)}
+        self._send(RestCall("DELETE", "/pins", query=query))
+
+    def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
+        """Return the synonyms of a collection."""
+        call = RestCall("GET", "/synonyms", query=collection_query(collection))
+        return Synonyms.from_dict(parsed_object(self._send(call)))
+
+    def set_synonyms(self, synonyms: Synonyms, *, collection: str = DEFAULT_COLLECTION) -> None:
+        """Replace the synonyms of a collection. Without groups, they are deleted."""
+        if not synonyms.groups:
+            self._send(RestCall("DELETE", "/synonyms", query=collection_query(collection)))
+            return
+        self._send(RestCall("PUT", "/synonyms", as_json({**synonyms.to_dict(), "collection": collection})))
+
+    def send_feedback(self, feedback: Feedback, *, collection: str = DEFAULT_COLLECTION) -> str:
+        """Say whether an answer is right, and return the id of the entry."""
+        body = as_json({**feedback.to_dict(), "collection": collection})
+        return str(parsed_object(self._send(RestCall("POST", "/feedback", body)))["id"])
+
+    def feedback(self, collection: str = DEFAULT_COLLECTION) -> tuple[FeedbackEntry, ...]:
+        """Return all feedback of a collection, the oldest first."""
+        call = RestCall("GET", "/feedback", query=collection_query(collection))
+        return parsed_list(self._send(call), FeedbackEntry)
+
+    def unanswered_questions(self, collection: str = DEFAULT_COLLECTION) -> tuple[UnansweredQuestion, ...]:
+        """Return the questions without a sure answer, the most frequent first."""
+        call = RestCall("GET", "/unanswered", query=collection_query(collection))
+        return parsed_list(self._send(call), UnansweredQuestion)
 
     def create_collection(self, name: str) -> bool:
         """Create a collection; false if it exists."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from qa_cluster.asking.connecting import target_of
+from qa_cluster.asking.editors.feedback import FeedbackLimits
 from qa_cluster.config import Settings
 from qa_cluster.reading.plan import StageOptions
 from tests.client.engines import ask, opened, write
@@ -25,6 +26,9 @@ GIVEN: dict[str, Any] = {
     "request_timeout_ms": 19,
     "request_timeout_max_ms": 22,
     "connect_timeout_ms": 20_000,
+    "feedback_entries": 31,
+    "feedback_days": 32,
+    "unanswered_entries": 33,
     "waves": (2, 21),
     "cluster_url": "redis://ada:secret@one:7001,two:7002",
 }
@@ -38,6 +42,7 @@ def test_every_setting_has_its_place() -> None:
     assert (options.near_cache_ttl_seconds, options.whole_answer_ttl_seconds) == (12, 13)
     assert (limits.question_max_chars, limits.top_k_max, limits.retriever_k, limits.timeout_ms) == (16, 17, 18, 19)
     assert limits.timeout_ms_max == 22
+    assert options.feedback == FeedbackLimits(31, 32, 33)
     assert target_of(Settings(**GIVEN | {"request_timeout_ms": 23})).options.limits.timeout_ms_max == 23
     assert [str(seed) for seed in target.seeds] == ["one:7001", "two:7002"]
     assert (target.login.username, target.login.password, target.login.tls) == ("ada", "secret", None)

@@ -30,6 +30,7 @@ from qa_cluster.cluster.servers.local import with_cluster
 from qa_cluster.config import Settings
 from qa_cluster.documents.stored import RECORD_FIELDS
 from qa_cluster.errors import NotFound
+from qa_cluster.types import Feedback, Pin, Synonyms
 from tests.cluster.test_commands import Qa
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
@@ -201,6 +202,10 @@ def fill(qa: Site) -> None:
             {"year": 1843, "big": 2**62, "ratio": 1.0, "tags": ["a", None, "ü"], "nested": {"z": 1, "a": True}},
         )  # fmt: skip
         client.put_document("blank", "", "A title without a text")
+        client.put_pin(Pin("Who pins?", "An editor."), collection="books")
+        client.set_synonyms(Synonyms(("car, automobile",), 0.7))
+        for number in range(3):
+            client.send_feedback(Feedback(f"Number {number}?", "right"), collection="books")
         lines = [{"id": f"n{number}", "text": f"Number {number} is a number."} for number in range(MANY)]
         (qa.folder / "many.jsonl").write_text("\n".join(map(json.dumps, lines)))
     qa("ingest", "many.jsonl", "--collection", "many")
@@ -269,6 +274,10 @@ def same(source: Site, target: Site) -> None:
         assert {entry.name: entry.documents for entry in mine.collections()} == {
             entry.name: entry.documents for entry in theirs.collections()
         }
+        for name in ("default", "books"):
+            assert (mine.pins(name), mine.synonyms(name)) == (theirs.pins(name), theirs.synonyms(name))
+            assert mine.feedback(name) == theirs.feedback(name)
+        assert (len(mine.pins("books")), len(mine.synonyms().groups), len(mine.feedback("books"))) == (1, 1, 3)
     assert target.registrations() == source.registrations() == [("CommandReader", ""), ("StreamReader", "PAUSED")]
     assert target.trigger("hello", "world") == [b"hello world"] * target.shards
     assert (source.ran(), target.ran()) == (3, 0)

@@ -19,7 +19,7 @@ from qa_cluster.clients.cluster_client import ClusterClient
 from qa_cluster.ranking.ranker import RIGHTS
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
-from qa_cluster.types import Document
+from qa_cluster.types import Document, Feedback, Pin, Synonyms
 from tests.api.service_under_test import service
 from tests.harness.programs import ROOT
 
@@ -61,7 +61,7 @@ def refusals(shards: Shards) -> set[str]:
 
 
 def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
-    assert len(ROWS) == 13 and " ".join(ROWS["rank sentences"]) == RIGHTS
+    assert len(ROWS) == 16 and " ".join(ROWS["rank sentences"]) == RIGHTS
     with user(shards) as url, ClusterClient(url) as client:
         assert client.create_collection("more")
         for collection in ("default", "more"):
@@ -69,6 +69,14 @@ def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
             found = client.ask(QUESTION, collection=collection)
             assert found.best is not None and found.best.answer == "Herman Melville"
             assert client.search("whale", collection=collection).hits
+            client.put_pin(Pin("Who knows?", "Ishmael."), collection=collection)
+            client.set_synonyms(Synonyms(("whale, leviathan",)), collection=collection)
+            client.send_feedback(Feedback(QUESTION, "right"), collection=collection)
+            assert client.search("leviathan", collection=collection).hits
+            assert [pin.answer for pin in client.pins(collection)] == ["Ishmael."]
+            assert client.feedback(collection) and client.unanswered_questions(collection) is not None
+            client.delete_pin("who knows", collection=collection)
+            client.set_synonyms(Synonyms(), collection=collection)
             assert client.search("wha", collection=collection, prefix=True).hits
             assert client.get_document("service/d", collection=collection).text == TEXT
             assert list(client.list_documents(failed=True, collection=collection)) == []

@@ -1,4 +1,4 @@
-"""The groups of subcommands: `qa-cluster model`, `documents`, `collections`, `keys` and `jobs`.
+"""The groups of subcommands: `qa-cluster model`, `documents`, `collections`, `keys`, `jobs`, `pins` and `synonyms`.
 
 The names end in `_group`, because importing a module of this package sets an attribute with the module's name.
 """
@@ -48,4 +48,20 @@ jobs_group = lazy_group(
         **{name: LazyCommand(f"{__package__}.jobs", name) for name in ("work", "show", "cancel")},
     },
     "Run the workers for batches of requests (POST /v1/batches), and list, show and cancel batches.",
+)
+pins_group = lazy_group(
+    {
+        "list": LazyCommand(f"{__package__}.pins", "list_pins"),
+        "set": LazyCommand(f"{__package__}.pins", "set_pin"),
+        "delete": LazyCommand(f"{__package__}.pins", "delete_pin"),
+    },
+    "List, set and delete pinned answers, which results show first.",
+)
+synonyms_group = lazy_group(
+    {
+        "show": LazyCommand(f"{__package__}.pins", "show_synonyms"),
+        "set": LazyCommand(f"{__package__}.pins", "set_synonyms"),
+        "delete": LazyCommand(f"{__package__}.pins", "delete_synonyms"),
+    },
+    "Show, set and delete the synonyms of a collection.",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from math import inf
 from time import perf_counter
@@ -35,6 +35,7 @@ from qa_cluster.topology import Shard
 from qa_cluster.tracing import ShardTimes, TracedStep, step
 from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
 
+from ..editors.guidance import pinned_answer
 from ..questions import Question
 from .answer_cache import Watches
 from .assembly import CitedDocument, ScoredSpan, assemble, choose, cited, is_current, orders, parse_cited_document
@@ -72,6 +73,7 @@ class ComputedAnswer:
         tokens: the tokens by which the partitions watch the question; None: the answer must not be cached.
         unplanned: which reader read instead of the plan's, in words; empty if the plan's readers did.
         partial: whether shards were left out.
+        score: the score of the best answer; None: there is no answer.
     """
 
     body: bytes
@@ -80,6 +82,7 @@ class ComputedAnswer:
     tokens: Mapping[str, int] | None
     unplanned: str
     partial: bool
+    score: float | None = None
 
 
 @dataclass(slots=True)
@@ -177,6 +180,7 @@ class Answering:
                 without,
                 retriever=plan.retriever,
                 distinct=True,
+                expansion=question.expansion,
             )
             clock.rank = perf_counter() - begun
             stages, tokens = await asyncio.gather(
@@ -191,6 +195,11 @@ class Answering:
             if not decisive.vanished and all(is_current(place, records) for place in places):
                 break
         assembled = assemble(chosen, records, decisive.stage, options)
+        best = assembled.answers[0].score if assembled.answerable and assembled.answers else None
+        answers = assembled.answers
+        if question.pin is not None:
+            others = [replace(answer, rank=answer.rank + 1) for answer in answers[: options.top_k - 1]]
+            answers = (pinned_answer(question.pin), *others)
         reader = decisive.stage.reader
         weights = sorted({revision.partition("+")[0] for revision in decisive.revisions})
         size, limit = _shown_bytes(assembled.answers, records), self._answer_max_bytes
@@ -203,19 +212,20 @@ class Answering:
             size,
             answer_body,
             model=Model(reader.model_id, "+".join(weights), reader.precision),
-            answerable=assembled.answerable,
+            answerable=assembled.answerable or question.pin is not None,
             no_answer_score=assembled.no_answer_score,
-            answers=assembled.answers,
+            answers=answers,
             index=index_of(ranking, self._shards, without),
             usage=_usage(ranking, [reading for stage in stages for reading in stage.readings], len(clock.read)),
         )
         return ComputedAnswer(
             body,
-            assembled.answerable,
+            assembled.answerable or question.pin is not None,
             frozenset(shard for answer in assembled.answers for shard in answer.shards),
             tokens,
             next((stage.unplanned for stage in stages if stage.unplanned), ""),
             bool(without),
+            1.0 if question.pin is not None else best,
         )
 
     async def _watch(

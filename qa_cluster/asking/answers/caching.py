@@ -41,7 +41,8 @@ class CacheMiss(NotFound):
 class SharedOutcome:
     """An answer, cached or computed, that all callers of the same question share.
 
-    `body` is its constant part as JSON; `cache` says where it comes from.
+    `body` is its constant part as JSON; `cache` says where it comes from. `score` is the score of the best answer of a
+    computed outcome; None: it has no answer, or it was cached.
     """
 
     body: bytes
@@ -50,6 +51,7 @@ class SharedOutcome:
     cache: CacheUse
     clock: Clock
     partial: bool = False
+    score: float | None = None
 
 
 class CachedAnswers:
@@ -118,7 +120,7 @@ class CachedAnswers:
                 self._keep_near(digest, etag, stored, generation)
             status = mode if mode in ("off", "refresh") else "miss"
             use = CacheUse(status, "none", 0, 0 if tokens is None else ttl)
-            return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial)
+            return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, computed.score)
 
     async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
         """The answer from the shards' cache. With ``coverage=partial``, a shard that is not ready is a miss."""

@@ -1,0 +1,120 @@
+"""`/pins`, `/synonyms`, `/feedback` and `/unanswered`: what editors and readers add to a collection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from qa_cluster.asking.engine import Engine
+from qa_cluster.errors import InputTooLong
+from qa_cluster.keys import DEFAULT_COLLECTION
+from qa_cluster.types import Feedback, Pin, Synonyms
+
+from ..description.schemas import (
+    Field,
+    feedback_fields,
+    guidance_parameters,
+    parse_body,
+    parse_query,
+    pin_fields,
+    pin_removal_parameters,
+    synonyms_fields,
+)
+from ..http.error_map import HttpProblem, RawHeaders
+from ..http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response
+from ..service.lifespan import ServiceState
+
+_METHODS = {
+    "/pins": "GET, HEAD, PUT, DELETE",
+    "/synonyms": "GET, HEAD, PUT, DELETE",
+    "/feedback": "GET, HEAD, POST",
+    "/unanswered": "GET, HEAD",
+}
+_BODIES: dict[str, Callable[[], tuple[Field, ...]]] = {
+    "/pins": pin_fields,
+    "/synonyms": synonyms_fields,
+    "/feedback": feedback_fields,
+}
+
+
+class GuidanceRoute:
+    """Serves all four paths."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Dispatch by path and method."""
+        path, method = scope["path"], scope["method"]
+        if method not in _METHODS[path].split(", "):
+            raise HttpProblem(
+                "method-not-allowed",
+                f"{path} supports {_METHODS[path]}, not {method}",
+                headers=[(b"allow", _METHODS[path].encode())],
+            )
+        if method in ("PUT", "POST"):
+            parse_query(scope["query_string"], ())
+            require_json(scope)
+            values = parse_body(await read_body(scope, receive, self._state.options), _BODIES[path]())
+        else:
+            removes_pin = path == "/pins" and method == "DELETE"
+            values = parse_query(
+                scope["query_string"], pin_removal_parameters() if removes_pin else guidance_parameters()
+            )
+        values = {name: value for name, value in values.items() if value is not None}
+        collection = values.pop("collection", DEFAULT_COLLECTION)
+        permit(scope, collection)
+        async with asyncio.timeout(self._state.options.limits.timeout_ms / 1000):
+            status, found = await self._served(path, method, collection, values)
+        body = b"" if found is None else orjson.dumps(found)
+        limit = self._state.options.limits.answer_max_bytes
+        if len(body) > limit:
+            raise InputTooLong(f"the response has {len(body)} bytes, the limit is {limit} (answer_max_bytes)")
+        headers: RawHeaders = [(b"cache-control", b"no-store")]
+        if found is not None:
+            headers.append((b"content-type", JSON))
+        await send_response(send, status, headers, body)
+
+    async def _served(
+        self, path: str, method: str, collection: str, values: dict[str, Any]
+    ) -> tuple[int, dict[str, Any] | None]:
+        """The status and the body."""
+        engine = self._state.engine
+        if path == "/pins":
+            return await _pins(engine, method, collection, values)
+        if path == "/synonyms":
+            return await _synonyms(engine, method, collection, values)
+        if path == "/unanswered":
+            return 200, _listed(await engine.unanswered.all(collection))
+        if method == "POST":
+            return 201, {"id": await engine.feedback.add(Feedback(**values), collection)}
+        return 200, _listed(await engine.feedback.all(collection))
+
+
+async def _pins(
+    engine: Engine, method: str, collection: str, values: dict[str, Any]
+) -> tuple[int, dict[str, Any] | None]:
+    if method == "PUT":
+        pin = Pin(**values)
+        return 201 if await engine.guidance.put_pin(pin, collection) else 200, pin.to_dict()
+    if method == "DELETE":
+        await engine.guidance.delete_pin(values["question"], collection)
+        return 204, None
+    return 200, _listed(await engine.guidance.pins(collection))
+
+
+async def _synonyms(
+    engine: Engine, method: str, collection: str, values: dict[str, Any]
+) -> tuple[int, dict[str, Any] | None]:
+    if method in ("GET", "HEAD"):
+        return 200, (await engine.guidance.synonyms(collection)).to_dict()
+    synonyms = Synonyms() if method == "DELETE" else Synonyms(**values | {"groups": tuple(values["groups"])})
+    await engine.guidance.set_synonyms(synonyms, collection)
+    return (204, None) if method == "DELETE" else (200, synonyms.to_dict())
+
+
+def _listed(items: Sequence[Any]) -> dict[str, Any]:
+    return {"object": "list", "data": [item.to_dict() for item in items]}

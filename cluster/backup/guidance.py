@@ -1,0 +1,118 @@
+"""Pins, synonyms, feedback and unanswered questions in a backup: one JSON line for each.
+
+A restore never loses newer entries of a stream: it adds the entries that are missing, in the order of their ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from qa_cluster.asking.editors.feedback import read_stream, restore_stream
+from qa_cluster.asking.engine import Engine
+from qa_cluster.asking.questions import fold
+from qa_cluster.errors import InvalidInput
+from qa_cluster.keys import check_collection, feedback_key, partition_of, unanswered_key
+from qa_cluster.types import Feedback, Pin, Synonyms, UnansweredQuestion
+
+from .folder import BackupFolder
+from .manifest import GUIDANCE_FILE
+
+PIN, SYNONYMS, FEEDBACK, UNANSWERED = "pin", "synonyms", "feedback", "unanswered"
+_TYPES: dict[str, type[Pin | Synonyms | Feedback | UnansweredQuestion]] = {
+    PIN: Pin,
+    SYNONYMS: Synonyms,
+    FEEDBACK: Feedback,
+    UNANSWERED: UnansweredQuestion,
+}
+_STREAMS = {FEEDBACK: feedback_key, UNANSWERED: unanswered_key}
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGuidance:
+    """A pin, the synonyms of a collection, or an entry of a stream with its id."""
+
+    collection: str
+    kind: str
+    value: Any
+    id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as JSON-ready values."""
+        return {"collection": self.collection, "kind": self.kind, "id": self.id, "value": self.value.to_dict()}
+
+    @classmethod
+    def from_dict(cls, line: Any) -> Self:
+        """Read a line; InvalidInput if it is malformed."""
+        try:
+            value = _TYPES[line["kind"]].from_dict(line["value"])
+            return cls(check_collection(line["collection"]), line["kind"], value, str(line["id"]))
+        except (KeyError, TypeError) as error:
+            raise InvalidInput(f"not a pin, synonyms or feedback: {error!r}") from error
+
+
+async def save(engine: Engine, folder: BackupFolder, chosen: frozenset[str] | None) -> None:
+    """Save what all collections have, or the `chosen` collections."""
+    writer = folder.lines(GUIDANCE_FILE)
+    for name in await engine.collections.searchable():
+        if chosen is None or name in chosen:
+            for pin in await engine.guidance.pins(name):
+                writer.add(SavedGuidance(name, PIN, pin).to_dict())
+            if (synonyms := await engine.guidance.synonyms(name)).groups:
+                writer.add(SavedGuidance(name, SYNONYMS, synonyms).to_dict())
+            for kind, key_of in _STREAMS.items():
+                key = key_of(partition_of(name, engine.partitions), name)
+                for entry, raw in await read_stream(engine.shards, key):
+                    writer.add(SavedGuidance(name, kind, _TYPES[kind].from_json(raw), entry).to_dict())
+    folder.close(GUIDANCE_FILE)
+
+
+def _of(saved: Iterable[SavedGuidance], chosen: Collection[str] | None) -> Iterator[SavedGuidance]:
+    return (each for each in saved if chosen is None or each.collection in chosen)
+
+
+async def differing(engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None) -> list[str]:
+    """The pins and synonyms that the cluster has with another content."""
+    found: list[str] = []
+    present = await engine.collections.searchable()
+    for each in _of(saved, chosen):
+        if each.collection in present and await _kept(engine, each):
+            found.append(_name(each))
+    return found
+
+
+async def restore(
+    engine: Engine, saved: Iterable[SavedGuidance], chosen: Collection[str] | None, *, replace: bool
+) -> list[str]:
+    """Restore, and return what was kept because the cluster has another content."""
+    kept: list[str] = []
+    streams: dict[str, dict[str, bytes]] = {}
+    for each in _of(saved, chosen):
+        if each.kind in _STREAMS:
+            key = _STREAMS[each.kind](partition_of(each.collection, engine.partitions), each.collection)
+            streams.setdefault(key, {})[each.id] = each.value.to_json()
+        elif not replace and await _kept(engine, each):
+            kept.append(_name(each))
+        elif each.kind == PIN:
+            await engine.guidance.put_pin(each.value, each.collection)
+        else:
+            await engine.guidance.set_synonyms(each.value, each.collection)
+    for key, entries in streams.items():
+        await restore_stream(engine.shards, key, entries)
+    return kept
+
+
+async def _kept(engine: Engine, each: SavedGuidance) -> bool:
+    """Whether the cluster has another pin of the question, or other synonyms."""
+    if each.kind == PIN:
+        pins = {fold(pin.question): pin for pin in await engine.guidance.pins(each.collection)}
+        return pins.get(fold(each.value.question), each.value) != each.value
+    if each.kind == SYNONYMS:
+        present = await engine.guidance.synonyms(each.collection)
+        return bool(present.groups) and present != each.value
+    return False
+
+
+def _name(each: SavedGuidance) -> str:
+    return f"pin {each.value.question!r}" if each.kind == PIN else f"synonyms of {each.collection}"

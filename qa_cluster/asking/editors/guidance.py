@@ -1,0 +1,238 @@
+"""What editors add to a collection: answers to questions (*pins*) and synonyms.
+
+A pin is the answer to one normalised question. Synonyms add terms to the ranking by words. Each collection has both in
+two keys of one partition. Every process caches them, and reads them again after a shard has reported a change
+(`Freshness.guidance_changes`). A change also increases `Freshness.generation`, which invalidates the near cache. The
+names of cached answers contain a digest of the pin and the synonyms. So no process returns an answer of an earlier pin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from qa_cluster.errors import ClusterError, InvalidInput, NotFound, ReplyError
+from qa_cluster.keys import DEFAULT_COLLECTION, partition_of, pins_key, synonyms_key
+from qa_cluster.ranking.expansion import Expansion, added_by_synonyms
+from qa_cluster.ranking.terms import question_terms
+from qa_cluster.routing.shards import Shards
+from qa_cluster.types import Answer, Pin, Synonyms
+
+from ..collections import Collections
+from ..freshness import Freshness
+from ..questions import fold, normalize
+
+MAX_PINS = 1000
+MAX_PIN_ANSWER_CHARS = 4000
+MAX_PIN_QUESTION_CHARS = 1000
+MAX_PIN_ID_BYTES = 512
+MAX_PIN_URL_CHARS = 2000
+MAX_GROUPS = 1000
+MAX_GROUP_WORDS = 16
+MAX_GROUP_CHARS = 500
+# The limit of terms that synonyms add to one question.
+MAX_ADDED_TERMS = 8
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """The pins and synonyms of one collection.
+
+    Attributes:
+        pins: the pins by the normalised question.
+        groups: for each group of synonyms, the terms of each word or phrase.
+        weight: the weight of a synonym.
+        digest: names the synonyms; empty without synonyms.
+    """
+
+    pins: dict[str, Pin] = field(default_factory=dict)
+    groups: tuple[tuple[tuple[str, ...], ...], ...] = ()
+    weight: float = 0.0
+    digest: str = ""
+
+    def expansion(self, text: str) -> Expansion | None:
+        """The terms of a question with their synonyms; None if it has no synonyms."""
+        if not self.groups:
+            return None
+        terms = question_terms(text)
+        found = added_by_synonyms(terms, self.groups, self.weight, MAX_ADDED_TERMS)
+        return found if len(found.terms) > len(terms) else None
+
+
+def pinned_answer(pin: Pin) -> Answer:
+    """A pin as the first answer of a result."""
+    return Answer(
+        rank=1,
+        answer=pin.answer,
+        score=1.0,
+        logit=0.0,
+        start=0,
+        end=0,
+        document_id=pin.document_id,
+        document_version="",
+        passage_id="",
+        title=pin.title,
+        context=pin.answer,
+        context_start=0,
+        context_end=0,
+        shard="",
+        url=pin.url,
+        pinned=True,
+    )
+
+
+def pin_digest(pin: Pin | None) -> str:
+    """The name of a pin in the names of cached answers."""
+    return "" if pin is None else blake2b(pin.to_json(), digest_size=8).hexdigest()
+
+
+class Guidance:
+    """The pins and synonyms of one cluster. `partitions` is the number of its partitions."""
+
+    def __init__(self, shards: Shards, freshness: Freshness, collections: Collections, partitions: int) -> None:
+        self._shards = shards
+        self._freshness = freshness
+        self._collections = collections
+        self.partitions = partitions
+        self._known: dict[str, Guide] = {}
+        self._seen = -1
+        self._complaint = ""
+
+    async def of(self, collection: str) -> Guide:
+        """The pins and synonyms of a collection. If they cannot be read, the last known ones."""
+        fresh = await self._freshness.drain(without_down=True)
+        changes = self._freshness.guidance_changes
+        if self._seen != changes:
+            self._known, self._seen = {}, changes
+        guide = self._known.get(collection)
+        if guide is None:
+            try:
+                guide = await self._read(collection)
+            except ReplyError as error:
+                if error.code != "NOPERM":
+                    raise
+                if str(error) != self._complaint:
+                    self._complaint = str(error)
+                    _log.warning("pins and synonyms are not used: %s", error)
+                guide = Guide()
+            except ClusterError:
+                guide, fresh = Guide(), False  # the shard with the keys is down
+            if fresh and self._seen == self._freshness.guidance_changes:
+                self._known[collection] = guide
+        return guide
+
+    async def _read(self, collection: str) -> Guide:
+        pins, synonyms = self._keys(collection)
+        stored, raw = await self._shards.execute_many([(pins, ("HVALS", pins)), (synonyms, ("GET", synonyms))])
+        found = [Pin.from_json(each) for each in stored]
+        words = None if raw is None else Synonyms.from_json(raw)
+        return Guide(
+            {fold(pin.question): pin for pin in found},
+            () if words is None else groups_of(words),
+            0.0 if words is None else words.weight,
+            "" if raw is None else blake2b(raw, digest_size=8).hexdigest(),
+        )
+
+    def _keys(self, collection: str) -> tuple[str, str]:
+        tag = partition_of(collection, self.partitions)
+        return pins_key(tag, collection), synonyms_key(tag, collection)
+
+    async def pins(self, collection: str = DEFAULT_COLLECTION) -> tuple[Pin, ...]:
+        """The pins of a collection, ordered by their questions."""
+        await self._collections.check(collection)
+        key, _ = self._keys(collection)
+        stored: list[bytes] = await self._shards.execute(key, "HVALS", key)
+        return tuple(sorted(map(Pin.from_json, stored), key=lambda pin: pin.question))
+
+    async def put_pin(self, pin: Pin, collection: str = DEFAULT_COLLECTION) -> bool:
+        """Store a pin; return whether it is new. A pin of the same normalised question is replaced."""
+        pin = check_pin(pin)
+        await self._collections.check(collection)
+        key, _ = self._keys(collection)
+        name = fold(pin.question)
+        count, known = await self._shards.execute_many([(key, ("HLEN", key)), (key, ("HEXISTS", key, name))])
+        if count >= MAX_PINS and not known:
+            raise InvalidInput(f"collection {collection} has {count} pins, the limit is {MAX_PINS}: delete one first")
+        return bool(await self._shards.execute(key, "HSET", key, name, pin.to_json()))
+
+    async def delete_pin(self, question: str, collection: str = DEFAULT_COLLECTION) -> None:
+        """Delete the pin of a question; NotFound if it has none."""
+        key, _ = self._keys(collection)
+        if not await self._shards.execute(key, "HDEL", key, fold(normalize(question))):
+            raise NotFound(
+                f"collection {collection} has no pin for {question[:200]!r}; `qa-cluster pins list` shows all"
+            )
+
+    async def synonyms(self, collection: str = DEFAULT_COLLECTION) -> Synonyms:
+        """The synonyms of a collection."""
+        await self._collections.check(collection)
+        _, key = self._keys(collection)
+        raw = await self._shards.execute(key, "GET", key)
+        return Synonyms() if raw is None else Synonyms.from_json(raw)
+
+    async def set_synonyms(self, synonyms: Synonyms, collection: str = DEFAULT_COLLECTION) -> None:
+        """Replace the synonyms of a collection; none deletes them."""
+        check_synonyms(synonyms)
+        await self._collections.check(collection)
+        _, key = self._keys(collection)
+        if synonyms.groups:
+            await self._shards.execute(key, "SET", key, synonyms.to_json())
+        else:
+            await self._shards.execute(key, "DEL", key)
+
+
+def check_pin(pin: Pin) -> Pin:
+    """The pin with its normalised question; InvalidInput names the wrong field."""
+    question = normalize(pin.question)
+    limits = (
+        ("question", question, 1, MAX_PIN_QUESTION_CHARS),
+        ("answer", pin.answer.strip(), 1, MAX_PIN_ANSWER_CHARS),
+        ("title", pin.title, 0, MAX_PIN_ID_BYTES),
+        ("document_id", pin.document_id, 0, MAX_PIN_ID_BYTES),
+        ("url", pin.url, 0, MAX_PIN_URL_CHARS),
+    )
+    for name, value, low, high in limits:
+        if not low <= len(value) <= high:
+            raise InvalidInput(f"{name} must have {low} to {high} characters, got {len(value)}", place=name)
+    if pin.url and not pin.url.startswith(("http://", "https://")):
+        raise InvalidInput(f"url must start with http:// or https://, got {pin.url[:100]!r}", place="url")
+    return Pin(question, pin.answer.strip(), pin.document_id, pin.title, pin.url)
+
+
+def words_of(group: str) -> list[str]:
+    """The words and phrases of a group of synonyms, which commas separate."""
+    return [word for part in group.split(",") if (word := part.strip())]
+
+
+def groups_of(synonyms: Synonyms) -> tuple[tuple[tuple[str, ...], ...], ...]:
+    """The terms of each word or phrase of each group."""
+    return tuple(tuple(tuple(question_terms(word)) for word in words_of(group)) for group in synonyms.groups)
+
+
+def check_synonyms(synonyms: Synonyms) -> None:
+    """Raise InvalidInput, which names the wrong group."""
+    if len(synonyms.groups) > MAX_GROUPS:
+        raise InvalidInput(f"there are {len(synonyms.groups)} groups, the limit is {MAX_GROUPS}", place="groups")
+    if not 0 < synonyms.weight <= 1:
+        raise InvalidInput(f"weight must be above 0 and at most 1, got {synonyms.weight:g}", place="weight")
+    for group in synonyms.groups:
+        words = words_of(group)
+        if not 2 <= len(words) <= MAX_GROUP_WORDS or len(group) > MAX_GROUP_CHARS:
+            raise InvalidInput(
+                f"a group must be 2 to {MAX_GROUP_WORDS} words or phrases with commas between them, at most"
+                f" {MAX_GROUP_CHARS} characters, got {group[:100]!r}",
+                place="groups",
+            )
+        if empty := [word for word in words if not question_terms(word)]:
+            raise InvalidInput(f"{empty[0][:100]!r} in {group[:100]!r} has no word that is searched", place="groups")
+
+
+def merged(guides: Sequence[Guide]) -> Guide:
+    """The synonyms of several collections as one guide, without pins."""
+    groups: Iterable[Any] = dict.fromkeys(group for guide in guides for group in guide.groups)
+    return Guide({}, tuple(groups), max((guide.weight for guide in guides), default=0.0))

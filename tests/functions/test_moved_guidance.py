@@ -1,0 +1,33 @@
+"""Pins, synonyms and feedback move with their slot, and a backup contains them."""
+
+from __future__ import annotations
+
+from qa_cluster import keys
+from qa_cluster.clients.cluster_client import ClusterClient
+from qa_cluster.types import Feedback, Pin, Synonyms
+
+from .running_shards import PARTITIONS, Shards
+from .test_moved_partition import moved
+
+PIN = Pin("Who knows it", "Nobody.")
+SYNONYMS = Synonyms(("car, automobile",))
+
+
+def test_what_editors_add_moves_with_its_slot(shards: Shards) -> None:
+    with ClusterClient(f"redis://127.0.0.1:{shards.nodes[0].port}") as client:
+        client.put_pin(PIN)
+        client.set_synonyms(SYNONYMS)
+        client.send_feedback(Feedback("Who?", "right"))
+        tag = keys.partition_of("default", PARTITIONS)
+        source = shards.node_of(keys.pins_key(tag))
+        target = next(node for node in shards.nodes if node is not source)
+        with moved(shards, keys.slot(tag), source, target):
+            assert (client.pins(), client.synonyms()) == ((PIN,), SYNONYMS)
+            client.put_pin(Pin("Who else", "Ada."))
+            client.send_feedback(Feedback("Who else?", "wrong"))
+        assert [pin.answer for pin in client.pins()] == ["Ada.", "Nobody."]
+        assert [entry.feedback.question for entry in client.feedback()] == ["Who?", "Who else?"]
+        assert client.synonyms() == SYNONYMS
+        for pin in client.pins():
+            client.delete_pin(pin.question)
+        client.set_synonyms(Synonyms())
