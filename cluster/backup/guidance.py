@@ -107,7 +107,7 @@ async def _kept(engine: Engine, each: SavedGuidance) -> bool:
     """Whether the cluster has another pin of the question, or other synonyms."""
     if each.kind == PIN:
         pins = {fold(pin.question): pin for pin in await engine.guidance.pins(each.collection)}
-        return pins.get(fold(each.value.question), each.value) != each.value
+        return bool(pins.get(fold(each.value.question), each.value) != each.value)
     if each.kind == SYNONYMS:
         present = await engine.guidance.synonyms(each.collection)
         return bool(present.groups) and present != each.value

@@ -71,7 +71,7 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         assert all(name in done.stdout for name in COMMANDS)
         assert "Exit codes" in done.stdout
         assert "130 interrupted" in done.stdout
-    elif arguments[0] not in ("model", "documents", "collections", "keys"):
+    elif arguments[0] not in ("model", "documents", "collections", "keys", "pins", "synonyms"):
         assert "Example" in done.stdout
         assert "qa-cluster" in done.stdout
 
