@@ -145,6 +145,7 @@ class Asker:
                 await self._fields.check(question.chosen, options.collection)
                 return await self.plan(question)
 
+            generation = self._freshness.generation
             question = await self._guided(question)
             plan: ReadingPlan = await retrying_without(self._shards, options.coverage, prepared)
             digest = question.digest(plan)
@@ -159,7 +160,7 @@ class Asker:
             state = (self._freshness.generation, self._freshness.writes)
             found = await self.flights.run(
                 (digest, state, options.cache, options.coverage, last_try),
-                lambda: self._cached.answer(question, plan, digest, last_try=last_try),
+                lambda: self._cached.answer(question, plan, digest, generation=generation, last_try=last_try),
                 joint=fresh,
             )
             clock = replace(found.clock, cache=max(found.clock.cache, clock.cache))

@@ -79,18 +79,21 @@ class CachedAnswers:
         use = CacheUse("hit", "near", self._near.age(entry), self._near.ttl(entry))
         return SharedOutcome(entry.body, entry.etag, entry.answerable, use, Clock())
 
-    async def answer(self, question: Question, plan: ReadingPlan, digest: str, *, last_try: bool) -> SharedOutcome:
+    async def answer(
+        self, question: Question, plan: ReadingPlan, digest: str, *, generation: int, last_try: bool
+    ) -> SharedOutcome:
         """The answer from the shards' cache or from the shards themselves.
 
         Args:
             digest: the name of the answer.
+            generation: `Freshness.generation` before the digest was computed. If it has changed since, the answer does
+                not enter the near cache: its digest may belong to an earlier pin.
             last_try: whether to accept an answer of other readers than the plan's; if not, such an answer raises
                 ModelError.
         """
         begun = perf_counter()
         clock = Clock()
         mode, collection = question.options.cache, question.options.collection
-        generation = self._freshness.generation
         cacheable = mode != "off" and await self._freshness.drain()
         with self._freshness.pending_answer(digest) as pending:
             if cacheable and mode in ("use", "only"):
