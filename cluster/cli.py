@@ -48,23 +48,11 @@ _SHARED_WITH_VALUE = ("--config", "--data-dir", "--cluster-url", *_CLUSTER_TLS, 
 
 _COMMANDS = {
     name: LazyCommand(f"{__package__}.commands.{name}", name)
-    for name in (
-        "demo",
-        "up",
-        "down",
-        "scale",
-        "status",
-        "ingest",
-        "prepare",
-        "ask",
-        "search",
-        "serve",
-        "mcp",
-        "questions",
-    )
+    for name in ("demo", "up", "down", "scale", "status", "ingest", "prepare", "ask", "search", "serve", "mcp")
 } | {
     # the former name of `prepare`
     "pretokenize": LazyCommand(f"{__package__}.commands.prepare", "prepare"),
+    "questions": LazyCommand(f"{__package__}.commands.groups.questions", "questions"),
     "eval": LazyCommand(f"{__package__}.commands.eval", "evaluate"),
     "bench": LazyCommand(f"{__package__}.commands.bench", "bench", PASSED_ON),
     "node": LazyCommand(f"{__package__}.commands.hosts.node", "node"),

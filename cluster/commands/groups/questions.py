@@ -13,8 +13,8 @@ from qa_cluster.evaluation.feedback_export import examples_of, lines_of, squad_o
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import FeedbackEntry
 
-from ..terminal import console, tables
-from .shared_options import CollectionOption, Json, client_of, file_option
+from ...terminal import console, tables
+from ..shared_options import CollectionOption, Json, client_of, file_option
 
 _SHOWN_CHARS = 80
 
