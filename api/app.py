@@ -63,8 +63,8 @@ from .routes.batches import BatchesRoute, BatchFilesRoute
 from .routes.branding import load_logo
 from .routes.collections import CollectionRoute
 from .routes.documents import DocumentListRoute, DocumentRoute
+from .routes.editors.guidance import GuidanceRoute
 from .routes.inference import InferenceRoute
-from .routes.guidance import GuidanceRoute
 from .routes.models import ModelRoute
 from .routes.page import page_routes
 from .routes.qa import QuestionRoute

@@ -13,7 +13,7 @@ from qa_cluster.errors import InputTooLong
 from qa_cluster.keys import DEFAULT_COLLECTION
 from qa_cluster.types import Feedback, Pin, Synonyms
 
-from ..description.schemas import (
+from ...description.schemas import (
     Field,
     feedback_fields,
     guidance_parameters,
@@ -23,9 +23,9 @@ from ..description.schemas import (
     pin_removal_parameters,
     synonyms_fields,
 )
-from ..http.error_map import HttpProblem, RawHeaders
-from ..http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response
-from ..service.lifespan import ServiceState
+from ...http.error_map import HttpProblem, RawHeaders
+from ...http.messages import JSON, Receive, Scope, Send, permit, read_body, require_json, send_response
+from ...service.lifespan import ServiceState
 
 _METHODS = {
     "/pins": "GET, HEAD, PUT, DELETE",

@@ -1,0 +1,1 @@
+"""This room has the routes of what editors and readers add to a collection."""
