@@ -2,7 +2,8 @@
 
 import { document_of, link_to, link_to_text } from "/page/documents.js";
 import { counted, element, percent, units } from "/page/dom.js";
-import { alternatives, confidence_of, confidence_words, mentions, source_of } from "/page/found.js";
+import { feedback } from "/page/feedback.js";
+import { alternatives, confidence_of, confidence_words, has_page, mentions, source_of } from "/page/found.js";
 import { small_headings } from "/page/headings.js";
 import { ask_service } from "/page/key.js";
 import { blocks, passage, passage_of, with_lines } from "/page/passage.js";
@@ -47,16 +48,19 @@ function sureness(confidence, score) {
 
 async function best(answer, found, collection, signal) {
   const confidence = confidence_of(answer, found);
-  const document = await document_of(answer, collection, signal);
-  const shown = passage_of(answer, document, document && small_headings(document), PASSAGE_CHARS);
+  // the answer of an editor has no passage
+  const document = answer.pinned ? null : await document_of(answer, collection, signal);
+  const shown = answer.pinned ? [] : passage_of(answer, document, document && small_headings(document), PASSAGE_CHARS);
   return element("article", { class: `answer ${confidence}` },
     answer.pinned ? element("p", { class: "pinned" }, "Answer of the editors") : null,
     element("p", { class: "found" }, answer.answer),
     answer.pinned ? null : element("p", { class: "how" }, sureness(confidence, answer.score),
       confidence === "unsure" ? " Please check the passage." : ""),
     element("div", { class: "passage" }, ...shown),
-    origin(answer, collection),
-    also(answer, collection));
+    has_page(answer) ? origin(answer, collection) : null,
+    also(answer, collection),
+    feedback(found.question, answer, collection, (body) =>
+      ask_service("/feedback", { method: "POST", headers: { "content-type": "application/json" }, body })));
 }
 
 function others(answers, collection) {

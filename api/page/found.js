@@ -12,7 +12,12 @@ const WORDS = { sure: "Sure", likely: "Likely", unsure: "A guess" };
 export function path_of(found) {
   const path = [found.title, ...(found.section || [])].filter(Boolean);
   const same = (a, b) => a.trim().toLowerCase() === b.trim().toLowerCase();
-  return path.filter((each, at) => !at || !same(each, path[at - 1])).join(" › ") || found.document_id;
+  return path.filter((each, at) => !at || !same(each, path[at - 1])).join(" › ") || found.document_id || page_of(found.url);
+}
+
+// Whether a result leads somewhere: the answer of an editor may have no document and no page.
+export function has_page(found) {
+  return Boolean(found.document_id || page_of(found.url));
 }
 
 export function source_of(source) {

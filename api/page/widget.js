@@ -163,10 +163,11 @@ class Search {
     return this.fetch(`${path}?${query}`, signal);
   }
 
-  fetch(path, signal) {
-    return fetch(this.options.service + path, {
-      signal, credentials: "omit", referrerPolicy: "no-referrer", redirect: "error",
-      headers: this.options.key ? { authorization: `Bearer ${this.options.key}` } : {},
+  fetch(path, signal, body) {
+    const { service, key } = this.options;
+    return fetch(service + path, {
+      signal, body, method: body ? "POST" : "GET", credentials: "omit", referrerPolicy: "no-referrer", redirect: "error",
+      headers: { ...(key && { authorization: `Bearer ${key}` }), ...(body && { "content-type": "application/json" }) },
     });
   }
 
@@ -268,13 +269,13 @@ class Search {
     ]);
     const body = await reply.json();
     const shown = reply.ok ? shown_answers(body) : [];
-    const document = shown.length ? await this.document_of(shown[0], signal) : null;
+    const document = shown.length && !shown[0].pinned ? await this.document_of(shown[0], signal) : null;
     signal.throwIfAborted();
     if (!reply.ok) {
       this.answer.replaceChildren(refused(body, reply.headers.get("retry-after")));
       return;
     }
-    this.answer.replaceChildren(...answered(body, document, service, collection));
+    this.answer.replaceChildren(...answered(body, document, service, collection, (reply) => this.fetch("/feedback", undefined, reply)));
     // Enter asks again, and the arrows start at the first result
     this.show_rows(rows(this.hits, service, collection, shown.map((each) => each.passage_id)), -1);
     show_marks(this.answer);

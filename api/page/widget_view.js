@@ -1,7 +1,8 @@
 // The contents of the widget's dialog: rows of results, an answer with its quotes, and messages.
 
 import { element, units } from "/page/dom.js";
-import { alternatives, confidence_of, confidence_words, page_of, path_of } from "/page/found.js";
+import { feedback } from "/page/feedback.js";
+import { alternatives, confidence_of, confidence_words, has_page, page_of, path_of } from "/page/found.js";
 import { small_headings } from "/page/headings.js";
 import { cause_of, words_of } from "/page/messages.js";
 import { around, passage_of } from "/page/passage.js";
@@ -72,7 +73,7 @@ function origin(found, service, collection) {
 
 // The answer of a question with its passage, and quotes with other answers; a message if there is no answer. `document` is
 // the answer's document, or null.
-export function answered(found, document, service, collection) {
+export function answered(found, document, service, collection, send) {
   const nodes = [];
   if (found.index.partial) {
     nodes.push(element("p", { class: "note" }, "Some documents could not be searched, so there may be a better answer."));
@@ -89,8 +90,9 @@ export function answered(found, document, service, collection) {
       first.pinned ? "Answer of the editors" : confidence_words(confidence, first.score)),
     confidence === "unsure" && !first.pinned ? " Please check the passage." : ""),
     element("div", { class: "passage" },
-      ...passage_of(first, document, document && small_headings(document), ANSWER_CHARS)),
-    origin(first, service, collection)));
+      ...(first.pinned ? [] : passage_of(first, document, document && small_headings(document), ANSWER_CHARS))),
+    has_page(first) ? origin(first, service, collection) : null,
+    feedback(found.question, first, collection, send)));
   if (more.length) {
     nodes.push(element("h2", {}, "Other possible answers"), ...more.map((answer) => element("blockquote", {},
       element("p", {}, ...quote(answer.context, [[answer.start - answer.context_start, answer.end - answer.context_start]], QUOTE_CHARS)),

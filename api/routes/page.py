@@ -33,8 +33,8 @@ _LOGO_HEADERS = PAGE_HEADERS | {
 }
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _MODULES = (
-    *("answers.js", "documents.js", "dom.js", "found.js", "headings.js", "key.js"),
-    *("messages.js", "passage.js", "start.js", "states.js"),
+    *("answers.js", "documents.js", "dom.js", "feedback.js", "found.js", "headings.js"),
+    *("key.js", "messages.js", "passage.js", "start.js", "states.js"),
 )
 _FILES: Mapping[str, str] = {
     "/": "index.html",
@@ -45,7 +45,16 @@ _FILES: Mapping[str, str] = {
 LOGO_PATH = "/logo"
 WIDGET_PATH = "/widget.js"
 PAGE_PATHS = (*_FILES, LOGO_PATH, WIDGET_PATH)
-_WIDGET_PARTS = ("dom.js", "passage.js", "found.js", "headings.js", "messages.js", "widget_view.js", "widget.js")
+_WIDGET_PARTS = (
+    "dom.js",
+    "passage.js",
+    "found.js",
+    "headings.js",
+    "feedback.js",
+    "messages.js",
+    "widget_view.js",
+    "widget.js",
+)
 _WIDGET_SECONDS = 3600
 _YEAR = 365 * 24 * 3600
 _EXAMPLES = '<template id="examples"></template>'
