@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic, time
 from typing import Any
 
@@ -16,7 +16,7 @@ from qa_cluster.asking.engine import Engine
 from qa_cluster.batches.lines import LineRequest
 from qa_cluster.batches.records import ANONYMOUS_OWNER, QA
 from qa_cluster.errors import CapacityError, DeadlineExceeded, InferenceFailed, QAError, WorkerLost
-from qa_cluster.options.questions import FULL
+from qa_cluster.options.questions import ALL_COLLECTIONS, FULL
 
 from ..description.schemas import ask_fields, ask_options, parse_body, search_fields, search_options
 from ..http.error_map import HttpProblem
@@ -119,7 +119,11 @@ class BatchAnswers:
             return (await self._engine.ask(values["question"], asked)).encode(request_id)
         values = parse_body(raw, self._search_fields)
         searched = search_options(values, FULL)
-        _permit(key, SEARCH, searched.collection)
+        if searched.collections == (ALL_COLLECTIONS,):
+            names = await self._engine.searcher.collections_of(searched, admits=key.allows)
+            searched = replace(searched, collection=names)
+        for name in searched.collections:
+            _permit(key, SEARCH, name)
         return await (await self._engine.search(values["query"], searched)).encode(request_id)
 
 

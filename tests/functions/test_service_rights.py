@@ -61,7 +61,7 @@ def refusals(shards: Shards) -> set[str]:
 
 
 def test_the_rights_are_enough_for_a_cluster_client(shards: Shards) -> None:
-    assert len(ROWS) == 17 and " ".join(ROWS["rank sentences"]) == RIGHTS
+    assert len(ROWS) == 18 and " ".join(ROWS["rank sentences"]) == RIGHTS
     with user(shards) as url, ClusterClient(url) as client:
         assert client.create_collection("more")
         for collection in ("default", "more"):
