@@ -543,7 +543,9 @@ def _batches() -> dict[str, Any]:
     return {
         "/v1/files": {
             "post": operation("Upload a file of requests", "BatchFile", "413", "415", requestBody=batches.UPLOAD),
-            "get": operation("List the files", "BatchFiles", parameters=_parameters(batches.file_list_parameters())),
+            "get": operation(
+                "List the files", "BatchFiles", "413", parameters=_parameters(batches.file_list_parameters())
+            ),
         },
         "/v1/files/{id}": {
             "parameters": file_id,
@@ -559,6 +561,7 @@ def _batches() -> dict[str, Any]:
                 "List the batches, the newest first",
                 "Batches",
                 "404",
+                "413",
                 parameters=_parameters(batches.batch_list_parameters()),
             ),
         },

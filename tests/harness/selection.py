@@ -68,6 +68,8 @@ LONG = (
     "tests/cluster/test_resharding.py",
     "tests/cluster/test_restart.py",
     "tests/functions/test_moved_listing.py",
+    "tests/system/test_batch_failover.py",
+    "tests/system/test_batches.py",
     "tests/system/test_failover.py",
     "tests/system/test_freshness.py",
     "tests/system/test_losses.py",
