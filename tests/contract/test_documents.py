@@ -30,6 +30,7 @@ OTHER_NAMES = {
     "qa_failed_documents",  # in INFO and in the metrics
     *("first_pause", "max_pause"),  # of a client's RetryPolicy
     *("document_id", "better_document_id", "better_answer", "better_context"),
+    "filter_documents",  # of Haystack's document stores
     *("also_in", "base_url", "url_style", "node_modules"),
     *("top_k", "min_score", "retriever_k", "doc_id", "timeout_ms", "no_answer", "request_id", "next_cursor"),
     *("shards_answered", "qa_shards_down", "qa_partial_results_total", "qa_event_loop_lag_seconds", "sessions_refused"),

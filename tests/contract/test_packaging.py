@@ -28,6 +28,15 @@ FOLDERS = {"qa_cluster": "qa_cluster", "gears": "qa_cluster/gears", "models": "q
     "cluster": "qa_cluster/cluster",
     "integrations": "qa_cluster/integrations",
 }
+# Haystack loads components from its own namespace only.
+HAYSTACK = {
+    f"qa_cluster/integrations/haystack/{folder}/": f"haystack_integrations/{name}/qa_cluster/"
+    for folder, name in {
+        "document_stores": "document_stores",
+        "retrievers": "components/retrievers",
+        "readers": "components/readers",
+    }.items()
+}
 # Training data of readers: 0.7 MB that serving does not need.
 ONLY_IN_THE_CHECKOUT = "models/training/written/"
 SECONDS = 180.0
@@ -51,6 +60,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip("wheel", "--no-deps", "--no-build-isolation", "-w", folder, ROOT)
     (made,) = folder.glob("*.whl")
     return made
+
+
+def installed_name(path: str) -> str:
+    """The path of a file in an installation, given its path below `qa_cluster/`."""
+    folder = next((folder for folder in HAYSTACK if path.startswith(folder)), None)
+    return path if folder is None else path.replace(folder, HAYSTACK[folder], 1)
 
 
 class Installed:
@@ -110,7 +125,7 @@ def running(installed: Installed) -> Iterator[Installed]:
 def test_wheel_holds_the_tracked_files_and_the_module(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
-        name.replace(folder + "/", FOLDERS[folder] + "/", 1)
+        installed_name(name.replace(folder + "/", FOLDERS[folder] + "/", 1))
         for name in tracked()
         if (folder := name.partition("/")[0]) in FOLDERS and "/" in name and not name.startswith(ONLY_IN_THE_CHECKOUT)
     }
@@ -199,7 +214,9 @@ def test_in_the_checkout_the_demo_answers(installed: Installed, tmp_path: Path) 
 def test_every_package_is_listed() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     present = {
-        str(path.parent.relative_to(ROOT)).replace(folder, FOLDERS[folder], 1).replace("/", ".")
+        installed_name(str(path.relative_to(ROOT)).replace(folder, FOLDERS[folder], 1))
+        .removesuffix("/__init__.py")
+        .replace("/", ".")
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("__init__.py")
     }

@@ -96,8 +96,14 @@ MODEL_ROOMS = dict(in_order(MODELS, *_MODEL_ROOMS))
 _ABOVE_THE_ROOMS = ("span_queue", "tracing", "certificate", "connections", "app", "admin", "__main__")
 _API_ROOMS = ("service", "http", "description", "batches", "inference", "routes", "admission")
 API_ROOMS = dict(in_order(SERVICE, *_API_ROOMS, *_ABOVE_THE_ROOMS))
-# no adapter imports another
-INTEGRATION_ROOMS = {f"qa_cluster.integrations.{name}": frozenset[str]() for name in ("mcp",)}
+# no adapter imports another; adapters of frameworks share the room `service`
+_FRAMEWORKS = frozenset({"haystack", "langchain", "llama_index"})
+INTEGRATION_ROOMS = {
+    f"qa_cluster.integrations.{name}": frozenset(
+        {"qa_cluster.integrations.service"} if name in _FRAMEWORKS else set[str]()
+    )
+    for name in ("haystack", "langchain", "llama_index", "mcp", "service")
+}
 ROOMS = {
     "qa_cluster": CORE_ROOMS,
     "gears": GEARS_ROOMS,

@@ -1,0 +1,234 @@
+"""The document store: Haystack's documents in a collection of qa-cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from haystack import Document, default_from_dict, default_to_dict
+from haystack.document_stores.errors import DocumentStoreError, DuplicateDocumentError
+from haystack.document_stores.types import DuplicatePolicy
+from haystack.errors import FilterError
+from haystack.utils import Secret, deserialize_secrets_inplace
+
+from qa_cluster.client import Document as StoredDocument
+from qa_cluster.client import InvalidInput, NotFound, VersionConflict
+from qa_cluster.integrations.haystack.filters import FilterProblem, Filters, every_document, service_filters
+from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS, ServiceConnection
+
+# The limit of requests to the service at the same time.
+_AT_ONCE = 8
+_In = TypeVar("_In")
+_Out = TypeVar("_Out")
+
+
+class QAClusterDocumentStore:
+    """Stores documents in a collection of a qa-cluster service, which indexes and ranks them.
+
+    The service splits texts into sentences and makes its own vectors. So documents need no splitting, and an
+    `embedding` is not stored.
+
+    Args:
+        base_url: the address of the service.
+        api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
+        collection: the collection of the documents. It must exist, unless it is `default`.
+        tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
+        timeout: seconds for a call with all its retries.
+        attempts: the limit of attempts of a call; None: as many as the timeout allows.
+        wait: whether a write returns only when the service finds the documents.
+    """
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        *,
+        api_key: Secret | None = Secret.from_env_var(KEY_VARIABLE, strict=False),  # noqa: B008 - a Secret is immutable
+        collection: str = "default",
+        tls_ca: str = "",
+        timeout: float = TIMEOUT_SECONDS,
+        attempts: int | None = None,
+        wait: bool = True,
+    ) -> None:
+        self.base_url = base_url
+        self.api_key = api_key
+        self.collection = collection
+        self.tls_ca = tls_ca
+        self.timeout = timeout
+        self.attempts = attempts
+        self.wait = wait
+        self._connection: ServiceConnection | None = None
+
+    @property
+    def connection(self) -> ServiceConnection:
+        """The connections to the service; `close` and `aclose` end them."""
+        if self._connection is None:
+            self._connection = ServiceConnection(
+                self.base_url,
+                api_key=(self.api_key.resolve_value() if self.api_key is not None else None) or "",
+                tls_ca=self.tls_ca,
+                timeout=self.timeout,
+                attempts=self.attempts,
+            )
+        return self._connection
+
+    def to_dict(self) -> dict[str, Any]:
+        """The store as a dictionary; a key from the environment appears by the name of its variable."""
+        return default_to_dict(
+            self,
+            base_url=self.base_url,
+            api_key=self.api_key.to_dict() if self.api_key is not None else None,
+            collection=self.collection,
+            tls_ca=self.tls_ca,
+            timeout=self.timeout,
+            attempts=self.attempts,
+            wait=self.wait,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> QAClusterDocumentStore:
+        """Read what `to_dict` returns."""
+        deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
+        made: QAClusterDocumentStore = default_from_dict(cls, data)
+        return made
+
+    def count_documents(self) -> int:
+        """The number of documents that the service finds."""
+        return self.connection.client.count_documents(collection=self.collection).documents
+
+    def count_documents_by_filter(self, filters: Filters) -> int:
+        """The number of documents that match a filter."""
+        chosen = _checked(filters)
+        with _filter_errors():
+            return self.connection.client.count_documents(collection=self.collection, filters=chosen).documents
+
+    def filter_documents(self, filters: Filters | None = None) -> list[Document]:
+        """The documents that match a filter. Each document is one request: use a retriever to answer a question."""
+        client = self.connection.client
+        chosen = _checked(filters)
+        with _filter_errors():
+            ids = [entry.id for entry in client.list_documents(collection=self.collection, filters=chosen)]
+
+        def read(document_id: str) -> Document | None:
+            try:
+                return _from_stored(client.get_document(document_id, collection=self.collection))
+            except NotFound:  # deleted meanwhile
+                return None
+
+        return [document for document in _each(read, ids) if document is not None]
+
+    def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
+        """Store documents, and return how many were written. The policy NONE means FAIL.
+
+        Each document is written on its own: if an error is raised, others may have been stored. The content, the id and
+        the metadata are stored; `meta["title"]` is also the title that the reader sees.
+
+        Raises:
+            ValueError: an element is not a document with text.
+            DuplicateDocumentError: the policy is FAIL, and a document exists.
+        """
+        if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
+            raise ValueError("documents must be a list of haystack.Document")
+        for document in documents:
+            if not document.content:
+                raise ValueError(f"document {document.id!r} has no content: qa-cluster stores texts only")
+        client = self.connection.client
+
+        def write(document: Document) -> int:
+            title = document.meta.get("title")
+            overwrite = policy == DuplicatePolicy.OVERWRITE
+            try:
+                written = client.put_document(
+                    document.id,
+                    document.content,
+                    title if isinstance(title, str) else "",
+                    document.meta,
+                    collection=self.collection,
+                    if_version=None if overwrite else "",
+                    wait=self.wait,
+                )
+                # A write of the version that is already stored succeeds, whatever version was asked for.
+                exists = not written.created
+            except VersionConflict:
+                exists = True
+            if exists and policy in (DuplicatePolicy.NONE, DuplicatePolicy.FAIL):
+                raise DuplicateDocumentError(f"document {document.id!r} exists: use SKIP or OVERWRITE")
+            return int(overwrite or not exists)
+
+        return sum(_each(write, documents))
+
+    def delete_documents(self, document_ids: list[str]) -> None:
+        """Delete documents; ids that do not exist are ignored."""
+        client = self.connection.client
+
+        def delete(document_id: str) -> None:
+            with suppress(NotFound):
+                client.delete_document(document_id, collection=self.collection)
+
+        for _ in _each(delete, document_ids):
+            pass
+
+    def delete_all_documents(self) -> None:
+        """Delete all documents of the collection; the collection stays."""
+        self._delete(every_document())
+
+    def delete_by_filter(self, filters: Filters) -> int:
+        """Delete the documents that match a filter, and return their number."""
+        return self._delete(_checked(filters) or every_document())
+
+    def _delete(self, filters: Filters) -> int:
+        deleted = 0
+        while True:
+            with _filter_errors():
+                removal = self.connection.client.delete_documents(collection=self.collection, filters=filters)
+            deleted += removal.deleted
+            if removal.complete:
+                return deleted
+            if not removal.deleted:
+                raise DocumentStoreError(
+                    f"documents of collection {self.collection!r} remain after {self.timeout:g} s: they are written"
+                    " meanwhile, or the timeout is too short"
+                )
+
+    def update_by_filter(self, filters: Filters, meta: dict[str, Any]) -> int:
+        """Set metadata fields of the documents that match a filter, and return the number of changed documents."""
+        chosen = _checked(filters) or every_document()
+        updated, cursor = 0, ""
+        while True:
+            with _filter_errors():
+                done = self.connection.client.update_documents(
+                    meta, collection=self.collection, filters=chosen, cursor=cursor
+                )
+            updated += done.updated
+            if not done.next_cursor:
+                return updated
+            cursor = done.next_cursor
+
+
+def _checked(filters: Filters | None) -> Filters | None:
+    try:
+        return service_filters(filters)
+    except FilterProblem as error:
+        raise FilterError(str(error)) from error
+
+
+@contextmanager
+def _filter_errors() -> Iterator[None]:
+    """Raise the service's errors about a filter as Haystack's."""
+    try:
+        yield
+    except InvalidInput as error:
+        if "filter" in str(error):
+            raise FilterError(str(error)) from error
+        raise
+
+
+def _each(call: Callable[[_In], _Out], values: Iterable[_In]) -> Iterator[_Out]:
+    """The results of a call for each value, in their order, with a bounded number of calls at the same time."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield from pool.map(call, values)
+
+
+def _from_stored(stored: StoredDocument) -> Document:
+    return Document(id=stored.id, content=stored.text, meta=dict(stored.metadata))

@@ -1,0 +1,5 @@
+"""qa-cluster as an extractive reader of Haystack."""
+
+from .reader import QAClusterReader
+
+__all__ = ["QAClusterReader"]

@@ -1,0 +1,207 @@
+"""The reader: exact quotes from given documents, as Haystack's former `ExtractiveReader` returned them.
+
+The service reads the documents with its own model, so the pipeline needs no torch. The documents may come from any
+store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.dataclasses import ExtractedAnswer
+from haystack.utils import Secret, deserialize_secrets_inplace
+
+from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS, ServiceConnection
+
+# The limit of documents in one request.
+_BATCH = 64
+
+
+@component
+class QAClusterReader:
+    """Reads the answers to a question from documents.
+
+    Args:
+        base_url: the address of the service.
+        api_key: the API key; by default the environment variable QA_CLUSTER_API_KEY, if it is set.
+        model: the name of the reader on the service.
+        top_k: how many answers are returned, besides "no answer".
+        score_threshold: answers with a lower score are left out.
+        no_answer: whether an answer without data is added: its score is the probability that no answer is right.
+        answers_per_seq: how many answers of one document are considered.
+        overlap_threshold: of two answers of a document that overlap by more than this part of the shorter one, only the
+            better one is returned; None: both are.
+        tls_ca: the PEM file of the authority of an `https` service; empty: the authorities that the system trusts.
+        timeout: seconds for a call with all its retries.
+        attempts: the limit of attempts of a call; None: as many as the timeout allows.
+    """
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        *,
+        api_key: Secret | None = Secret.from_env_var(KEY_VARIABLE, strict=False),  # noqa: B008 - a Secret is immutable
+        model: str = "default",
+        top_k: int = 20,
+        score_threshold: float | None = None,
+        no_answer: bool = True,
+        answers_per_seq: int = 20,
+        overlap_threshold: float | None = 0.01,
+        tls_ca: str = "",
+        timeout: float = TIMEOUT_SECONDS,
+        attempts: int | None = None,
+    ) -> None:
+        self.base_url = base_url
+        self.api_key = api_key
+        self.model = model
+        self.top_k = top_k
+        self.score_threshold = score_threshold
+        self.no_answer = no_answer
+        self.answers_per_seq = answers_per_seq
+        self.overlap_threshold = overlap_threshold
+        self.tls_ca = tls_ca
+        self.timeout = timeout
+        self.attempts = attempts
+        self._connection: ServiceConnection | None = None
+
+    @property
+    def connection(self) -> ServiceConnection:
+        """The connections to the service; `close` and `aclose` end them."""
+        if self._connection is None:
+            self._connection = ServiceConnection(
+                self.base_url,
+                api_key=(self.api_key.resolve_value() if self.api_key is not None else None) or "",
+                tls_ca=self.tls_ca,
+                timeout=self.timeout,
+                attempts=self.attempts,
+            )
+        return self._connection
+
+    def to_dict(self) -> dict[str, Any]:
+        """The component as a dictionary; a key from the environment appears by the name of its variable."""
+        return default_to_dict(
+            self,
+            base_url=self.base_url,
+            api_key=self.api_key.to_dict() if self.api_key is not None else None,
+            model=self.model,
+            top_k=self.top_k,
+            score_threshold=self.score_threshold,
+            no_answer=self.no_answer,
+            answers_per_seq=self.answers_per_seq,
+            overlap_threshold=self.overlap_threshold,
+            tls_ca=self.tls_ca,
+            timeout=self.timeout,
+            attempts=self.attempts,
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> QAClusterReader:
+        """Read what `to_dict` returns."""
+        deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
+        made: QAClusterReader = default_from_dict(cls, data)
+        return made
+
+    @component.output_types(answers=list[ExtractedAnswer])
+    def run(
+        self,
+        query: str,
+        documents: list[Document],
+        top_k: int | None = None,
+        score_threshold: float | None = None,
+        no_answer: bool | None = None,
+    ) -> dict[str, list[ExtractedAnswer]]:
+        """Read the answers, the best first. The last three arguments replace those of the component."""
+        texts = _with_text(documents)
+        read = [self.connection.client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
+        return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
+
+    @component.output_types(answers=list[ExtractedAnswer])
+    async def run_async(
+        self,
+        query: str,
+        documents: list[Document],
+        top_k: int | None = None,
+        score_threshold: float | None = None,
+        no_answer: bool | None = None,
+    ) -> dict[str, list[ExtractedAnswer]]:
+        """Read the answers, as `run` does."""
+        texts = _with_text(documents)
+        client = self.connection.async_client
+        read = [await client.pipeline(batch, **self._options()) for batch in _batches(query, texts)]
+        return {"answers": self._answers(_read(query, texts, read), query, top_k, score_threshold, no_answer)}
+
+    def _options(self) -> dict[str, Any]:
+        # More than one answer, so that the result of each pair is a list; the null answer makes scores probabilities.
+        return {"model": self.model, "top_k": self.answers_per_seq + 1, "handle_impossible_answer": True}
+
+    def _answers(
+        self,
+        found: list[ExtractedAnswer],
+        query: str,
+        top_k: int | None,
+        score_threshold: float | None,
+        no_answer: bool | None,
+    ) -> list[ExtractedAnswer]:
+        top_k = self.top_k if top_k is None else top_k
+        if top_k < 1:
+            raise ValueError(f"top_k must be 1 or more, got {top_k}")
+        answers = self._without_overlaps(found)[:top_k]
+        if self.no_answer if no_answer is None else no_answer:
+            nothing = ExtractedAnswer(query=query, score=prod(1 - min(answer.score, 1.0) for answer in answers))
+            answers = sorted([*answers, nothing], key=lambda answer: -answer.score)
+        threshold = self.score_threshold if score_threshold is None else score_threshold
+        return answers if threshold is None else [answer for answer in answers if answer.score >= threshold]
+
+    def _without_overlaps(self, answers: Sequence[ExtractedAnswer]) -> list[ExtractedAnswer]:
+        if self.overlap_threshold is None:
+            return list(answers)
+        chosen: list[ExtractedAnswer] = []
+        for answer in answers:
+            if all(_overlap(answer, other) <= self.overlap_threshold for other in chosen):
+                chosen.append(answer)
+        return chosen
+
+
+def _with_text(documents: Sequence[Document]) -> list[Document]:
+    return [document for document in documents if document.content]
+
+
+def _batches(query: str, documents: Sequence[Document]) -> list[list[dict[str, str]]]:
+    pairs = [{"question": query, "context": document.content or ""} for document in documents]
+    return [pairs[start : start + _BATCH] for start in range(0, len(pairs), _BATCH)]
+
+
+def _read(
+    query: str, documents: Sequence[Document], read: Sequence[list[list[dict[str, Any]]]]
+) -> list[ExtractedAnswer]:
+    """The answers of all batches, the best first."""
+    results = [result for batch in read for result in batch]
+    found = [
+        _answer(query, document, row)
+        for document, result in zip(documents, results, strict=True)
+        for row in result
+        if row["answer"]
+    ]
+    return sorted(found, key=lambda answer: -answer.score)
+
+
+def _answer(query: str, document: Document, row: dict[str, Any]) -> ExtractedAnswer:
+    return ExtractedAnswer(
+        query=query,
+        score=row["score"],
+        data=row["answer"],
+        document=document,
+        document_offset=ExtractedAnswer.Span(row["start"], row["end"]),
+    )
+
+
+def _overlap(one: ExtractedAnswer, other: ExtractedAnswer) -> float:
+    """The part of the shorter answer that both have; 0 for answers of different documents."""
+    first, second = one.document_offset, other.document_offset
+    if one.document is not other.document or first is None or second is None:
+        return 0.0
+    shared = min(first.end, second.end) - max(first.start, second.start)
+    return max(0, shared) / max(1, min(first.end - first.start, second.end - second.start))

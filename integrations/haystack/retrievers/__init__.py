@@ -1,0 +1,5 @@
+"""qa-cluster as a retriever of Haystack."""
+
+from .retriever import QAClusterPassageRetriever
+
+__all__ = ["QAClusterPassageRetriever"]

@@ -1,0 +1,28 @@
+"""The nodes of LlamaIndex for passages of the service."""
+
+from __future__ import annotations
+
+from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNodeInfo, TextNode
+
+from qa_cluster.integrations.service.passages import FoundPassage
+
+# Facts that say where a passage is: they are in the metadata, but a language model or an embedding needs none of them.
+_POSITIONS = [
+    *("document_id", "document_version", "start", "end", "score", "source"),
+    *("sentence_start", "sentence_end", "answer_start", "answer_end"),
+]
+
+
+def node_of(passage: FoundPassage) -> NodeWithScore:
+    """The node of a passage: with its offsets in the stored text, and the stored document as its source."""
+    node = TextNode(
+        id_=passage.id,
+        text=passage.text,
+        metadata=dict(passage.facts),
+        start_char_idx=passage.start,
+        end_char_idx=passage.end,
+        excluded_llm_metadata_keys=_POSITIONS,
+        excluded_embed_metadata_keys=_POSITIONS,
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=passage.document_id)},
+    )
+    return NodeWithScore(node=node, score=passage.score)

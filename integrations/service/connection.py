@@ -1,0 +1,82 @@
+"""The clients of one service that an adapter holds: frameworks call it from any thread and from any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Lock
+from weakref import WeakKeyDictionary
+
+from qa_cluster.client import AsyncClient, Client, RetryPolicy
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+TIMEOUT_SECONDS = 30.0
+# The environment variable that has the API key, unless a program names another one.
+KEY_VARIABLE = "QA_CLUSTER_API_KEY"
+
+
+class ServiceConnection:
+    """Opens one `Client` for all threads, and one `AsyncClient` for each event loop, when it is first needed.
+
+    >>> connection = ServiceConnection("http://127.0.0.1:8080", timeout=10)
+    >>> connection.client.search("first program").hits[0].text
+    'Ada Lovelace wrote the first program.'
+    """
+
+    def __init__(
+        self,
+        base_url: str = DEFAULT_URL,
+        *,
+        api_key: str = "",
+        tls_ca: str = "",
+        timeout: float = TIMEOUT_SECONDS,
+        attempts: int | None = None,
+    ) -> None:
+        self._url = base_url
+        self._api_key = api_key
+        self._tls_ca = tls_ca
+        self._timeout = timeout
+        self._retry = RetryPolicy(attempts=attempts)
+        self._lock = Lock()
+        self._client: Client | None = None
+        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncClient] = WeakKeyDictionary()
+
+    @property
+    def client(self) -> Client:
+        """The client for all threads."""
+        with self._lock:
+            if self._client is None:
+                self._client = Client(
+                    self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
+                )
+            return self._client
+
+    @property
+    def async_client(self) -> AsyncClient:
+        """The client of the running event loop."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            found = self._of_loops.get(loop)
+            if found is None:
+                found = self._of_loops[loop] = AsyncClient(
+                    self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
+                )
+            return found
+
+    def __del__(self) -> None:
+        # Frameworks do not close their retrievers. The connections of event loops end with their loops.
+        if getattr(self, "_client", None) is not None:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connections of the client for threads; the next use opens new ones."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the running event loop."""
+        with self._lock:
+            client = self._of_loops.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.aclose()

@@ -1,0 +1,76 @@
+"""The passages that a service finds for a query, in one form for all frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from qa_cluster.client import Answer, AskResult, Hit, SearchResult
+
+SEARCH, ASK = "search", "ask"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPassage:
+    """A part of a stored document that a search or an answer shows: ``document.text[start:end] == text``.
+
+    Attributes:
+        id: the name of the passage: the document's id and the offsets.
+        score: of a search, the score of the ranking; of an answer, the probability that it is right.
+        facts: the document's metadata, and what the service reports about the passage. A reported value replaces the
+            metadata of the same name.
+    """
+
+    id: str
+    document_id: str
+    text: str
+    start: int
+    end: int
+    score: float
+    facts: Mapping[str, Any]
+
+
+def of_search(result: SearchResult) -> list[FoundPassage]:
+    """The hits of a search, each with its neighbours if the search has asked for them."""
+    found = []
+    for hit in result.hits:
+        text, start, end = hit.text, hit.start, hit.end
+        if hit.passage is not None:
+            text, start, end = hit.passage.text, hit.passage.start, hit.passage.end
+        found.append(_passage(hit, text, start, end, {"sentence_start": hit.start, "sentence_end": hit.end}))
+    return found
+
+
+def of_answers(result: AskResult) -> list[FoundPassage]:
+    """The passages of the answers, each with the exact quote that answers the question."""
+    return [
+        _passage(
+            answer,
+            answer.context,
+            answer.context_start,
+            answer.context_end,
+            {"answer": answer.answer, "answer_start": answer.start, "answer_end": answer.end},
+        )
+        for answer in result.answers
+    ]
+
+
+def _passage(found: Hit | Answer, text: str, start: int, end: int, more: Mapping[str, Any]) -> FoundPassage:
+    facts = {
+        **found.metadata,
+        "document_id": found.document_id,
+        "document_version": found.document_version,
+        "title": found.title,
+        "start": start,
+        "end": end,
+        "score": found.score,
+        **more,
+    }
+    if found.section:
+        facts["section"] = " > ".join(found.section)
+    if found.url:
+        facts["url"] = found.url
+    if found.source is not None:
+        facts["source"] = {name: value for name, value in asdict(found.source).items() if value is not None}
+    return FoundPassage(f"{found.document_id}:{start}-{end}", found.document_id, text, start, end, found.score, facts)

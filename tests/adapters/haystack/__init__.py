@@ -1,0 +1,1 @@
+"""Tests of `integrations/haystack/` against a running service."""

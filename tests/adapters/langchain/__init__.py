@@ -1,0 +1,1 @@
+"""Tests of `integrations/langchain/` against a running service."""

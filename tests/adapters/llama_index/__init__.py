@@ -1,0 +1,1 @@
+"""Tests of `integrations/llama_index/` against a running service."""
