@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests mostly wait for servers to start and for faults to be detected: more processes than cores.
 JOBS   ?= 6
 
-.PHONY: help demo test-adapters install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
+.PHONY: help demo test-adapters kafka-losses install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
 	reader encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel wheel-client lock clean
 
 help:  ## this list
@@ -147,6 +147,9 @@ $(VENV)-adapter-%/.done: tests/adapters/%/requirements.txt pyproject.toml | buil
 test-adapters: build $(ADAPTERS:%=$(VENV)-adapter-%/.done)  ## the adapters in integrations/ against foreign clients and suites; ONLY="mcp kafka": these
 	@for adapter in $(ADAPTERS); do \
 		QA_TEST_ADAPTER=$$adapter $(VENV)-adapter-$$adapter/bin/python -m pytest tests/adapters/$$adapter $(ARGS) || exit 1; done
+
+kafka-losses: build $(VENV)-adapter-kafka/.done  ## kill -9 of broker, consumers and shards while 10,000 questions pass through Kafka; ARGS='--questions N'
+	@$(VENV)-adapter-kafka/bin/python -m tests.adapters.kafka.losses $(ARGS)
 
 # The last transformers with a question-answering pipeline: an environment of its own, with nothing of this project.
 $(VENV)-parity/.done: tests/parity/requirements.txt

@@ -62,7 +62,7 @@ _COMMANDS = {
     "restore": LazyCommand(f"{__package__}.commands.backups.restore", "restore"),
     **{
         name: LazyCommand(f"{__package__}.commands.groups", f"{name}_group")
-        for name in ("model", "documents", "keys", "collections", "jobs", "pins", "synonyms")
+        for name in ("model", "documents", "keys", "collections", "jobs", "pins", "synonyms", "kafka")
     },
 }
 

@@ -102,7 +102,7 @@ INTEGRATION_ROOMS = {
     f"qa_cluster.integrations.{name}": frozenset(
         {"qa_cluster.integrations.service"} if name in _FRAMEWORKS else set[str]()
     )
-    for name in ("haystack", "langchain", "llama_index", "mcp", "service")
+    for name in ("haystack", "kafka", "langchain", "llama_index", "mcp", "service")
 }
 ROOMS = {
     "qa_cluster": CORE_ROOMS,

@@ -1,4 +1,4 @@
-"""The groups of subcommands: `qa-cluster model`, `documents`, `collections`, `keys`, `jobs`, `pins` and `synonyms`.
+"""The groups of subcommands: `qa-cluster model`, `documents`, `collections`, `keys`, `jobs`, `kafka` and others.
 
 The names end in `_group`, because importing a module of this package sets an attribute with the module's name.
 """
@@ -48,6 +48,10 @@ jobs_group = lazy_group(
         **{name: LazyCommand(f"{__package__}.jobs", name) for name in ("work", "show", "cancel")},
     },
     "Run the workers for batches of requests (POST /v1/batches), and list, show and cancel batches.",
+)
+kafka_group = lazy_group(
+    {name: LazyCommand(f"{__package__}.kafka", name) for name in ("answer", "ingest")},
+    "Answer the questions of a Kafka topic, and store the documents of a topic. Needs the extra kafka.",
 )
 pins_group = lazy_group(
     {

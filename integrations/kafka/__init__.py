@@ -1,0 +1,1 @@
+"""Kafka: answers questions from a topic, and stores the documents of a topic (`qa-cluster kafka`)."""

@@ -1,0 +1,210 @@
+"""What is done with each message: a question is answered, a document is stored or deleted.
+
+A handler raises `RequestError` for a message that no retry can help. Other errors are errors of the cluster or of the
+service (`retries.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
+
+import orjson
+
+from qa_cluster.client import AskOptions, AskResult, NotFound, WriteResult
+from qa_cluster.errors import InputTooLong, InvalidInput
+from qa_cluster.keys import DEFAULT_COLLECTION, check_collection
+
+from .records import KafkaRecord, OutgoingRecord, UndecodableMessage, decoded, reply
+
+MAX_CORRELATION_BYTES = 1024
+_TEXTS, _NUMBERS = (str,), (int, float)
+# The types of the fields of a question, as in the body of `POST /qa`.
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "question": (_TEXTS, "a string"),
+    "top_k": ((int,), "an integer"),
+    "min_score": (_NUMBERS, "a number"),
+    "retriever_k": ((int,), "an integer"),
+    "collection": (_TEXTS, "a string"),
+    "doc_id": ((str, list), "a string or an array of strings"),
+    "filters": ((dict,), "an object"),
+    "filter": ((str, list), "a string or an array of strings"),
+    "waves": ((bool,), "a Boolean"),
+    "timeout_ms": ((int,), "an integer"),
+    "cache": (_TEXTS, "a string"),
+    "coverage": (_TEXTS, "a string"),
+    "no_answer": ((bool,), "a Boolean"),
+    "model": (_TEXTS, "a string"),
+    "retriever": (_TEXTS, "a string"),
+    "plan": (_TEXTS, "a string"),
+}
+_OTHER_NAMES = {"timeout_ms": "timeout"}
+assert {_OTHER_NAMES.get(name, name) for name in _TYPES} == {"question", *(field.name for field in fields(AskOptions))}
+_CORRELATION = "correlation_id"
+_DOCUMENT_FIELDS = ("id", "text", "title", "metadata")
+
+
+class QuestionClient(Protocol):
+    """The part of `AsyncClient` and `AsyncClusterClient` that the adapter uses."""
+
+    async def ask(self, question: str, **options: Any) -> AskResult:
+        """Answer a question."""
+
+    async def put_document(
+        self, id: str, text: str, title: str | None, metadata: Mapping[str, Any] | None, *, collection: str, wait: bool
+    ) -> WriteResult:
+        """Store a document."""
+
+    async def delete_document(self, id: str, *, collection: str) -> object:
+        """Delete a document."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandledMessage:
+    """The result of a message: what happened, for the metrics, and the message to write, if any."""
+
+    outcome: str
+    outgoing: OutgoingRecord | None = None
+
+
+class MessageHandler(Protocol):
+    """Processes the messages of a topic."""
+
+    def order_key(self, record: KafkaRecord) -> bytes | None:
+        """Messages with the same order key are handled one after the other; None: in any order."""
+
+    def names_target(self, record: KafkaRecord) -> bool:
+        """Whether the message itself names a collection or a model, which may then be what is wrong."""
+
+    async def handle(self, record: KafkaRecord) -> HandledMessage:
+        """Process a message."""
+
+
+class QuestionHandler:
+    """Answers questions. `usual` are options for questions that do not set them."""
+
+    def __init__(self, client: QuestionClient, topic: str, usual: Mapping[str, Any]) -> None:
+        self._client = client
+        self._topic = topic
+        self._usual = dict(usual)
+
+    def order_key(self, record: KafkaRecord) -> bytes | None:
+        """Questions do not depend on each other. Their answers are written in the order of the questions."""
+        return None
+
+    def names_target(self, record: KafkaRecord) -> bool:
+        """Whether the question selects a collection or a reader."""
+        try:
+            value = decoded(record)
+        except InvalidInput:
+            return False
+        return "collection" in value or "model" in value
+
+    async def handle(self, record: KafkaRecord) -> HandledMessage:
+        """Answer a question. The id of the result names the message, so a repeated answer has the same id."""
+        question, options, correlation = parse_question(record)
+        result = await self._client.ask(question, **(self._usual | options))
+        value = replace(result, id=f"kafka:{record.topic}:{record.partition}:{record.offset}").to_json()
+        if correlation is not None:
+            value = b"%b,%b}" % (value[:-1], orjson.dumps({_CORRELATION: correlation})[1:-1])
+        outcome = "answer" if result.answerable else "no_answer"
+        return HandledMessage(outcome, reply(record, self._topic, value, outcome))
+
+
+def parse_question(record: KafkaRecord) -> tuple[str, dict[str, Any], Any]:
+    """The question, its options and its correlation id; InvalidInput names a wrong field."""
+    value = dict(decoded(record))
+    correlation = value.pop(_CORRELATION, None)
+    if (size := len(orjson.dumps(correlation))) > MAX_CORRELATION_BYTES:
+        raise InputTooLong(f"{_CORRELATION} has {size} bytes as JSON, the limit is {MAX_CORRELATION_BYTES}")
+    for name, given in value.items():
+        if name not in _TYPES:
+            raise InvalidInput(
+                f"unknown field {name[:100]!r} of a question; known are: {', '.join(_TYPES)}", place=name
+            )
+        kinds, what = _TYPES[name]
+        right = isinstance(given, kinds) and (bool in kinds or not isinstance(given, bool))
+        if isinstance(given, list):
+            right = right and all(isinstance(item, str) for item in given)
+        if given is not None and not right:
+            raise InvalidInput(f"{name} must be {what}", place=name)
+    question = value.pop("question", None)
+    if question is None:
+        raise InvalidInput("the field question is missing", place="question")
+    options = {name: given for name, given in value.items() if given is not None}
+    if "timeout_ms" in options:
+        options["timeout"] = options.pop("timeout_ms") / 1000
+    return question, options, correlation
+
+
+class DocumentHandler:
+    """Stores the documents of a topic, and deletes the documents of messages without a value (tombstones)."""
+
+    def __init__(self, client: QuestionClient, collection: str = DEFAULT_COLLECTION) -> None:
+        self._client = client
+        self._collection = check_collection(collection)
+
+    def order_key(self, record: KafkaRecord) -> bytes | None:
+        """Messages for the same document are handled in their order."""
+        if record.key is not None:
+            return record.key
+        try:
+            found = decoded(record).get("id")
+        except InvalidInput:
+            return None
+        return found.encode(errors="replace") if isinstance(found, str) else None
+
+    def names_target(self, record: KafkaRecord) -> bool:
+        """The command names the collection, not the message."""
+        return False
+
+    async def handle(self, record: KafkaRecord) -> HandledMessage:
+        """Store or delete a document. A document that is missing already counts as deleted."""
+        key = _key_text(record)
+        if record.value is None:
+            if key is None:
+                raise UndecodableMessage("the message has neither key nor value: it names no document")
+            try:
+                await self._client.delete_document(key, collection=self._collection)
+            except NotFound as error:
+                if not str(error).startswith("no such document"):
+                    raise
+            return HandledMessage("deleted")
+        id, text, title, metadata = parse_document(record, key)
+        written = await self._client.put_document(id, text, title, metadata, collection=self._collection, wait=True)
+        return HandledMessage("stored" if written.changed else "unchanged")
+
+
+def _key_text(record: KafkaRecord) -> str | None:
+    if record.key is None:
+        return None
+    try:
+        return record.key.decode()
+    except UnicodeDecodeError as error:
+        raise UndecodableMessage(f"the key is not UTF-8 text: {error}") from error
+
+
+def parse_document(record: KafkaRecord, key: str | None) -> tuple[str, str, str, Mapping[str, Any]]:
+    """Id, text, title and metadata of a document; InvalidInput names a wrong field.
+
+    The key of the message is the id. A message without a key needs the field `id`.
+    """
+    value = decoded(record)
+    for name in value:
+        if name not in _DOCUMENT_FIELDS:
+            known = ", ".join(_DOCUMENT_FIELDS)
+            raise InvalidInput(f"unknown field {name[:100]!r} of a document; known are: {known}", place=name)
+    id = value.get("id", key)
+    if not isinstance(id, str):
+        raise InvalidInput("the document has no id: give the message a key, or the field id", place="id")
+    if key is not None and id != key:
+        raise InvalidInput(f"the field id is {id[:100]!r}, but the key is {key[:100]!r}", place="id")
+    text, title, metadata = value.get("text"), value.get("title") or "", value.get("metadata") or {}
+    if not isinstance(text, str):
+        raise InvalidInput("the field text must be a string", place="text")
+    if not isinstance(title, str):
+        raise InvalidInput("the field title must be a string", place="title")
+    if not isinstance(metadata, dict):
+        raise InvalidInput("the field metadata must be an object", place="metadata")
+    return id, text, title, metadata

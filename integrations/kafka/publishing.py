@@ -1,0 +1,309 @@
+"""Writes the outcomes of a partition's messages, and makes them count as processed.
+
+Both publishers get batches in the order of the messages. `AtLeastOncePublisher` waits until the brokers have
+acknowledged a batch; its offset is then due for a commit. `TransactionalPublisher` writes a batch and its offset in one
+transaction.
+
+A transactional id belongs to one input partition. The consumer that is assigned the partition initialises the producer
+with that id before it reads the committed offset. This fences every earlier owner of the partition: a process that was
+suspended or cut off can no longer commit, and its open transaction is aborted. So safety does not depend on the time at
+which such a process learns that it has lost the partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from qa_cluster.errors import InputTooLong
+
+from .metrics import AdapterMetrics
+from .records import KafkaRecord, OutgoingRecord, dead_letter
+
+INIT_SECONDS = 60.0
+CALL_SECONDS = 30.0
+CLOSE_SECONDS = 10.0
+RETRY_SECONDS = 0.2
+MAX_ABORTS = 5
+# Errors of a single message, which no retry can help.
+_REFUSED = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD})
+
+_log = logging.getLogger(__name__)
+
+
+class SessionLost(Exception):
+    """The session with the brokers cannot continue: it ends, and a new session resumes at the committed offsets."""
+
+
+@dataclass(slots=True)
+class HandledEntry:
+    """A processed message, and the message to write for it, if any."""
+
+    record: KafkaRecord
+    outcome: str
+    outgoing: OutgoingRecord | None
+    attempts: int = 1
+
+
+class BatchPublisher(Protocol):
+    """Publishes the outcomes of one partition."""
+
+    linger_seconds: float
+
+    async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
+        """Write a batch, after which the partition is processed up to `next_offset`. SessionLost if that fails."""
+
+    async def close(self) -> None:
+        """Release the resources of the partition."""
+
+
+class DeadLetterTopic:
+    """Creates dead letters for messages that the brokers refuse."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+
+    def replace(self, entry: HandledEntry, error: KafkaError) -> None:
+        """Replace the outcome of an entry by a dead letter. SessionLost if the dead letter itself was refused."""
+        if entry.outcome == "dead_letter":
+            raise SessionLost(f"the brokers refuse the dead letter of {entry.record.place}: {error.str()}")
+        reason = InputTooLong(f"the brokers refuse the answer: {error.str()}")
+        entry.outgoing, entry.outcome = dead_letter(entry.record, self.topic, reason, entry.attempts), "dead_letter"
+
+
+OnDelivery = Callable[[HandledEntry, KafkaError | None], None]
+
+
+def _produce(producer: Any, entry: HandledEntry, on_delivery: OnDelivery) -> None:
+    """Hand a message to the producer; BufferError if its queue is full."""
+    outgoing = entry.outgoing
+    assert outgoing is not None
+    producer.produce(
+        outgoing.topic,
+        value=outgoing.value,
+        key=outgoing.key,
+        headers=list(outgoing.headers),
+        on_delivery=lambda error, message: on_delivery(entry, error),
+    )
+
+
+class SharedProducer:
+    """The idempotent producer of all partitions. A thread serves its delivery reports."""
+
+    def __init__(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
+        self._producer = Producer(configuration, logger=logger)
+        self._open = True
+        self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while self._open:
+            self._producer.poll(0.2)
+
+    async def deliver(self, entries: Sequence[HandledEntry]) -> list[tuple[HandledEntry, KafkaError]]:
+        """Write messages, wait for the acknowledgement of each, and return the failures."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[None] = loop.create_future()
+        failures: list[tuple[HandledEntry, KafkaError]] = []
+        left = len(entries)
+
+        def finish(entry: HandledEntry, error: KafkaError | None) -> None:
+            nonlocal left
+            left -= 1
+            if error is not None:
+                failures.append((entry, error))
+            if not left and not done.done():
+                done.set_result(None)
+
+        def delivered(entry: HandledEntry, error: KafkaError | None) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(finish, entry, error)
+
+        for entry in entries:
+            while True:
+                try:
+                    _produce(self._producer, entry, delivered)
+                except BufferError:
+                    await asyncio.sleep(0.05)
+                    continue
+                except KafkaException as error:
+                    finish(entry, error.args[0])
+                break
+        await done
+        return failures
+
+    def close(self, flush_seconds: float) -> None:
+        """Deliver what is queued, for at most this time, and stop."""
+        self._producer.flush(flush_seconds)
+        self._producer.purge()
+        self._open = False
+        self._thread.join()
+
+
+class AtLeastOncePublisher:
+    """Publishes the outcomes of one partition through the shared producer."""
+
+    linger_seconds = 0.0
+
+    def __init__(
+        self, producer: SharedProducer, dead_letters: DeadLetterTopic, processed: Callable[[int], None]
+    ) -> None:
+        self._producer = producer
+        self._dead_letters = dead_letters
+        self._processed = processed
+
+    async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
+        """Write a batch and wait for the acknowledgements; the offset is then due for a commit."""
+        unwritten = [entry for entry in batch if entry.outgoing is not None]
+        while unwritten:
+            failures = await self._producer.deliver(unwritten)
+            for entry, error in failures:
+                if error.code() not in _REFUSED:
+                    raise SessionLost(f"{entry.record.place}: its outcome was not written: {error.str()}")
+                self._dead_letters.replace(entry, error)
+            unwritten = [entry for entry, _ in failures]
+        self._processed(next_offset)
+
+    async def close(self) -> None:
+        """Nothing: the producer is shared."""
+
+
+class TransactionalPublisher:
+    """Publishes the outcomes of one partition in transactions, with a producer of its own."""
+
+    def __init__(
+        self,
+        source: tuple[str, int],
+        *,
+        consumer: Any,
+        dead_letters: DeadLetterTopic,
+        metrics: AdapterMetrics,
+        threads: ThreadPoolExecutor,
+        processed: Callable[[int], None],
+        linger_seconds: float,
+    ) -> None:
+        self.linger_seconds = linger_seconds
+        self._source = source
+        self._consumer = consumer
+        self._dead_letters = dead_letters
+        self._metrics = metrics
+        self._threads = threads
+        self._processed = processed
+        self._producer: Any = None
+
+    async def open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
+        """Fence the earlier owners of the partition and end their transactions. SessionLost if that fails."""
+        await self._in_thread(partial(self._open, configuration, logger))
+
+    def _open(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
+        self._producer = Producer(configuration, logger=logger)
+        try:
+            _until_done(lambda: self._producer.init_transactions(INIT_SECONDS), INIT_SECONDS)
+        except KafkaException as error:
+            topic, number = self._source
+            raise SessionLost(f"{topic}[{number}]: no transaction can start: {error.args[0].str()}") from error
+
+    async def publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
+        """Write a batch and its offset in one transaction. An aborted transaction is repeated from memory."""
+        await self._in_thread(partial(self._publish, batch, next_offset))
+        self._processed(next_offset)
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _publish(self, batch: Sequence[HandledEntry], next_offset: int) -> None:
+        for attempt in range(1, MAX_ABORTS + 1):
+            failure = self._transaction(batch, next_offset)
+            if failure is None:
+                self._metrics.transactions.inc("committed")
+                return
+            self._metrics.transactions.inc("aborted")
+            _log.warning("transaction %d of %s[%d] was aborted: %s", attempt, *self._source, failure)
+            time.sleep(RETRY_SECONDS * attempt)
+        raise SessionLost(f"{self._source[0]}[{self._source[1]}]: {MAX_ABORTS} transactions in a row were aborted")
+
+    def _transaction(self, batch: Sequence[HandledEntry], next_offset: int) -> str | None:
+        """Run one transaction; return why it was aborted, None if it was committed."""
+        refused: list[tuple[HandledEntry, KafkaError]] = []
+
+        def delivered(entry: HandledEntry, error: KafkaError | None) -> None:
+            if error is not None and error.code() in _REFUSED:
+                refused.append((entry, error))
+
+        topic, number = self._source
+        offsets = [TopicPartition(topic, number, next_offset)]
+        producer = self._producer
+        if producer is None:
+            raise SessionLost(f"{topic}[{number}]: the partition was given up")
+        try:
+            producer.begin_transaction()
+            for entry in batch:
+                if entry.outgoing is not None:
+                    self._produce(producer, entry, delivered)
+            group = self._consumer.consumer_group_metadata()
+            _until_done(lambda: producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS), CALL_SECONDS)
+            _until_done(lambda: producer.commit_transaction(CALL_SECONDS), 2 * CALL_SECONDS)
+        except KafkaException as error:
+            return self._abort(producer, error.args[0], refused)
+        except RuntimeError as error:  # the consumer is closed
+            raise SessionLost(f"{topic}[{number}]: {error}") from error
+        return None
+
+    def _produce(self, producer: Any, entry: HandledEntry, delivered: OnDelivery) -> None:
+        while True:
+            try:
+                _produce(producer, entry, delivered)
+                return
+            except BufferError:
+                producer.poll(0.1)
+            except KafkaException as error:
+                if error.args[0].code() not in _REFUSED:
+                    raise
+                self._dead_letters.replace(entry, error.args[0])
+
+    def _abort(self, producer: Any, error: KafkaError, refused: Sequence[tuple[HandledEntry, KafkaError]]) -> str:
+        """Abort the transaction after an error. SessionLost if its state is unknown or the producer is fenced."""
+        if error.fatal() or not error.txn_requires_abort():
+            topic, number = self._source
+            raise SessionLost(f"{topic}[{number}]: the transaction failed: {error.str()}")
+        try:
+            _until_done(lambda: producer.abort_transaction(CALL_SECONDS), CALL_SECONDS)
+        except KafkaException as worse:
+            raise SessionLost(f"the transaction cannot be aborted: {worse.args[0].str()}") from worse
+        for entry, reason in refused:
+            self._dead_letters.replace(entry, reason)
+        return str(error.str())
+
+    async def close(self) -> None:
+        """Drop the producer. The next owner of the partition aborts a transaction that is still open."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await self._in_thread(partial(_drop, [producer]))
+            del producer
+
+
+def _drop(held: list[Any]) -> None:
+    """Destroy a producer in this thread, because that can take seconds."""
+    held.pop().purge()
+
+
+def _until_done(call: Callable[[], object], seconds: float) -> None:
+    """Repeat a call of the transactional API while its error is one that a repetition of the call can resolve."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)

@@ -1,0 +1,85 @@
+"""Which errors are worth another attempt, and after which pause.
+
+An error of the cluster or of the service says nothing about the message: such an attempt is repeated until it succeeds.
+An error that may be due to the message is repeated a few times. An error of the message itself is never repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from enum import Enum
+
+import redis
+
+from qa_cluster.errors import (
+    AccessDenied,
+    CapacityError,
+    ClusterError,
+    CollectionBusy,
+    ModelError,
+    NotFound,
+    NoWorker,
+    RequestError,
+)
+
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 10.0
+# A limit of an API key may ask for a long pause, for example until tomorrow.
+LONGEST_ASKED_SECONDS = 60.0
+LOG_SECONDS = 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Verdict(Enum):
+    """What to do after an error."""
+
+    DEAD_LETTER = "dead letter"
+    A_FEW_TIMES = "a few times"
+    UNTIL_SUCCESS = "until success"
+
+
+def verdict_on(error: Exception, names_target: bool) -> Verdict:
+    """Decide what to do after an error of a message.
+
+    `names_target` says whether the message itself names a collection or a model. If it does not, a missing collection,
+    a missing model or a refused key is a fault of the installation: an operator corrects it, and the message stays.
+
+    >>> verdict_on(NotFound("no such collection: 'x'"), names_target=True).value
+    'dead letter'
+    >>> verdict_on(NotFound("no such collection: 'x'"), names_target=False).value
+    'until success'
+    """
+    if isinstance(error, CollectionBusy):
+        return Verdict.UNTIL_SUCCESS
+    if isinstance(error, NotFound | AccessDenied | ModelError):
+        return Verdict.DEAD_LETTER if names_target else Verdict.UNTIL_SUCCESS
+    if isinstance(error, RequestError):
+        return Verdict.DEAD_LETTER
+    if isinstance(error, CapacityError | ClusterError | NoWorker | redis.RedisError | OSError):
+        return Verdict.UNTIL_SUCCESS
+    return Verdict.A_FEW_TIMES
+
+
+def pause_seconds(error: Exception, attempt: int) -> float:
+    """The pause after a number of failed attempts: it doubles, varies by chance, and is at least what was asked for."""
+    grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempt - 1, 10))
+    asked = getattr(error, "retry_after_seconds", None) or 0.0
+    if not isinstance(error, CapacityError):
+        asked = 0.0
+    return max(min(float(asked), LONGEST_ASKED_SECONDS), grown * random.uniform(0.5, 1.0))
+
+
+class FailureLog:
+    """Logs each kind of failure at most once in `LOG_SECONDS`, because every message in flight meets it."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, float] = {}
+
+    def note(self, error: Exception, place: str, attempt: int) -> None:
+        """Log a failed attempt."""
+        kind, now = type(error).__name__, time.monotonic()
+        if now - self._logged.get(kind, -LOG_SECONDS) >= LOG_SECONDS:
+            self._logged[kind] = now
+            _log.warning("attempt %d of %s failed and is repeated: %s: %s", attempt, place, kind, error)

@@ -1,0 +1,94 @@
+"""`qa-cluster kafka` as a user runs it: answers and documents of a real cluster, SIGTERM, and wrong usage."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+
+from tests.adapters.kafka.broker import Broker
+from tests.harness.commands import run_here
+from tests.harness.polling import eventually
+from tests.harness.programs import binary_or_skip, chosen_servers
+from tests.harness.system import TOOL, System
+from tests.harness.tiny_readers import tiny_reader
+
+SECRET = "s3cret-of-the-test"
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    folder = tmp_path_factory.mktemp("reader")
+    tiny_reader(folder, "tiny", last=False)
+    binary = binary_or_skip(chosen_servers()[0])
+    with System(binary, shards=1, QA_READER=str(folder), QA_ENCODER="none", QA_START_TIMEOUT_MS="300000") as running:
+        yield running
+
+
+class Command:
+    """A running `qa-cluster kafka ..` with metrics."""
+
+    def __init__(self, system: System, broker: Broker, *arguments: str) -> None:
+        self._log = system.folder / f"{arguments[0]}.log"
+        command = [TOOL, "kafka", *arguments, "--brokers", broker.address, "--create-topics", "--metrics-port", "0"]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, env=system.environment, stdout=log, stderr=log)
+
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def metrics(self) -> str:
+        address = re.findall(r"metrics are on (http://\S+)", self.log())[-1]
+        return httpx.get(address).text
+
+    def end(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0, self.log()
+
+
+@pytest.mark.parametrize("service", [False, True], ids=["cluster", "service"])
+def test_documents_and_answers(system: System, broker: Broker, tmp_path: Path, service: bool) -> None:
+    name, more = "service" if service else "cluster", []
+    if service:
+        system.start_service()
+        (tmp_path / "key").write_text("qac_of_the_test\n")
+        more = ["--service", f"http://127.0.0.1:{system.port}"]
+    ingest = Command(system, broker, "ingest", "--from", f"documents-{name}", *more)
+    to = ["--to", f"answers-{name}", "--exactly-once", "--group", f"group-{name}"]
+    answer = Command(system, broker, "answer", "--from", f"questions-{name}", *to, *more)
+    eventually(lambda: "assigned: documents" in ingest.log() and "assigned: questions" in answer.log())
+    document = orjson.dumps({"text": f"Ada {name} wrote the first program.", "metadata": {"year": 1843}})
+    broker.write(f"documents-{name}", [(b"ada", document), (b"bob", orjson.dumps({"text": "Bob."})), (b"bob", None)])
+    eventually(lambda: 'outcome="deleted"} 1' in ingest.metrics())
+    assert 'outcome="stored"} 2' in ingest.metrics()
+    broker.write(f"questions-{name}", [(b"k", orjson.dumps({"question": f"Who is {name}?", "filter": "year=1843"}))])
+    (message,) = broker.read(f"answers-{name}", 1)
+    result = orjson.loads(message.value())
+    assert (result["answers"][0]["answer"], result["answers"][0]["document_id"]) == ("Ada", "ada")
+    eventually(lambda: f'qa_kafka_lag_messages{{topic="questions-{name}",partition="0"}} 0' in answer.metrics())
+    ingest.end()
+    answer.end()
+    if service:
+        system.stop_service()
+
+
+def test_wrong_usage(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "client.properties").write_text(f"bootstrap.servers={broker.address}\nsasl.password={SECRET}\nx\n")
+    usual = ("kafka", "ingest", "--from", "absent", "--service", "http://127.0.0.1:1")
+    for arguments, code, said in (
+        ((), 2, "no Kafka broker is given"),
+        (("--brokers", broker.address), 2, "topic 'absent' does not exist"),
+        (("--brokers", broker.address, "--set-kafka", f"sasl.password={SECRET}"), 2, "put secrets into a file"),
+        (("--brokers", broker.address, "--set-kafka", "group.id=x"), 2, "use --group"),
+        (("--kafka-config", str(tmp_path / "client.properties")), 2, "line 3: must have the form NAME=VALUE"),
+        (("--brokers", broker.address, "--create-topics", "--api-key-file", "/none"), 2, "/none: cannot be read"),
+    ):
+        done = run_here((*usual, *arguments), tmp_path)
+        assert (done.returncode, said in " ".join(done.stderr.split())) == (code, True), done.stderr
+        assert SECRET not in done.stdout + done.stderr

@@ -1,0 +1,51 @@
+"""The protocol of groups of KIP-848, with the mock broker of librdkafka: noida-db does not have it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from qa_cluster.integrations.kafka.session import SessionOptions
+from tests.adapters.kafka.conftest import adapter
+from tests.adapters.kafka.scripted import ScriptedClient
+from tests.harness.polling import eventually_async
+
+SOURCE, TO, DEAD = "questions", "answers", "dead"
+
+
+@pytest.fixture
+def mock() -> Iterator[tuple[Producer, str]]:
+    """A producer that contains a mock cluster, and the address of the cluster."""
+    producer = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "test.mock.broker.rtt": 0})
+    brokers = producer.list_topics(timeout=20).brokers.values()
+    yield producer, ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    producer.flush(10)
+
+
+async def test_questions_are_answered(mock: tuple[Producer, str]) -> None:
+    producer, address = mock
+    for number in range(20):
+        producer.produce(SOURCE, orjson.dumps({"question": f"{number}?"}), f"k{number % 3}")
+    for topic in (TO, DEAD):  # the mock creates topics that are written
+        producer.produce(topic, b"{}")
+    assert producer.flush(20) == 0
+    topics: Any = SimpleNamespace(
+        broker=SimpleNamespace(address=address), to=TO, options=lambda **changes: SessionOptions(SOURCE, "g", DEAD)
+    )
+    async with adapter(topics, ScriptedClient(), ("group.protocol=consumer",)) as running:
+        await eventually_async(lambda: running.metrics.messages.value("no_answer") == 20)
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "r", "auto.offset.reset": "earliest"})
+    consumer.subscribe([TO])
+    found = []
+    while len(found) < 21:
+        message = await asyncio.to_thread(consumer.poll, 10)
+        assert message is not None and message.error() is None
+        found.append(orjson.loads(message.value()).get("question"))
+    consumer.close()
+    assert sorted(filter(None, found)) == sorted(f"{number}?" for number in range(20))
