@@ -285,10 +285,9 @@ class TransactionalPublisher:
 
     async def close(self) -> None:
         """Drop the producer. The next owner of the partition aborts a transaction that is still open."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await self._in_thread(partial(_drop, [producer]))
-            del producer
+        held, self._producer = [self._producer], None
+        if held[0] is not None:
+            self._threads.submit(_drop, held)  # nothing waits for it: after a failure of a broker it can hang
 
 
 def _drop(held: list[Any]) -> None:
