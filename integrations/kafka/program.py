@@ -74,8 +74,8 @@ def run(settings: Settings, session: Mapping[str, Any], **options: Any) -> None:
     chosen = AdapterOptions(settings, SessionOptions(**session), **options)
     properties = KafkaProperties.of(brokers=chosen.brokers, file=chosen.kafka_config, given=tuple(chosen.set_kafka))
     asyncio.run(Adapter(chosen, properties).run())
-    # All offsets are committed and the process has left its group. The destruction of librdkafka's clients, for which an
-    # ordinary exit waits, can hang after a broker was killed.
+    # All offsets are committed and the process has left its group. An ordinary exit waits for the destruction of the
+    # Kafka clients, which can hang after a broker was killed.
     logging.shutdown()
     os._exit(0)
 
