@@ -13,6 +13,7 @@ which such a process learns that it has lost the partition.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -97,17 +98,27 @@ def _produce(producer: Any, entry: HandledEntry, on_delivery: OnDelivery) -> Non
 
 
 class SharedProducer:
-    """The idempotent producer of all partitions. A thread serves its delivery reports."""
+    """The idempotent producer of all partitions. A thread serves its delivery reports.
 
-    def __init__(self, configuration: dict[str, Any], logger: logging.Logger) -> None:
+    The thread calls `on_failure` if the producer cannot continue, for example after brokers have lost messages.
+    """
+
+    def __init__(
+        self, configuration: dict[str, Any], logger: logging.Logger, on_failure: Callable[[BaseException], None]
+    ) -> None:
         self._producer = Producer(configuration, logger=logger)
+        self._on_failure = on_failure
         self._open = True
         self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
         while self._open:
-            self._producer.poll(0.2)
+            try:
+                self._producer.poll(0.2)
+            except KafkaException as error:
+                self._on_failure(SessionLost(f"the producer failed: {error.args[0].str()}"))
+                return
 
     async def deliver(self, entries: Sequence[HandledEntry]) -> list[tuple[HandledEntry, KafkaError]]:
         """Write messages, wait for the acknowledgement of each, and return the failures."""
@@ -143,9 +154,10 @@ class SharedProducer:
 
     def close(self, flush_seconds: float) -> None:
         """Deliver what is queued, for at most this time, and stop."""
-        self._producer.flush(flush_seconds)
-        self._producer.purge()
         self._open = False
+        with contextlib.suppress(KafkaException):  # a producer that has failed
+            self._producer.flush(flush_seconds)
+            self._producer.purge()
         self._thread.join()
 
 

@@ -119,10 +119,14 @@ class KafkaSession:
         callbacks = {"on_commit": self._on_commit, "error_cb": self._on_error}
         with properties.faults_as_config_errors():
             self._consumer: Any = Consumer(properties.consumer(options.group) | callbacks, logger=self._log)
-            self._producer = None if options.exactly_once else SharedProducer(properties.producer(), self._log)
+            self._producer = None if options.exactly_once else self._shared_producer()
         metrics.buffered = lambda: self.buffered
         metrics.in_flight = lambda: sum(partition.in_flight for partition in self._partitions.values())
         metrics.paused = lambda: self._paused
+
+    def _shared_producer(self) -> SharedProducer:
+        fail = partial(self._loop.call_soon_threadsafe, self.fail)
+        return SharedProducer(self._properties.producer(), self._log, fail)
 
     @property
     def buffered(self) -> int:
