@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from threading import Lock
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from qa_cluster.client import AsyncClient, Client, RetryPolicy
 
@@ -48,6 +48,8 @@ class ServiceConnection:
                 self._client = Client(
                     self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
                 )
+                # Frameworks do not close their retrievers. The connections of event loops end with their loops.
+                finalize(self, self._client.close)
             return self._client
 
     @property
@@ -61,11 +63,6 @@ class ServiceConnection:
                     self._url, api_key=self._api_key, tls_ca=self._tls_ca, timeout=self._timeout, retry=self._retry
                 )
             return found
-
-    def __del__(self) -> None:
-        # Frameworks do not close their retrievers. The connections of event loops end with their loops.
-        if getattr(self, "_client", None) is not None:
-            self.close()
 
     def close(self) -> None:
         """Close the connections of the client for threads; the next use opens new ones."""
