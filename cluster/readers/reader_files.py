@@ -9,6 +9,7 @@ from typing import Any
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, ModelError
+from qa_cluster.reading.bundled import unpacked
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE
 from qa_cluster.vectors.encoder_manifest import ENCODER_FILE, AnyManifest, EncoderManifest, load_manifest
 
@@ -56,8 +57,9 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
     `context_tokens` and `model_id` replace the context budget and the id of the manifest. The budget of an encoder is
     part of its vectors, so it is never replaced.
     """
-    manifest, model, tokenizer = _read(folder)
-    _check_onnx(folder / model_file(manifest), manifest)
+    with unpacked(folder) as files:
+        manifest, model, tokenizer = _read(files, folder)
+        _check_onnx(files / model_file(manifest), manifest)
     if context_tokens is not None and not isinstance(manifest, EncoderManifest):
         if not 0 <= context_tokens <= manifest.max_tokens:
             raise ConfigError(
@@ -76,15 +78,16 @@ def read_reader(folder: Path, context_tokens: int | None = None, model_id: str |
     return ReaderFiles(model, tokenizer, manifest.to_json(), manifest)
 
 
-def _read(folder: Path) -> tuple[AnyManifest, bytes, bytes]:
+def _read(files: Path, folder: Path) -> tuple[AnyManifest, bytes, bytes]:
+    """The manifest, the ONNX file and the tokenizer in `files`, which is `folder` or its unpacked copy."""
     from qa_cluster.reading.tokenization import ReaderTokenizer  # few commands need this slow import
 
-    if not (folder / MANIFEST_FILE).is_file():
+    if not (files / MANIFEST_FILE).is_file():
         raise ModelError(f"{str(folder)!r} has no {MANIFEST_FILE}: name a folder from `qa-cluster model export`")
     try:
-        manifest = load_manifest(folder / MANIFEST_FILE)
-        model = (folder / model_file(manifest)).read_bytes()
-        tokenizer = (folder / TOKENIZER_FILE).read_bytes()
+        manifest = load_manifest(files / MANIFEST_FILE)
+        model = (files / model_file(manifest)).read_bytes()
+        tokenizer = (files / TOKENIZER_FILE).read_bytes()
         manifest.verify(model, tokenizer)
         ReaderTokenizer(tokenizer)
     except OSError as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import redis
@@ -112,6 +112,25 @@ def add_encoder(operation: ClusterOperation, encoder: ReaderFiles) -> None:
     if not any(entry.is_encoder for entries in listing(operation).values() for entry in entries):
         operation.on_step(f"storing the encoder {encoder.tag}")
         _store(operation, encoder)
+
+
+def add_second_reader(
+    operation: ClusterOperation, read: Callable[[], ReaderFiles], model_id: str, only_for: str = ""
+) -> None:
+    """Store the second reader on every shard if no shard has one, and wait until the workers are warm.
+
+    Args:
+        read: reads the files of the reader; they have the id `model_id`.
+        only_for: the id that the default reader must have; empty: any.
+    """
+    entries = [entry for found in listing(operation).values() for entry in found]
+    first = {entry.id for entry in entries if entry.default}
+    if any(entry.id == model_id for entry in entries) or (only_for and first != {only_for}):
+        return
+    reader = read()
+    operation.on_step(f"storing the second reader {reader.tag}")
+    _store(operation, reader)
+    until_all(operation, lambda node, client: _is_warm(client, reader), f"{reader.tag} is not ready on every shard")
 
 
 def spread(operation: ClusterOperation) -> None:

@@ -24,6 +24,7 @@ from qa_cluster.evaluation.figures import (
     judge,
     trust,
 )
+from qa_cluster.reading.bundled import unpacked
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest, Score
 from qa_cluster.reading.runtimes import Runner, open_runner
 from qa_cluster.reading.spans import best_spans
@@ -160,12 +161,13 @@ def evaluate(
     >>> evaluate(default_reader(), Path("xquad_en_a.json")).f1
     0.645
     """
-    manifest, tokenizer_json = _verified(model_dir)
     examples = load_examples(dataset)
     if limit is not None:
         examples = spread(examples, limit)
+    with unpacked(model_dir) as files:
+        manifest, tokenizer_json = _verified(files)
+        runner = open_runner(files / MODEL_FILE, runtime, threads=threads)
     pairs = PairEncoder(manifest, window_tokens=window_tokens, doc_stride=doc_stride)
-    runner = open_runner(model_dir / MODEL_FILE, runtime, threads=threads)
     reading = ContextReader(TextPairEncoder(ReaderTokenizer(tokenizer_json), pairs), runner)
     began = perf_counter()
     given = _given(reading.predict(examples, progress, f"reading {dataset.name}"), manifest)

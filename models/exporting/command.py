@@ -14,7 +14,8 @@ from qa_cluster.manifest_fields import PRECISIONS
 from qa_cluster.reading.runtimes import RUNTIMES
 
 from ..evaluation.evaluate import Progress
-from .export import CONTEXT_TOKENS, TOLERANCE, ExportOptions, export
+from ..quantization.rounding import BITS
+from .export import CONTEXT_TOKENS, SMALLEST_BITS, TOLERANCE, ExportOptions, export
 from .report import ExportReport
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ def add_export(commands: "Commands") -> argparse.ArgumentParser:
         "--precision",
         choices=PRECISIONS,
         help="precision of the reader (default: int8 with --calibration, otherwise float32)",
+    )
+    parser.add_argument(
+        "--weight-bits",
+        type=int,
+        default=BITS,
+        help=f"bits of a weight's code in int8 and int8-dynamic, {SMALLEST_BITS} to {BITS} (default {BITS}): with fewer"
+        " bits the file has the same size, but compresses better",
     )
     parser.add_argument("--compare", action="store_true", help="measure all precisions, not only the chosen one")
     parser.add_argument("--calibration", type=Path, help="question set on which the ranges of int8 are measured")
@@ -99,6 +107,7 @@ def run_export(chosen: argparse.Namespace, progress: Progress) -> str:
 
     options = ExportOptions(
         precision=chosen.precision,
+        weight_bits=chosen.weight_bits,
         compare=chosen.compare,
         calibration=chosen.calibration,
         held_out=chosen.held_out,

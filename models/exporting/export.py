@@ -47,6 +47,7 @@ from ..evaluation.evaluate import Progress, silent
 from ..evaluation.measuring import PYTORCH, Measured, Measuring, RunnerVariant
 from ..evaluation.waves import fit_waves
 from ..quantization.precisions import convert, require_precision
+from ..quantization.rounding import BITS
 from .report import REPORT_FILES, ExportReport
 from .tracing import write_onnx
 
@@ -56,6 +57,7 @@ WINDOW_TOKENS = 384
 DOC_STRIDE = 128
 RANK_WEIGHT = 0.3
 TOLERANCE = 0.5
+SMALLEST_BITS = 3
 MAX_CALIBRATION_EXAMPLES = 10_000
 MAX_HELD_OUT_EXAMPLES = 5_000
 CONTEXT_TOKENS = 128  # measured in docs/reading.md
@@ -74,6 +76,7 @@ class ExportOptions:
 
     Attributes:
         precision: the precision of the reader; None: int8 with `calibration`, otherwise float32.
+        weight_bits: the number of bits of a weight's code in int8 and int8-dynamic: fewer make a file that compresses.
         compare: measure all precisions, not only the chosen one.
         calibration: question set on whose contexts the ranges of int8 are measured.
         held_out: question set that was not trained on, to fit the thresholds in the manifest.
@@ -89,6 +92,7 @@ class ExportOptions:
     """
 
     precision: str | None = None
+    weight_bits: int = BITS
     compare: bool = False
     calibration: Path | None = None
     held_out: Path | None = None
@@ -129,6 +133,8 @@ class ExportOptions:
             raise InvalidInput(f"threads is {self.threads}, must be from 1 to {MAX_THREADS}")
         if not 1 <= self.max_examples <= MAX_CALIBRATION_EXAMPLES:
             raise InvalidInput(f"max_examples is {self.max_examples}, must be from 1 to {MAX_CALIBRATION_EXAMPLES}")
+        if not SMALLEST_BITS <= self.weight_bits <= BITS:
+            raise InvalidInput(f"weight_bits is {self.weight_bits}, must be from {SMALLEST_BITS} to {BITS}")
         if not 0 <= self.context_tokens <= WINDOW_TOKENS:
             raise InvalidInput(f"context_tokens is {self.context_tokens}, must be from 0 to {WINDOW_TOKENS}")
         if not 0 <= self.tolerance <= 100:
@@ -218,7 +224,7 @@ class _Export:
 
     def _converted(self, model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
         try:
-            return convert(model, precision, examples)
+            return convert(model, precision, examples, self._options.weight_bits)
         except QAError:
             raise
         except Exception as error:  # errors of the runtime, numpy and the checker have no common base

@@ -20,6 +20,7 @@ from qa_cluster.reading.windows import Arrays
 
 from .onnx_graph import stored
 from .quantize import quantize, quantize_weights
+from .rounding import BITS
 
 _SMALLEST_STORED = 1024  # elements; smaller tensors stay in float32
 _LARGEST_FLOAT16 = 65504.0
@@ -33,18 +34,19 @@ def require_precision(precision: str, *, calibrated: bool) -> None:
         raise InvalidInput("precision int8 needs --calibration, a question set to measure the ranges")
 
 
-def convert(model: Any, precision: str, examples: Sequence[Arrays]) -> Any:
+def convert(model: Any, precision: str, examples: Sequence[Arrays], weight_bits: int = BITS) -> Any:
     """Return the float32 ONNX `model` in another precision, which its metadata names.
 
     Args:
         examples: the inputs for fitting the ranges and the rounding of int8.
+        weight_bits: the number of bits of a weight's code in int8 and int8-dynamic.
     """
     from onnx import ModelProto, TensorProto, helper
 
     if precision == "int8":
-        made = quantize(model, examples)
+        made = quantize(model, examples, weight_bits)
     elif precision == "int8-dynamic":
-        made = quantize_weights(model, examples)
+        made = quantize_weights(model, examples, weight_bits)
     else:
         made = ModelProto()
         made.CopyFrom(model)

@@ -26,7 +26,7 @@ from qa_cluster.errors import ModelError
 from qa_cluster.reading.windows import Arrays
 
 from .onnx_graph import MatMulInput, Product, matmul_inputs, stored, watch
-from .rounding import to_least_error, to_nearest, weight_scales
+from .rounding import BITS, to_least_error, to_nearest, weight_scales
 from .smoothing import Activations, Range, best_factors
 
 FloatArray = NDArray[np.float32]
@@ -36,8 +36,11 @@ LARGE_TABLE = 4096
 """Embedding tables with at least this number of rows become int8."""
 
 
-def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
-    """Return the float32 ONNX `model` in static int8. The ranges of activations are measured on `examples`."""
+def quantize(model: Any, examples: Sequence[Arrays], bits: int = BITS) -> Any:
+    """Return the float32 ONNX `model` in static int8. The ranges of activations are measured on `examples`.
+
+    `bits` is the number of bits of a weight's code, from 2 to 8.
+    """
     if not examples:
         raise ModelError("int8 needs calibration examples with at least one token")
     made = _copy(model)
@@ -45,23 +48,24 @@ def quantize(model: Any, examples: Sequence[Arrays]) -> Any:
     found = matmul_inputs(graph)
     seen = watch(model, [matmul_input.tensor for matmul_input in found], examples)
     uses = Counter(product.weights for matmul_input in found for product in matmul_input.products)
-    quantized = [_Quantized.of(graph, matmul_input, seen[matmul_input.tensor], uses) for matmul_input in found]
-    _replace_weights(graph, quantized, uses)
+    quantized = [_Quantized.of(graph, matmul_input, seen[matmul_input.tensor], uses, bits) for matmul_input in found]
+    _replace_weights(graph, quantized, uses, bits)
     for one in quantized:
         if one.range is not None:
             _insert_quantizer(graph, one.matmul_input.tensor, one.matmul_input.products, one.factors, one.range)
-    return _finished(made)
+    return _finished(made, bits)
 
 
-def quantize_weights(model: Any, examples: Sequence[Arrays]) -> Any:
+def quantize_weights(model: Any, examples: Sequence[Arrays], bits: int = BITS) -> Any:
     """Return the float32 ONNX `model` with int8 weights. Without `examples`, weights are rounded to the nearest."""
     made = _copy(model)
     graph = made.graph
     found = matmul_inputs(graph)
     seen = watch(model, [matmul_input.tensor for matmul_input in found], examples) if examples else {}
     uses = Counter(product.weights for matmul_input in found for product in matmul_input.products)
-    _replace_weights(graph, [_Quantized(matmul_input, seen.get(matmul_input.tensor)) for matmul_input in found], uses)
-    return _finished(made)
+    quantized = [_Quantized(matmul_input, seen.get(matmul_input.tensor)) for matmul_input in found]
+    _replace_weights(graph, quantized, uses, bits)
+    return _finished(made, bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class _Quantized:
     range: Range | None = None
 
     @classmethod
-    def of(cls, graph: Any, matmul_input: MatMulInput, seen: Activations, uses: Counter[str]) -> "_Quantized":
+    def of(
+        cls, graph: Any, matmul_input: MatMulInput, seen: Activations, uses: Counter[str], bits: int
+    ) -> "_Quantized":
         from onnx import numpy_helper
 
         if seen.width >= WIDEST:
@@ -83,9 +89,8 @@ class _Quantized:
         # smoothing would divide weights that other matmul inputs use, too
         if any(uses[product.weights] > 1 for product in matmul_input.products):
             return cls(matmul_input, seen, None, seen.range(np.ones_like(seen.least)))
-        factors = best_factors(
-            seen, [numpy_helper.to_array(tensors[product.weights]) for product in matmul_input.products]
-        )
+        weights = [numpy_helper.to_array(tensors[product.weights]) for product in matmul_input.products]
+        factors = best_factors(seen, weights, bits)
         return cls(matmul_input, seen, factors, seen.range(factors))
 
     def rows(self) -> tuple[FloatArray, FloatArray] | None:
@@ -96,17 +101,17 @@ class _Quantized:
         return before, before if self.range is None else self.range.rounded(before)
 
 
-def _replace_weights(graph: Any, quantized: Sequence[_Quantized], uses: Counter[str]) -> None:
+def _replace_weights(graph: Any, quantized: Sequence[_Quantized], uses: Counter[str], bits: int) -> None:
     """Replace float32 weights by int8 weights with scales, and correct the biases by the mean error."""
     met: dict[str, list[tuple[_Quantized, Product]]] = {name: [] for name in uses}
     for matmul_input in quantized:
         for product in matmul_input.matmul_input.products:
             met[product.weights].append((matmul_input, product))
     for name, users in met.items():
-        _replace(graph, name, users)
+        _replace(graph, name, users, bits)
 
 
-def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]]) -> None:
+def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]], bits: int) -> None:
     from onnx import helper, numpy_helper
 
     tensors = stored(graph)
@@ -114,16 +119,16 @@ def _replace(graph: Any, name: str, users: Sequence[tuple[_Quantized, Product]])
     factors = users[0][0].factors
     if factors is not None:
         weights = weights / factors[:, None]
-    scales = weight_scales(weights)
+    scales = weight_scales(weights, bits)
     met = [rows for rows in (matmul_input.rows() for matmul_input, _ in users) if rows is not None]
     if met:
         energy = sum((after.T @ after).astype(np.float64) for _, after in met)
-        codes = to_least_error(weights, scales, np.asarray(energy))
+        codes = to_least_error(weights, scales, np.asarray(energy), bits)
         rounded = codes * scales
         lost = [before.mean(axis=0) @ weights - after.mean(axis=0) @ rounded for before, after in met]
         _correct_bias(graph, [product for _, product in users], np.mean(lost, axis=0))
     else:
-        codes = to_nearest(weights, scales)
+        codes = to_nearest(weights, scales, bits)
     graph.initializer.remove(tensors[name])
     graph.initializer.append(numpy_helper.from_array(codes, f"{name}.int8"))
     graph.initializer.append(numpy_helper.from_array(scales, f"{name}.scales"))
@@ -171,7 +176,7 @@ def _insert_quantizer(
         product.node.input[0] = f"{base}.values"
 
 
-def _store_embeddings_by_row(graph: Any) -> None:
+def _store_embeddings_by_row(graph: Any, bits: int) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     tensors = stored(graph)
@@ -188,9 +193,9 @@ def _store_embeddings_by_row(graph: Any) -> None:
     for node in lookups:
         table, ids = node.input
         rows = numpy_helper.to_array(tensors[table])
-        scales = weight_scales(rows.T)[:, None]
+        scales = weight_scales(rows.T, bits)[:, None]
         graph.initializer.remove(tensors[table])
-        graph.initializer.append(numpy_helper.from_array(np.rint(rows / scales).astype(np.int8), f"{table}.int8"))
+        graph.initializer.append(numpy_helper.from_array(to_nearest(rows, scales, bits), f"{table}.int8"))
         graph.initializer.append(numpy_helper.from_array(scales, f"{table}.scales"))
         name = node.name
         replacement = [
@@ -213,10 +218,10 @@ def _copy(model: Any) -> Any:
     return made
 
 
-def _finished(model: Any) -> Any:
+def _finished(model: Any, bits: int) -> Any:
     import onnx
 
-    _store_embeddings_by_row(model.graph)
+    _store_embeddings_by_row(model.graph, bits)
     del model.graph.value_info[:]  # it describes the types before quantization
     onnx.checker.check_model(model)
     return model

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .rounding import to_nearest, weight_scales
+from .rounding import BITS, to_nearest, weight_scales
 
 FloatArray = NDArray[np.float32]
 
@@ -64,12 +64,13 @@ class Activations:
         return Range.of(float((self.least * factors).min()), float((self.greatest * factors).max()))
 
 
-def best_factors(seen: Activations, weights: Sequence[FloatArray]) -> FloatArray:
+def best_factors(seen: Activations, weights: Sequence[FloatArray], bits: int = BITS) -> FloatArray:
     """Return [channels] float32, the factors of the activation. The rows of the weights must be divided by them.
 
     Args:
         seen: the float32 activation.
         weights: the matrices [channels, outputs] by which it is multiplied.
+        bits: the number of bits of a weight's code.
     """
     matrix = np.concatenate(list(weights), axis=1)
     wide = np.maximum(np.maximum(np.abs(seen.least), np.abs(seen.greatest)), _SMALLEST)
@@ -79,16 +80,16 @@ def best_factors(seen: Activations, weights: Sequence[FloatArray]) -> FloatArray
     for strength in (None, *STRENGTHS):
         factors = np.ones_like(wide) if strength is None else heavy ** (1 - strength) / wide**strength
         factors = (factors / np.exp(np.log(factors).mean())).astype(np.float32)
-        error = _error(seen, matrix, expected, factors)
+        error = _error(seen, matrix, expected, factors, bits)
         if error < least:
             found, least = factors, error
     return found
 
 
-def _error(seen: Activations, matrix: FloatArray, expected: FloatArray, factors: FloatArray) -> float:
+def _error(seen: Activations, matrix: FloatArray, expected: FloatArray, factors: FloatArray, bits: int) -> float:
     """The mean squared error of the outputs. The part of the weights is reduced, because `rounding` removes some."""
     scaled, divided = seen.rows * factors, matrix / factors[:, None]
-    scales = weight_scales(divided)
+    scales = weight_scales(divided, bits)
     of_activation = seen.range(factors).rounded(scaled) @ divided - expected
-    of_weights = scaled @ (to_nearest(divided, scales) * scales) - expected
+    of_weights = scaled @ (to_nearest(divided, scales, bits) * scales) - expected
     return float(np.square(of_activation).mean() + _WEIGHT_ERROR_LEFT * np.square(of_weights).mean())

@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from qa_cluster.errors import InvalidInput
 
+from ..exporting.export import TOLERANCE
 from ..mining.mine import MiningSettings
+from ..quantization.rounding import BITS
 from ..training.settings import Stage, TrainingSettings
 
 KINDS = ("", "groups", "pairs")
@@ -100,19 +102,22 @@ class Export:
     thresholds: bool
     calibration_examples: int
     evaluation: tuple[str, ...]
+    weight_bits: int = BITS
+    model_id: str | None = None
+    tolerance: float = TOLERANCE
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All settings of a recipe."""
+    """All settings of a recipe. Without a `teacher`, the student learns from the labels only."""
 
     seed: int
     held_out: int
     student: Encoder
-    teacher: Encoder
+    teacher: Encoder | None
     data: tuple[Data, ...]
     student_training: Training
-    teacher_training: Training
+    teacher_training: Training | None
     export: Export
     share: float
     document: dict[str, Any] = field(repr=False)
@@ -122,7 +127,7 @@ class Plan:
         """Read a file; InvalidInput names the invalid setting."""
         document = _document(path)
         try:
-            for role in ("student", "teacher"):
+            for role in {"student", "teacher"} & document.keys():
                 document[role] = _with_encoder(document[role], role, path)
             return cls._of(document)
         except (KeyError, TypeError, AttributeError) as error:
@@ -133,21 +138,22 @@ class Plan:
         seed = document["seed"]
         data = tuple(_data(row, seed) for row in document["data"])
         shared = document["training"]
+        teacher = document.get("teacher")
         made = cls(
             seed=seed,
             held_out=document["held_out"],
             student=_encoder(document["student"]),
-            teacher=_encoder(document["teacher"]),
+            teacher=teacher and _encoder(teacher),
             data=data,
             student_training=_training(document["student"]["training"], shared, seed),
-            teacher_training=_training(document["teacher"]["training"], shared, seed),
+            teacher_training=teacher and _training(teacher["training"], shared, seed),
             export=_section(Export, {**document["export"], "evaluation": tuple(document["export"]["evaluation"])}),
             share=document["ablations"]["share"],
             document=document,
         )
         known = {name for each in data for name in (each.name, *_mined_names(each))}
-        for stage in (*made.student_training.stages, *made.teacher_training.stages):
-            for name in stage.data:
+        for training in filter(None, (made.student_training, made.teacher_training)):
+            for name in (name for stage in training.stages for name in stage.data):
                 if name not in known:
                     raise InvalidInput(f"a stage names the data {name!r}; known are {', '.join(sorted(known))}")
         return made

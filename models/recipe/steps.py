@@ -74,12 +74,10 @@ class Recipe:
     def prepare(self) -> dict[str, Any]:
         """Run all steps before the student; return their reports."""
         (self.folder / "data").mkdir(parents=True, exist_ok=True)
-        return {
-            "encoders": self.encoders(),
-            "data": self.data(),
-            "mining": self.mining(),
-            "teacher": self.trained("teacher", self.plan.teacher_training, None),
-        }
+        reports = {"encoders": self.encoders(), "data": self.data(), "mining": self.mining()}
+        if self.plan.teacher_training is not None:
+            reports["teacher"] = self.trained("teacher", self.plan.teacher_training, None)
+        return reports
 
     def step(self, name: str, depends: Any, work: Callable[[], Any]) -> Any:
         """Run a step and store its report, or return the report of an earlier call.
@@ -108,7 +106,7 @@ class Recipe:
         return json.loads(json.dumps(report))
 
     def encoders(self) -> dict[str, str]:
-        """Fetch or create both encoders."""
+        """Fetch or create the encoders."""
 
         def work(name: str, encoder: Encoder) -> str:
             folder = self.folder / "encoders" / name
@@ -122,6 +120,8 @@ class Recipe:
 
         found = {}
         for name, encoder in (("student", self.plan.student), ("teacher", self.plan.teacher)):
+            if encoder is None:
+                continue
             found[name] = self.step(f"encoder-{name}", asdict(encoder), partial(work, name, encoder))
         return found
 
@@ -197,8 +197,10 @@ class Recipe:
         self.watcher.step(done, total, None, 0)
 
     @property
-    def distillation(self) -> Distillation:
-        """The teacher and the file of its outputs."""
+    def distillation(self) -> Distillation | None:
+        """The teacher and the file of its outputs; None without a teacher."""
+        if self.plan.teacher is None:
+            return None
         return Distillation(self.folder / "outputs.npz", str(self.folder / "teacher"))
 
     def trained(
@@ -266,6 +268,9 @@ class Recipe:
             calibration = self._calibration() if wanted.calibration_examples else None
             options = ExportOptions(
                 precision=wanted.precision,
+                weight_bits=wanted.weight_bits,
+                model_id=wanted.model_id,
+                tolerance=wanted.tolerance,
                 calibration=calibration,
                 max_examples=max(1, wanted.calibration_examples),
                 held_out=held_out if wanted.thresholds else None,

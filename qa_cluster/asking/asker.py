@@ -31,7 +31,7 @@ from .document_fields import DocumentFields
 from .editors.feedback import UnansweredLog
 from .editors.guidance import Guidance, pin_digest
 from .freshness import Freshness
-from .loaded_readers import LoadedReaders
+from .loaded_readers import ASK_AGAIN_SECONDS, STAGE_ASK_AGAIN_SECONDS, LoadedReaders
 from .questions import AskLimits, Question, check_question
 from .remote_encoder import RemoteEncoder
 
@@ -179,8 +179,9 @@ class Asker:
     async def plan(self, question: Question) -> ReadingPlan:
         """The reading plan of a question: the process's stages, with the readers that the shards have loaded.
 
-        A question that names a model is read by this model alone, as the first stage. A later stage whose reader is not
-        loaded is left out: the stages before it answer, under the name of the shorter plan.
+        A question that names a model is read by this model alone, as the first stage. A later stage is left out if its
+        reader is not loaded, or if it was fitted with another first reader. Then the stages before it answer, under the
+        name of the shorter plan.
         """
         options = question.options
         retriever = self._vectors.retriever(options.retriever)
@@ -189,8 +190,10 @@ class Asker:
         named = PLANS[options.plan] if options.plan else self._plan
         for template in named[:1] if options.model else named:
             name = options.model or template.model
+            if stages and template.after not in ("", stages[0].reader.model_id):
+                continue
             try:
-                reader = await self._readers.find(name)
+                reader = await self._readers.find(name, STAGE_ASK_AGAIN_SECONDS if stages else ASK_AGAIN_SECONDS)
             except NotFound as error:
                 if options.model:
                     raise

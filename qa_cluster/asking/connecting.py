@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from qa_cluster.config import Settings
-from qa_cluster.reading.plan import BALANCED, PLANS, StageOptions
+from qa_cluster.reading.plan import BALANCED, PLANS
 from qa_cluster.routing.cluster_address import address_of
 from qa_cluster.routing.connection import Login
 from qa_cluster.topology import Address
@@ -38,7 +38,7 @@ def target_of(settings: Settings) -> Target:
 def _engine_options(settings: Settings) -> EngineOptions:
     plan, retriever_k = PLANS[settings.plan], settings.retriever_k
     if settings.plan == BALANCED:
-        plan = (StageOptions(waves=settings.waves),)
+        plan = (replace(plan[0], waves=settings.waves), *plan[1:])
     else:
         retriever_k = plan[0].candidates or retriever_k
     return EngineOptions(

@@ -28,6 +28,8 @@ from qa_cluster.vectors.encoder_manifest import EncoderManifest
 
 # The least time between two requests for unknown names: such a name may belong to a reader that was just loaded.
 ASK_AGAIN_SECONDS = 0.2
+# The same for the readers of later stages: without them, every question would ask.
+STAGE_ASK_AGAIN_SECONDS = 10.0
 SHARD_TIMEOUT_SECONDS = 2.0
 
 
@@ -39,7 +41,7 @@ class LoadedReaders:
         self.default_or_none = default
         self._named: dict[str, Manifest] | None = None
         self._encoders: Sequence[EncoderManifest] = ()
-        self._asked_at = -ASK_AGAIN_SECONDS
+        self._asked_at = -STAGE_ASK_AGAIN_SECONDS
         self._asking = asyncio.Lock()
 
     @property
@@ -49,11 +51,12 @@ class LoadedReaders:
             raise ModelError("no shard has a model: load one with qa-cluster model load")
         return self.default_or_none
 
-    async def find(self, model: str) -> Manifest:
+    async def find(self, model: str, ask_again_seconds: float = ASK_AGAIN_SECONDS) -> Manifest:
         """The reader that `model` names: empty for the default reader, else an id or ``id@revision``.
 
         If an id has several revisions, it is the default reader's, else the revision that was exported last. NotFound
-        lists the loaded readers; InvalidInput names an encoder.
+        lists the loaded readers; InvalidInput names an encoder. The shards are asked at most once in
+        `ask_again_seconds` for a name that is not known.
         """
         if not model:
             return self.default
@@ -61,7 +64,7 @@ class LoadedReaders:
         if found is None:
             async with self._asking:
                 found = self._match(model)
-                if found is None and monotonic() - self._asked_at >= ASK_AGAIN_SECONDS:
+                if found is None and monotonic() - self._asked_at >= ask_again_seconds:
                     self._named, self._encoders = await read_named(self._shards)
                     self._asked_at = monotonic()
                     found = self._match(model)
@@ -79,7 +82,7 @@ class LoadedReaders:
         """Read the default manifest again, and the others at their next use: a shard lacks the chosen reader."""
         self.default_or_none = await read_manifest(self._shards)
         self._named = None
-        self._asked_at = -ASK_AGAIN_SECONDS
+        self._asked_at = -STAGE_ASK_AGAIN_SECONDS
 
     def _all(self) -> list[Manifest]:
         default = [] if self.default_or_none is None else [self.default_or_none]

@@ -1,9 +1,26 @@
-"""The folders of the bundled models; this module does not load a runtime."""
+"""The folders of the bundled models, and folders whose ONNX file is compressed; this module does not load a runtime.
+
+A packed folder has `reader.onnx.gz` in the place of `reader.onnx`. It pays if the weights have codes of few bits
+(`models/quantization/rounding.py`). The manifest describes the ONNX file, not the compressed file.
+"""
 
 from __future__ import annotations
 
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
+
+from qa_cluster.errors import ModelError
+
+from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
+
+PACKED_FILE = f"{MODEL_FILE}.gz"
+_PART_BYTES = 1 << 20
 
 
 def bundled_reader() -> Path:
@@ -11,6 +28,46 @@ def bundled_reader() -> Path:
     return Path(str(files("qa_cluster.models"))) / "default"
 
 
+def bundled_second_reader() -> Path:
+    """The folder of the second reader that is bundled with the package."""
+    return Path(str(files("qa_cluster.models"))) / "second"
+
+
 def bundled_encoder() -> Path:
     """The folder of the encoder that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "encoder"
+
+
+@contextmanager
+def unpacked(folder: Path) -> Iterator[Path]:
+    """Yield `folder`, or while it is packed a temporary copy of it with an ordinary ONNX file.
+
+    ModelError if the compressed file is damaged, or is larger than its manifest says.
+    """
+    if (folder / MODEL_FILE).is_file() or not (folder / PACKED_FILE).is_file():
+        yield folder
+        return
+    with TemporaryDirectory(prefix="qa-reader-") as made:
+        target = Path(made)
+        for name in (MANIFEST_FILE, TOKENIZER_FILE):
+            if (folder / name).is_file():
+                copyfile(folder / name, target / name)
+        limit = Manifest.load(folder / MANIFEST_FILE).model_bytes
+        with (target / MODEL_FILE).open("wb") as file:
+            for part in _parts(folder / PACKED_FILE, limit):
+                file.write(part)
+        yield target
+
+
+def _parts(packed: Path, limit: int) -> Iterator[bytes]:
+    """The decompressed file in parts, at most `limit` bytes."""
+    made = 0
+    try:
+        with gzip.open(packed) as file:
+            while part := file.read(_PART_BYTES):
+                made += len(part)
+                if made > limit:
+                    raise ModelError(f"{str(packed)!r} has more than the {limit} bytes that its manifest names")
+                yield part
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ModelError(f"{str(packed)!r} is damaged, copy it again: {error}") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 from qa_cluster.errors import ModelError
 from qa_cluster.manifest_fields import sha256_hex
 
+from .bundled import unpacked
 from .manifest import MANIFEST_FILE, MODEL_FILE, TOKENIZER_FILE, Manifest
 from .precisions import suits_openvino
 from .runtimes import RUNTIMES, Logits, open_runner
@@ -46,13 +47,14 @@ class LocalReader:
         self.folder = folder
         self.manifest = Manifest.load(folder / MANIFEST_FILE)
         tokenizer = _tokenizer(folder / TOKENIZER_FILE, self.manifest)
-        _check_model(folder / MODEL_FILE, self.manifest)
         self.tokenizer = ReaderTokenizer(tokenizer)
         self.device = device
         self.runtime = runtime or _installed(device, self.manifest.precision)
         self._pairs = PairEncoder(self.manifest)
         self._running = threading.Lock()
-        self._run = open_runner(folder / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
+        with unpacked(folder) as files:
+            _check_model(files / MODEL_FILE, self.manifest)
+            self._run = open_runner(files / MODEL_FILE, self.runtime, threads=threads or _cores(), device=device)
 
     def read(self, windows: Sequence[Window], *, batch_size: int = 1) -> list[Logits]:
         """The start and end logits of each window, padding included; windows of similar length run together."""

@@ -2,7 +2,8 @@
 
 A plan is a list of stages. The first stage reads the best ranked sentences, a few at a time (a *wave*). A later stage
 reads the best sentences of the stage before it, with another reader. Reading ends early when a reader is sure enough.
-The last stage that has read decides: its scores, its calibration and its no-answer threshold make the answer.
+The last stage that has read decides: its scores, its calibration and its no-answer threshold make the answer. The
+scores of the stage before can count in it (`earlier_weight`), because two readers err on different spans.
 
 The stop rule is here, too. The service applies it (`asking/answers/answering.py`); the export of a reader fits
 `wave_threshold` to it (`models/evaluation/waves.py`).
@@ -37,6 +38,7 @@ class ReadingStage:
         rank_weight: the weight of a sentence's ranking score in the order of its spans.
         calibration: makes probabilities of the orders.
         no_answer_threshold: the order that the first answer must reach.
+        earlier_weight: the weight of the order that the stage before gave to a span, in the span's order.
     """
 
     reader: Manifest
@@ -47,6 +49,7 @@ class ReadingStage:
     rank_weight: float
     calibration: Calibration
     no_answer_threshold: float
+    earlier_weight: float = 0.0
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -55,7 +58,7 @@ class ReadingStage:
         The numbers are part of it because a new fit changes them while the weights stay the same.
         """
         limits = (self.waves, self.candidates, self.wave_threshold, self.final_threshold)
-        numbers = (self.rank_weight, *astuple(self.calibration), self.no_answer_threshold)
+        numbers = (self.rank_weight, *astuple(self.calibration), self.no_answer_threshold, self.earlier_weight)
         return (self.reader.model_id, self.reader.reading_revision, *limits, *numbers)
 
 
@@ -89,15 +92,23 @@ class StageOptions:
         waves: as of a `ReadingStage`.
         candidates: as of a `ReadingStage`; None: the `retriever_k` of the question.
         final_threshold: as of a `ReadingStage`; by default, every later stage reads.
+        after: the id of the reader of the first stage that this stage was fitted with; with another first reader, the
+            stage is left out. Empty: any reader.
+        earlier_weight: as of a `ReadingStage`.
+        fitted: the calibration and the no-answer threshold of the stage; None: those of its reader.
     """
 
     model: str = ""
     waves: tuple[int, ...] = ()
     candidates: int | None = None
     final_threshold: float = inf
+    after: str = ""
+    earlier_weight: float = 0.0
+    fitted: tuple[Calibration, float] | None = None
 
     def stage(self, reader: Manifest, retriever_k: int, *, stops_early: bool) -> ReadingStage:
         """The stage for a question; without `stops_early`, all stages read all their candidates."""
+        calibration, no_answer = self.fitted or (reader.calibration, reader.no_answer_threshold)
         return ReadingStage(
             reader=reader,
             waves=self.waves if stops_early else (),
@@ -105,18 +116,26 @@ class StageOptions:
             wave_threshold=reader.wave_threshold,
             final_threshold=self.final_threshold if stops_early else inf,
             rank_weight=reader.rank_weight,
-            calibration=reader.calibration,
-            no_answer_threshold=reader.no_answer_threshold,
+            calibration=calibration,
+            no_answer_threshold=no_answer,
+            earlier_weight=self.earlier_weight,
         )
 
 
 # The plans that a question can name. Where the larger reader is not loaded, the accurate plan has its first stage only.
 FAST, BALANCED, ACCURATE = "fast", "balanced", "accurate"
-ACCURATE_READER = "qa-reader-accurate"
+# The ids of the readers that the plans were fitted with.
+BUNDLED_READER, SECOND_READER = "qa-reader-l6-h384", "qa-reader-accurate"
 PLANS: Mapping[str, tuple[StageOptions, ...]] = {
     BALANCED: (StageOptions(waves=WAVES),),
     FAST: (StageOptions(waves=(2, 6), candidates=6),),
-    ACCURATE: (StageOptions(waves=(4, 12), candidates=12), StageOptions(model=ACCURATE_READER, candidates=4)),
+    ACCURATE: (
+        StageOptions(waves=(4, 12), candidates=12, final_threshold=4.0),
+        # fitted on the half `dev` of tests/yardstick
+        StageOptions(
+            model=SECOND_READER, candidates=4, earlier_weight=0.6, fitted=(Calibration(0.30734, -1.61737), -2.23)
+        ),
+    ),
 }
 # The plan of a process that sets no other: one stage, read by the default reader.
 DEFAULT_PLAN = PLANS[BALANCED]

@@ -17,6 +17,7 @@ from qa_cluster.asking.answers.assembly import (
     cited,
     orders,
     parse_cited_document,
+    with_earlier,
 )
 from qa_cluster.documents.source_map import FIELD, write_map
 from qa_cluster.options.questions import AskOptions
@@ -51,6 +52,18 @@ def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> Non
     assert answers.answers[0].metadata == {"of": "a"}
     for answer in answers.answers:
         assert Answer.from_dict(answer.to_dict()) == answer
+
+
+def test_an_earlier_stage_counts_with_its_order_of_the_same_text() -> None:
+    earlier = orders([reading("a", (100, 103, 4.0), (110, 120, 2.0))], {}, 0.0)
+    spans = orders(
+        [reading("a", (100, 103, 1.0), (112, 115, 1.0), (103, 106, 1.0)), reading("b", (100, 103, 1.0))], {}, 0.0
+    )
+    found = with_earlier(spans, earlier, 0.5)
+    same, overlapping, neither = 1 + 0.5 * 4, 1 + 0.5 * (2 - 1), 1 + 0.5 * -6
+    assert [item.order for item in found] == [same, overlapping, neither, neither]
+    assert [item.span for item in found] == [item.span for item in spans]
+    assert with_earlier(spans, earlier, 0.0) == spans
 
 
 def test_an_answer_and_its_other_places_have_the_addresses_of_their_pages() -> None:

@@ -40,17 +40,18 @@ def readers(cluster: ScriptedCluster) -> list[tuple[str, list[str]]]:
         if reader not in {SMALL.name, *cluster.named}:
             raise ReplyError(f"MODEL model {reader!r} is not loaded on this shard")
         replies = await cluster.read(node, arguments)
-        return [_by_the_large_reader(reply) for reply in replies] if reader == LARGE.name else replies
+        return [_scored(reply, "Bob", 5.0) for reply in replies] if reader == LARGE.name else replies
 
     cluster.triggers["qa.read"] = read
     return asked
 
 
-def _by_the_large_reader(reply: bytes) -> bytes:
+def _scored(reply: bytes, name: str, score: float) -> bytes:
+    """The reply with this score if its sentence has the name, else with a low score."""
     if reply.startswith(b"-"):
         return reply
     reading = orjson.loads(reply)
-    reading["spans"][0][2] = 5.0 if "Bob" in reading["sentence"] else -5.0
+    reading["spans"][0][2] = score if name in reading["sentence"] else -5.0
     return orjson.dumps(reading)
 
 
@@ -150,6 +151,27 @@ async def test_a_plan_without_its_first_reader_is_an_error_that_names_it(cluster
     async with opened(cluster, plan=(StageOptions(model="nope"), FIRST)) as engine:
         with pytest.raises(ModelError, match="first stage of the reading plan has no reader: model 'nope'"):
             await ask(engine, QUESTION)
+
+
+async def test_a_stage_that_was_fitted_with_another_first_reader_is_left_out(
+    cluster: ScriptedCluster, cascade: Engine
+) -> None:
+    for after, reader in (("other", "scripted"), (SMALL.model_id, "large")):
+        async with opened(cluster, plan=(FIRST, replace(SECOND, after=after))) as engine:
+            assert told(await ask(engine, QUESTION, cache="off"))[0] == reader
+
+
+async def test_the_first_reader_counts_in_the_second_stage(cluster: ScriptedCluster, cascade: Engine) -> None:
+    read = cluster.triggers["qa.read"]
+
+    async def sure_of_ada(node: Node, arguments: list[str]) -> Any:
+        replies = await read(node, arguments)
+        return [_scored(reply, "Ada", 9.0) for reply in replies] if arguments[1] == SMALL.name else replies
+
+    cluster.triggers["qa.read"] = sure_of_ada
+    for weight, answer in ((0.0, "Bob"), (100.0, "Ada")):
+        async with opened(cluster, plan=(FIRST, replace(SECOND, earlier_weight=weight))) as engine:
+            assert told(await ask(engine, QUESTION, cache="off")) == ("large", answer)
 
 
 async def test_an_answer_of_another_second_reader_than_planned_is_not_kept(

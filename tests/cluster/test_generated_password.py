@@ -116,7 +116,7 @@ def test_the_temporary_cluster_of_an_evaluation_has_a_password(
 ) -> None:
     # servers without models are enough
     monkeypatch.setattr(temporary_cluster, "provision", lambda *arguments: None)
-    monkeypatch.setattr(temporary_cluster, "add_encoder", lambda *arguments: None)
+    monkeypatch.setattr(temporary_cluster, "add_models", lambda *arguments: None)
     settings = replace(Settings(), shards=1, server=str(server_binary), module_path=MODULE)
     reader: ReaderFiles = read_reader(bundled_reader(), budget_of(settings))
     with temporary_cluster.temporary_cluster(settings, reader) as made:

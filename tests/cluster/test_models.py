@@ -18,7 +18,7 @@ from qa_cluster.cluster import cli
 from qa_cluster.cluster.nodes.node import Node
 from qa_cluster.cluster.nodes.resharding import Move, all_primaries, move_slots
 from qa_cluster.cluster.readers import default_reader, reader_loading
-from qa_cluster.cluster.readers.reader_files import read_reader
+from qa_cluster.cluster.readers.reader_files import ReaderFiles, read_reader
 from qa_cluster.errors import ClusterError, InvalidInput, ModelError, NotFound
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, Manifest
 from tests.functions.running_shards import SECONDS
@@ -118,6 +118,23 @@ def test_an_encoder_is_loaded_listed_and_replaced(shards: TinyShards, qa: Tool) 
     for name in ("words", "more"):
         assert "removed" in qa("model", "unload", name)
     assert names(shards) == {shards.first.name}
+
+
+def test_a_second_reader_is_stored_once_and_only_next_to_its_first_reader(shards: TinyShards, qa: Tool) -> None:
+    def read() -> ReaderFiles:
+        return read_reader(shards.folder / "last", model_id="second")
+
+    def unread() -> ReaderFiles:
+        raise AssertionError("the second reader is there already, or is not for this first reader")
+
+    with_second = {shards.first.name, f"second@{shards.last.revision}"}
+    reader_loading.add_second_reader(shards.operation(), unread, "second", only_for="another")
+    assert names(shards) == {shards.first.name}
+    reader_loading.add_second_reader(shards.operation(), read, "second", only_for=shards.first.model_id)
+    assert (names(shards), default(shards)) == (with_second, {shards.first.name})
+    reader_loading.add_second_reader(shards.operation(), unread, "second")
+    assert names(shards) == with_second
+    assert "removed" in qa("model", "unload", "second")
 
 
 def test_readers_side_by_side_are_listed_chosen_and_removed(shards: TinyShards, qa: Tool) -> None:

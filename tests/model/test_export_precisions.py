@@ -5,6 +5,7 @@ Needs the `export` extra.
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections import Counter
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from qa_cluster.gears.inference.backends.openvino import OpenVinoModel
 from qa_cluster.gears.inference.model_file import ModelFile
@@ -20,6 +22,7 @@ from qa_cluster.models.checkpoints.checkpoint import load_checkpoint, torch_runn
 from qa_cluster.models.exporting.export import ExportOptions, export
 from qa_cluster.models.quantization import quantize as quantizing
 from qa_cluster.models.quantization.onnx_graph import matmul_inputs, watch
+from qa_cluster.models.quantization.rounding import largest_code, to_nearest, weight_scales
 from qa_cluster.reading.manifest import MANIFEST_FILE, MODEL_FILE, PRECISIONS, TOKENIZER_FILE, Manifest
 from qa_cluster.reading.precisions import METADATA_KEY, suits_openvino
 from qa_cluster.reading.runtimes import RUNTIMES, open_runner
@@ -113,6 +116,39 @@ def test_files_are_as_small_as_they_can_be(readers: Readers) -> None:
     assert sizes["bfloat16"] < 0.53 * sizes["float32"]
     assert sizes["int8"] < 0.33 * sizes["float32"]
     assert sizes["int8-dynamic"] < 0.33 * sizes["float32"]
+
+
+def test_weights_with_codes_of_few_bits_compress_better(readers: Readers, tmp_path: Path, calibration: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    options = ExportOptions(
+        precision="int8",
+        weight_bits=4,
+        calibration=calibration,
+        max_examples=40,
+        runtimes=("openvino",),
+        threads=1,
+        force=True,
+    )
+    export(str(readers.checkpoint), tmp_path / "few", options)
+    files = [folder / MODEL_FILE for folder in (tmp_path / "few", readers.folders["int8"])]
+    few, many = (len(gzip.compress(file.read_bytes())) for file in files)
+    assert few < 0.75 * many
+    codes = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(files[0]).graph.initializer}
+    weights = [values for values in codes.values() if values.dtype == np.int8]
+    assert weights and all(np.abs(values).max() <= 7 for values in weights)
+
+
+@pytest.mark.parametrize("bits", [3, 4, 6, 8])
+def test_steps_of_few_bits_clip_where_that_lowers_the_error(bits: int) -> None:
+    weights = np.random.default_rng(1).normal(size=(512, 8)).astype(np.float32)
+    weights[0, 0] = 40.0
+
+    def error(scales: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.asarray(np.square(weights - to_nearest(weights, scales, bits) * scales).mean(axis=0))
+
+    widest = np.abs(weights).max(axis=0) / largest_code(bits)
+    assert (error(weight_scales(weights, bits)) <= error(widest) * (1 + 1e-6)).all()
+    assert bits == 8 or error(weight_scales(weights, bits))[1:].mean() < 0.95 * error(widest)[1:].mean()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

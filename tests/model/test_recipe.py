@@ -16,13 +16,14 @@ import pytest
 from qa_cluster.errors import InvalidInput, ModelError
 from qa_cluster.models.examples.data import load_dataset
 from qa_cluster.models.recipe import fetch as fetching
-from qa_cluster.models.recipe.__main__ import CHECKOUT, RECIPES
+from qa_cluster.models.recipe.__main__ import CHECKOUT, HERE, RECIPES
 from qa_cluster.models.recipe.ablations import ALL, GroupResult, run_ablations, table, variants
 from qa_cluster.models.recipe.fetch import fetch
 from qa_cluster.models.recipe.plan import Archive, Encoder, Plan, Wheel
 from qa_cluster.models.recipe.steps import HELD_OUT, Recipe
 from qa_cluster.models.training.train import Interrupted
 from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
+from qa_cluster.reading.plan import SECOND_READER
 from tests.model.toy_training import Silent
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
@@ -74,6 +75,26 @@ def test_all_steps_make_a_reader_and_resume_after_a_stop(tmp_path: Path) -> None
     other, _ = recipe(tmp_path, replace(third.plan, held_out=20))
     with pytest.raises(InvalidInput, match=r"data was done with other settings or data \(held_out was 12, is now 20\)"):
         other.run()
+
+
+def test_a_recipe_without_a_teacher_learns_from_the_labels(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="the export extra is not installed")
+    text = RECIPES[True].read_text()
+    start, end = text.index("[teacher]"), text.index("[[data]]")
+    text = text.replace(text[start:end], "")
+    start, end = text.index("[teacher.training]"), text.index("[student.training]")
+    text = text.replace(text[start:end], "").replace("teacher_weight = 0.7\n", "").replace("temperature = 2.0\n", "")
+    (tmp_path / "alone.toml").write_text(text.replace('data = ["own:groups", "own:pairs"]', 'data = ["own:groups"]'))
+    made, _ = recipe(tmp_path / "made", Plan.load(tmp_path / "alone.toml"))
+    reports = made.run()
+    assert "teacher" not in reports and "teacher" not in reports["encoders"]
+    assert reports["student"]["data"][0]["loss"] == "shared"
+    assert Manifest.load(tmp_path / "made" / "reader" / MANIFEST_FILE).passage_prefix is True
+
+
+def test_the_recipe_of_the_second_reader_is_valid() -> None:
+    plan = Plan.load(HERE / "second.toml")
+    assert (plan.teacher, plan.export.weight_bits, plan.export.model_id) == (None, 4, SECOND_READER)
 
 
 def test_a_recipe_may_take_an_encoder_from_another(tmp_path: Path) -> None:

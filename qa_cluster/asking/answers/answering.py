@@ -38,7 +38,17 @@ from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
 from ..editors.guidance import pinned_answer
 from ..questions import Question
 from .answer_cache import Watches
-from .assembly import CitedDocument, ScoredSpan, assemble, choose, cited, is_current, orders, parse_cited_document
+from .assembly import (
+    CitedDocument,
+    ScoredSpan,
+    assemble,
+    choose,
+    cited,
+    is_current,
+    orders,
+    parse_cited_document,
+    with_earlier,
+)
 
 MAX_VERSION_TRIES = 3
 # Error codes of a shard whose worker has ended.
@@ -248,6 +258,8 @@ class Answering:
         for stage in plan.stages:
             reading = StageReading(stage, candidates[: stage.candidates])
             await self._read_waves(question, reading, ranked, clock)
+            if done:
+                reading.spans = with_earlier(reading.spans, done[-1].spans, stage.earlier_weight)
             done.append(reading)
             candidates = reading.best()
             if not candidates or is_sure(reading.certainty, stage.final_threshold):

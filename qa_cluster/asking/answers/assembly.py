@@ -27,6 +27,9 @@ from qa_cluster.types import Answer, Mention
 SHORT = 3
 """Words of at most this length are compared with their case: ``-f`` is not ``-F``, and ``IT`` is not ``it``."""
 
+OVERLAPPING, NOT_FOUND = 1.0, -6.0
+"""The order of an earlier stage for a span that it has not found: less than an overlapping span, or this order."""
+
 MAX_PLACES = 5
 """The limit of places that are shown for an answer, the answer's own place included."""
 
@@ -96,6 +99,30 @@ def orders(readings: Iterable[SentenceReading], ranked: Mapping[str, float], wei
         for span in reading.spans
         if span.start < span.end
     ]
+
+
+def with_earlier(spans: Iterable[ScoredSpan], earlier: Iterable[ScoredSpan], weight: float) -> list[ScoredSpan]:
+    """The spans of a stage, with the weighted orders that the stage before gave to the same text.
+
+    A span that the stage before has not found counts `OVERLAPPING` less than the best span that overlaps it, or
+    `NOT_FOUND` without such a span.
+    """
+    if not weight:
+        return list(spans)
+    found: dict[str, list[ScoredSpan]] = {}
+    for item in earlier:
+        found.setdefault(item.reading.sentence.document_id, []).append(item)
+
+    def before(item: ScoredSpan) -> float:
+        start, end = item.span.start, item.span.end
+        known = [
+            other.order - (0.0 if (start, end) == (other.span.start, other.span.end) else OVERLAPPING)
+            for other in found.get(item.reading.sentence.document_id, ())
+            if start < other.span.end and other.span.start < end
+        ]
+        return max(known, default=NOT_FOUND)
+
+    return [replace(item, order=item.order + weight * before(item)) for item in spans]
 
 
 def choose(spans: Sequence[ScoredSpan], calibration: Calibration) -> ChosenAnswers:

@@ -22,6 +22,7 @@ OTHERS = {
     "rank_weight": 0.125,
     "calibration": Calibration(0.125, 0.25),
     "no_answer_threshold": 0.125,
+    "earlier_weight": 0.125,
 }
 
 
@@ -42,6 +43,13 @@ def test_a_stage_has_the_numbers_of_its_reader_and_the_limits_of_its_options() -
     assert (STAGE.waves, STAGE.candidates, STAGE.final_threshold) == ((2, 6), 8, 7.0)
     assert (STAGE.wave_threshold, STAGE.rank_weight) == (MANIFEST.wave_threshold, MANIFEST.rank_weight)
     assert (STAGE.calibration, STAGE.no_answer_threshold) == (MANIFEST.calibration, MANIFEST.no_answer_threshold)
+
+
+def test_a_stage_can_have_numbers_that_were_fitted_for_its_plan() -> None:
+    stage = StageOptions(earlier_weight=0.5, fitted=(Calibration(0.5, -1.0), -2.0)).stage(
+        MANIFEST, 16, stops_early=True
+    )
+    assert (stage.calibration, stage.no_answer_threshold, stage.earlier_weight) == (Calibration(0.5, -1.0), -2.0, 0.5)
 
 
 def test_the_default_plan_reads_the_candidates_of_the_question_in_waves() -> None:
