@@ -108,13 +108,14 @@ class Progress:
     """How many questions count as processed: the committed offsets of the group, as the broker has them now."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
-        self._admin = AdminClient(broker.configuration() | {"log_level": 0})
+        self._configuration = broker.configuration() | {"log_level": 0}
         places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
         self._asked = ConsumerGroupTopicPartitions(f"group-{topic}", places)
 
     def processed(self) -> int:
         """The number of processed questions; KafkaException while the broker is away."""
-        (future,) = self._admin.list_consumer_group_offsets([self._asked], request_timeout=5).values()
+        admin = AdminClient(self._configuration)  # one that has seen the broker die may not answer again
+        (future,) = admin.list_consumer_group_offsets([self._asked], request_timeout=5).values()
         return sum(max(0, entry.offset) for entry in future.result().topic_partitions)
 
 
