@@ -213,7 +213,8 @@ def _count(counts: LossCounts, seen: list[tuple[str, int, int, int]], answers: s
     for topic, partition, source, offset in seen:
         counts.answers += topic == answers
         counts.dead_letters += topic != answers
-        # the same key chooses the same partition, so each pair of partitions keeps the order of the questions
+        # The same key chooses the same partition, so each pair of partitions keeps the order of the questions. Without
+        # transactions, answers that are repeated after a failure start a second time from an earlier question.
         counts.out_of_order += offset < last.get((partition, source), -1)
         last[partition, source] = offset
     counts.lost = counts.questions - len(found)

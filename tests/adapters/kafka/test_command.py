@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import httpx
 import orjson
@@ -35,7 +36,7 @@ class Command:
     """A running `qa-cluster kafka ..` with metrics."""
 
     def __init__(self, system: System, broker: Broker, *arguments: str) -> None:
-        self._log = system.folder / f"{arguments[0]}.log"
+        self._log = system.folder / f"{arguments[2]}.log"
         command = [TOOL, "kafka", *arguments, "--brokers", broker.address, "--create-topics", "--metrics-port", "0"]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(command, env=system.environment, stdout=log, stderr=log)
@@ -47,33 +48,38 @@ class Command:
         address = re.findall(r"metrics are on (http://\S+)", self.log())[-1]
         return httpx.get(address).text
 
-    def end(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(60) == 0, self.log()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.process.send_signal(signal.SIGTERM if kind is None else signal.SIGKILL)
+        assert self.process.wait(60) == 0 or kind is not None, self.log()
 
 
 @pytest.mark.parametrize("service", [False, True], ids=["cluster", "service"])
-def test_documents_and_answers(system: System, broker: Broker, tmp_path: Path, service: bool) -> None:
+def test_documents_and_answers(system: System, broker: Broker, service: bool) -> None:
     name, more = "service" if service else "cluster", []
     if service:
         system.start_service()
-        (tmp_path / "key").write_text("qac_of_the_test\n")
         more = ["--service", f"http://127.0.0.1:{system.port}"]
-    ingest = Command(system, broker, "ingest", "--from", f"documents-{name}", *more)
     to = ["--to", f"answers-{name}", "--exactly-once", "--group", f"group-{name}"]
-    answer = Command(system, broker, "answer", "--from", f"questions-{name}", *to, *more)
-    eventually(lambda: "assigned: documents" in ingest.log() and "assigned: questions" in answer.log())
-    document = orjson.dumps({"text": f"Ada {name} wrote the first program.", "metadata": {"year": 1843}})
-    broker.write(f"documents-{name}", [(b"ada", document), (b"bob", orjson.dumps({"text": "Bob."})), (b"bob", None)])
-    eventually(lambda: 'outcome="deleted"} 1' in ingest.metrics())
-    assert 'outcome="stored"} 2' in ingest.metrics()
-    broker.write(f"questions-{name}", [(b"k", orjson.dumps({"question": f"Who is {name}?", "filter": "year=1843"}))])
-    (message,) = broker.read(f"answers-{name}", 1)
-    result = orjson.loads(message.value())
-    assert (result["answers"][0]["answer"], result["answers"][0]["document_id"]) == ("Ada", "ada")
-    eventually(lambda: f'qa_kafka_lag_messages{{topic="questions-{name}",partition="0"}} 0' in answer.metrics())
-    ingest.end()
-    answer.end()
+    with (
+        Command(system, broker, "ingest", "--from", f"documents-{name}", *more) as ingest,
+        Command(system, broker, "answer", "--from", f"questions-{name}", *to, *more) as answer,
+    ):
+        eventually(lambda: "assigned: documents" in ingest.log() and "assigned: questions" in answer.log())
+        document = orjson.dumps({"text": f"Ada {name} wrote the first program.", "metadata": {"year": 1843}})
+        bob = orjson.dumps({"text": "Bob."})
+        broker.write(f"documents-{name}", [(b"ada", document), (b"bob", bob), (b"bob", None)])
+        eventually(lambda: 'outcome="deleted"} 1' in ingest.metrics())
+        assert 'outcome="stored"} 2' in ingest.metrics()
+        asked = orjson.dumps({"question": f"Who is {name}?", "filter": "year=1843"})
+        broker.write(f"questions-{name}", [(b"k", asked)])
+        (message,) = broker.read(f"answers-{name}", 1)
+        result = orjson.loads(message.value())
+        assert (result["answers"][0]["answer"], result["answers"][0]["document_id"]) == ("Ada", "ada")
+        lag = f'qa_kafka_lag_messages{{topic="questions-{name}",partition="0"}} 0'
+        eventually(lambda: lag in answer.metrics())
     if service:
         system.stop_service()
 
