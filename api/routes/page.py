@@ -145,7 +145,7 @@ def _page(examples: Sequence[str], title: str, *, has_logo: bool) -> str:
 def widget_script() -> str:
     """The widget as one script: its modules without imports and exports, in a function, with its style as text."""
     modules = "".join(_compact(_text(name)) for name in _WIDGET_PARTS)
-    style = json.dumps(re.sub(r"\s*\n\s*", " ", _text("widget.css")))
+    style = json.dumps(" ".join(filter(None, map(str.strip, _text("widget.css").splitlines()))))
     return f'"use strict";\n(() => {{\nconst STYLE = {style};\n{modules}}})();\n'
 
 

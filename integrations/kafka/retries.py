@@ -64,7 +64,7 @@ def verdict_on(error: Exception, names_target: bool) -> Verdict:
 
 def pause_seconds(error: Exception, attempt: int) -> float:
     """The pause after a number of failed attempts: it doubles, varies by chance, and is at least what was asked for."""
-    grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(attempt - 1, 10))
+    grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * float(2 ** min(attempt - 1, 10)))
     asked = getattr(error, "retry_after_seconds", None) or 0.0
     if not isinstance(error, CapacityError):
         asked = 0.0

@@ -125,7 +125,9 @@ class KafkaSession:
         metrics.paused = lambda: self._paused
 
     def _shared_producer(self) -> SharedProducer:
-        fail = partial(self._loop.call_soon_threadsafe, self.fail)
+        def fail(error: BaseException) -> None:
+            self._loop.call_soon_threadsafe(self.fail, error)
+
         return SharedProducer(self._properties.producer(), self._log, fail)
 
     @property
@@ -175,7 +177,8 @@ class KafkaSession:
         self._space.clear()
         space = asyncio.create_task(self._space.wait())
         try:
-            await asyncio.wait([space, stopped, self._failure], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            awaited: list[asyncio.Future[Any]] = [space, stopped, self._failure]
+            await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             space.cancel()
 

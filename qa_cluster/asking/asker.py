@@ -139,15 +139,15 @@ class Asker:
         with step("cache", {"qa.cache.tier": "near"}) as looked:
             fresh = await self._freshness.drain(without_down=options.coverage == PARTIAL)
 
-            async def prepared(without: frozenset[Shard]) -> ReadingPlan:
+            async def prepared(without: frozenset[Shard]) -> tuple[Question, ReadingPlan]:
                 await self._follow()
                 await self._collections.check(options.collection, without)
                 await self._fields.check(question.chosen, options.collection)
-                return await self.plan(question)
+                guided = await self._guided(question, without)
+                return guided, await self.plan(guided)
 
             generation = self._freshness.generation
-            question = await self._guided(question)
-            plan: ReadingPlan = await retrying_without(self._shards, options.coverage, prepared)
+            question, plan = await retrying_without(self._shards, options.coverage, prepared)
             digest = question.digest(plan)
             reads_cache = options.cache in ("use", "only")
             found = self.near_hit(digest, options.coverage) if fresh and reads_cache else None
@@ -169,9 +169,9 @@ class Asker:
         timings = clock.timings(begun)
         return Outcome(question, found.body, found.etag, found.cache, timings, found.answerable, digest, found.partial)
 
-    async def _guided(self, question: Question) -> Question:
+    async def _guided(self, question: Question, without: frozenset[Shard]) -> Question:
         """The question with the pin and the synonyms of its collection; a pin is not for chosen documents."""
-        guide = await self._guidance.of(question.options.collection)
+        guide = await self._guidance.of(question.options.collection, without)
         pin = guide.pins.get(question.folded) if question.chosen is None else None
         name = f"{pin_digest(pin)} {guide.digest}".strip()
         return replace(question, pin=pin, expansion=guide.expansion(question.text), guide=name) if name else question

@@ -135,7 +135,7 @@ class Searcher:
         if options.prefix:
             expansion: Expansion | None = await self._completed(typed, collections, without)
         else:
-            expansion = merged([await self._guidance.of(name) for name in collections]).expansion(query)
+            expansion = merged([await self._guidance.of(name, without) for name in collections]).expansion(query)
         for _ in range(MAX_VERSION_TRIES):
             ranking_begun = perf_counter()
             rankings = await self._ranker.rank_each(

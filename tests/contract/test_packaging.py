@@ -141,7 +141,8 @@ def test_in_the_checkout_python_imports_the_checkout_and_nothing_twice(installed
     )
     files = installed.run("python", "-c", code).splitlines()
     assert len(files) == len(set(files)) > 50
-    assert {Path(file).relative_to(ROOT).parts[0] for file in files} == set(FOLDERS)
+    # an adapter is imported by the command that starts it
+    assert {Path(file).relative_to(ROOT).parts[0] for file in files} == set(FOLDERS) - {"integrations"}
     elsewhere = installed.run("python", "-P", "-c", code).splitlines()
     assert all(Path(file).is_relative_to(installed.package) for file in elsewhere)
 

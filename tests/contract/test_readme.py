@@ -72,7 +72,7 @@ def test_the_picture_is_small() -> None:
 
 def test_the_contents_page_names_every_document_once() -> None:
     contents = (ROOT / "docs" / "README.md").read_text()
-    linked = re.findall(r"\]\(((?:design/)?[a-z-]+\.md)\)", contents)
+    linked = re.findall(r"\]\(((?:(?:design|integrations)/)?[a-z_-]+\.md)\)", contents)
     pages = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")} - {"README.md"}
     assert sorted(linked) == sorted(pages)
     assert "](docs/README.md)" in README

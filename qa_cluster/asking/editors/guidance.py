@@ -9,7 +9,7 @@ names of cached answers contain a digest of the pin and the synonyms. So no proc
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -19,6 +19,7 @@ from qa_cluster.keys import DEFAULT_COLLECTION, partition_of, pins_key, synonyms
 from qa_cluster.ranking.expansion import Expansion, added_by_synonyms
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
+from qa_cluster.topology import Shard
 from qa_cluster.types import Answer, Pin, Synonyms
 
 from ..collections import Collections
@@ -103,13 +104,15 @@ class Guidance:
         self._seen = -1
         self._complaint = ""
 
-    async def of(self, collection: str) -> Guide:
-        """The pins and synonyms of a collection. If they cannot be read, the last known ones."""
+    async def of(self, collection: str, without: Container[Shard] = ()) -> Guide:
+        """The pins and synonyms of a collection; none if they are unknown, and their shard is down or in `without`."""
         fresh = await self._freshness.drain(without_down=True)
         changes = self._freshness.guidance_changes
         if self._seen != changes:
             self._known, self._seen = {}, changes
         guide = self._known.get(collection)
+        if guide is None and self._shards.shard_of_key(self._keys(collection)[0]) in without:
+            return Guide()
         if guide is None:
             try:
                 guide = await self._read(collection)
