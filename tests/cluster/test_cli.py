@@ -16,8 +16,7 @@ from typer.main import get_group
 from typer.testing import CliRunner
 
 from qa_cluster.cluster.cli import app, exit_code, main, shared_first
-from qa_cluster.cluster.commands import bench
-from qa_cluster.cluster.commands.groups import collections_group, documents_group, keys_group
+from qa_cluster.cluster.commands import bench, groups
 from qa_cluster.config import SETTINGS
 from qa_cluster.errors import (
     CannotWrite,
@@ -33,6 +32,16 @@ from qa_cluster.routing.shards import ShardDown
 from tests.harness.ports import free_port
 
 COMMANDS = tuple(get_group(app).commands)
+# The groups whose subcommands have the examples.
+GROUPS = {
+    "documents": groups.documents_group,
+    "collections": groups.collections_group,
+    "keys": groups.keys_group,
+    "jobs": groups.jobs_group,
+    "kafka": groups.kafka_group,
+    "pins": groups.pins_group,
+    "synonyms": groups.synonyms_group,
+}
 
 
 @dataclass(frozen=True)
@@ -71,18 +80,14 @@ def test_help_teaches(qa: Qa, arguments: list[str]) -> None:
         assert all(name in done.stdout for name in COMMANDS)
         assert "Exit codes" in done.stdout
         assert "130 interrupted" in done.stdout
-    elif arguments[0] not in ("model", "documents", "collections", "keys", "pins", "synonyms"):
+    elif arguments[0] not in ("model", *GROUPS):
         assert "Example" in done.stdout
         assert "qa-cluster" in done.stdout
 
 
 @pytest.mark.parametrize(
     ("group", "name"),
-    [
-        *(("documents", name) for name in get_group(documents_group).commands),
-        *(("collections", name) for name in get_group(collections_group).commands),
-        *(("keys", name) for name in get_group(keys_group).commands),
-    ],
+    [(group, name) for group, commands in GROUPS.items() for name in get_group(commands).commands],
 )
 def test_help_of_the_commands_of_a_group_teaches(qa: Qa, group: str, name: str) -> None:
     done = qa(group, name, "--help")
