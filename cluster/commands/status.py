@@ -136,4 +136,5 @@ def _show_progress(report: ClusterReport) -> None:
         for shard in report.shards
         if shard.progress
     ]
-    tables.table(rows, right=("tokens", "vectors", "sentences", "failed"))
+    title = "What the last `qa-cluster prepare` made:"
+    tables.table(rows, title=title, right=("tokens", "vectors", "sentences", "failed"))
