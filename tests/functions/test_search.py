@@ -93,7 +93,7 @@ async def test_changes_of_other_documents_hide_no_results(
     await client.put_document("numbat", "Numbats eat termites. A numbat sleeps. " * 3)
     other = next(name for name in map(str, range(10**6)) if tag(name) == tag("numbat"))
     ranker = client.engine._ranker
-    rank = ranker.rank
+    rank = ranker.rank_each
     rankings = 0
 
     async def rank_and_change(*arguments: object, **options: object) -> Ranking:
@@ -103,7 +103,7 @@ async def test_changes_of_other_documents_hide_no_results(
         await client.put_document(other, f"Nothing number {rankings}.", wait=True)
         return ranking
 
-    monkeypatch.setattr(ranker, "rank", rank_and_change)
+    monkeypatch.setattr(ranker, "rank_each", rank_and_change)
     result = await client.search("Do numbats eat termites?")
     assert [hit.document_id for hit in result.hits].count("numbat") == 6
     assert rankings == 1

@@ -344,6 +344,7 @@ OF_OTHERS += ["collections:{t}", "api-keys:{t}", "bert-qa{06S}", "qa:partitions"
 SERVICE = {
     "connect, list readers": {"bert-qa{06S}", "qa:partitions"},
     "rank sentences": {*INTERNAL},
+    "complete words": {"index:{t}", "index:book:{t}"},
     "search": {
         "paragraphs:d:{t}",
         "paragraphs:book%/d:{t}",

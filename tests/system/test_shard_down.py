@@ -132,8 +132,9 @@ def test_the_others_answer_and_say_what_is_missing(system: System, how: signal.S
             status, found = ask(system, question, cache="off")
             assert (status, found["answers"][0]["answer"]) == (200, whole[question]["answers"][0]["answer"])
             assert found["index"] == found["index"] | {"partial": True, "missing": [address], "shards_answered": 2}
-        _, found = ask(system, questions[1])
-        assert (found["answerable"], found["index"]["partial"], found["cache"]["ttl_s"]) == (False, True, 0)
+        # a stopped shard is left out at once; its cached answers are valid until its last confirmation expires
+        found = eventually(lambda: None if (found := ask(system, questions[1])[1])["answerable"] else found)
+        assert (found["index"]["partial"], found["cache"]["ttl_s"]) == (True, 0)
         status, _, body = system.http(f"/search?q=owls+hunt&timeout_ms={LONG_MS}")
         assert (status, json.loads(body)["index"]["missing"]) == (200, [address])
         # requests that need the shard are refused, and the error names the shard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qa_cluster.models.quantization.rounding import LARGEST, to_least_error, to_nearest, weight_scales
+from qa_cluster.models.quantization.rounding import BITS, largest_code, to_least_error, to_nearest, weight_scales
 from qa_cluster.models.quantization.smoothing import Activations, Range, best_factors
 
 
@@ -24,7 +24,7 @@ def correlated(random: np.random.Generator, rows: int, channels: int) -> np.ndar
 def test_weights_need_every_step_of_their_scale(random: np.random.Generator) -> None:
     weights = random.normal(size=(64, 8)).astype(np.float32)
     codes = to_nearest(weights, weight_scales(weights))
-    assert np.abs(codes.astype(int)).max(axis=0).tolist() == [LARGEST] * 8
+    assert np.abs(codes.astype(int)).max(axis=0).tolist() == [largest_code(BITS)] * 8
     assert np.isfinite(weight_scales(np.zeros((4, 2), np.float32))).all()
     assert not to_nearest(np.zeros((4, 2), np.float32), weight_scales(np.zeros((4, 2), np.float32))).any()
 
@@ -36,7 +36,7 @@ def test_rounding_by_effect_halves_the_error_of_the_outputs(random: np.random.Ge
     energy = (seen.T @ seen).astype(np.float64)
     codes = to_least_error(weights, scales, energy)
     assert codes.dtype == np.int8
-    assert np.abs(codes.astype(int)).max() <= LARGEST
+    assert np.abs(codes.astype(int)).max() <= largest_code(BITS)
 
     def error(chosen: np.ndarray) -> float:
         return float(np.square(unseen @ (chosen * scales) - unseen @ weights).mean())
