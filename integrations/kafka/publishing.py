@@ -196,7 +196,7 @@ class TransactionalPublisher:
         self,
         source: tuple[str, int],
         *,
-        consumer: Any,
+        group_metadata: Callable[[], Any],
         dead_letters: DeadLetterTopic,
         metrics: AdapterMetrics,
         threads: ThreadPoolExecutor,
@@ -205,7 +205,7 @@ class TransactionalPublisher:
     ) -> None:
         self.linger_seconds = linger_seconds
         self._source = source
-        self._consumer = consumer
+        self._group_metadata = group_metadata
         self._dead_letters = dead_letters
         self._metrics = metrics
         self._threads = threads
@@ -261,13 +261,11 @@ class TransactionalPublisher:
             for entry in batch:
                 if entry.outgoing is not None:
                     self._produce(producer, entry, delivered)
-            group = self._consumer.consumer_group_metadata()
+            group = self._group_metadata()
             _until_done(lambda: producer.send_offsets_to_transaction(offsets, group, CALL_SECONDS), CALL_SECONDS)
             _until_done(lambda: producer.commit_transaction(CALL_SECONDS), 2 * CALL_SECONDS)
         except KafkaException as error:
             return self._abort(producer, error.args[0], refused)
-        except RuntimeError as error:  # the consumer is closed
-            raise SessionLost(f"{topic}[{number}]: {error}") from error
         return None
 
     def _produce(self, producer: Any, entry: HandledEntry, delivered: OnDelivery) -> None:

@@ -108,6 +108,8 @@ class KafkaSession:
         self._committed_at = time.monotonic()
         self._fetched: list[KafkaRecord] = []
         self._paused = self._reassigned = False
+        # The consumer admits one thread at a time, so a transaction must not ask it: `poll` would make it wait.
+        self._group_metadata: Any = None
         self._space = asyncio.Event()
         self._abandoned = False
         self.member = False
@@ -196,9 +198,12 @@ class KafkaSession:
             self._abandoned = True
             for partition in list(self._partitions.values()):
                 await partition.abandon()
-        try:
-            await self._in_poller(self._consumer.close)  # calls on_revoke
-        except (KafkaException, RuntimeError) as error:
+        closing = self._loop.run_in_executor(self._poller, self._consumer.close)  # calls on_revoke
+        await asyncio.wait([closing], timeout=self._revoke_seconds + CLOSE_SECONDS)
+        if not closing.done():
+            self._abandoned = True
+            _log.warning("the group did not let this member leave; the brokers remove it after session.timeout.ms")
+        elif isinstance(error := closing.exception(), Exception):
             _log.warning("the consumer ended with an error: %s", self._clean(error))
         for partition in list(self._partitions.values()):
             await partition.abandon()
@@ -235,6 +240,7 @@ class KafkaSession:
         """Return up to `free` messages; with 0, pause the partitions and handle only events of the group."""
         self._commit_due()
         self._pause(free <= 0)
+        self._group_metadata = self._consumer.consumer_group_metadata()
         self._fetched = []
         wait = POLL_SECONDS
         while len(self._fetched) < max(free, 1):
@@ -288,6 +294,7 @@ class KafkaSession:
         if self._abandoned:
             return
         _log.info("revoked: %s", _names(sources))
+        self._group_metadata = self._consumer.consumer_group_metadata()
         try:
             self._in_loop(self._close_partitions(sources))
             self._commit(sources)
@@ -347,7 +354,7 @@ class KafkaSession:
         options = self._options
         publisher = TransactionalPublisher(
             source,
-            consumer=self._consumer,
+            group_metadata=lambda: self._group_metadata,
             dead_letters=self._dead_letters,
             metrics=self._metrics,
             threads=self._transactions,

@@ -1,4 +1,4 @@
-"""The protocol of groups of KIP-848, with the mock broker of librdkafka: noida-db does not have it."""
+"""Groups that noida-db does not have or stalls with, on the mock broker of librdkafka: KIP-848, cooperative-sticky."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.adapters.kafka.scripted import ScriptedClient
 from tests.harness.polling import eventually_async
 
 SOURCE, TO, DEAD = "questions", "answers", "dead"
+PARTITIONS = 4  # of each topic of the mock
 
 
 @pytest.fixture
@@ -28,7 +29,17 @@ def mock() -> Iterator[tuple[Producer, str]]:
     producer.flush(10)
 
 
-async def test_questions_are_answered(mock: tuple[Producer, str]) -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("group.protocol=consumer",),
+        ("partition.assignment.strategy=cooperative-sticky", "heartbeat.interval.ms=500", "session.timeout.ms=6000"),
+    ],
+    ids=["KIP-848", "cooperative-sticky"],
+)
+async def test_questions_are_answered_while_a_process_comes_and_leaves(
+    mock: tuple[Producer, str], given: tuple[str, ...]
+) -> None:
     producer, address = mock
     for number in range(20):
         producer.produce(SOURCE, orjson.dumps({"question": f"{number}?"}), f"k{number % 3}")
@@ -38,14 +49,22 @@ async def test_questions_are_answered(mock: tuple[Producer, str]) -> None:
     topics: Any = SimpleNamespace(
         broker=SimpleNamespace(address=address), to=TO, options=lambda **changes: SessionOptions(SOURCE, "g", DEAD)
     )
-    async with adapter(topics, ScriptedClient(), ("group.protocol=consumer",)) as running:
-        await eventually_async(lambda: running.metrics.messages.value("no_answer") == 20)
+    async with adapter(topics, ScriptedClient(), given) as first:
+        await eventually_async(lambda: first.metrics.messages.value("no_answer") == 20)
+        async with adapter(topics, ScriptedClient(), given) as second:
+            await eventually_async(lambda: second.metrics.assigned > 0)
+            for number in range(20, 40):
+                producer.produce(SOURCE, orjson.dumps({"question": f"{number}?"}), f"k{number}")
+            assert producer.flush(20) == 0
+            count = second.metrics.messages
+            await eventually_async(lambda: first.metrics.messages.value("no_answer") + count.value("no_answer") >= 40)
+        await eventually_async(lambda: first.metrics.assigned == PARTITIONS)
     consumer = Consumer({"bootstrap.servers": address, "group.id": "r", "auto.offset.reset": "earliest"})
     consumer.subscribe([TO])
     found = []
-    while len(found) < 21:
+    while len({*found}) < 41:
         message = await asyncio.to_thread(consumer.poll, 10)
         assert message is not None and message.error() is None
         found.append(orjson.loads(message.value()).get("question"))
     consumer.close()
-    assert sorted(filter(None, found)) == sorted(f"{number}?" for number in range(20))
+    assert {*filter(None, found)} == {f"{number}?" for number in range(40)}
