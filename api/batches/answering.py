@@ -20,6 +20,7 @@ from qa_cluster.options.questions import ALL_COLLECTIONS, FULL
 
 from ..description.schemas import ask_fields, ask_options, parse_body, search_fields, search_options
 from ..http.error_map import HttpProblem
+from ..http.messages import permit_key
 from ..http.openai_errors import openai_error
 from ..http.responding import as_problem
 
@@ -130,12 +131,7 @@ class BatchAnswers:
 def _permit(key: ApiKey, scope: str, collection: str) -> None:
     if scope not in key.scopes:
         raise HttpProblem("forbidden", f"key {key.id} has scope {', '.join(key.scopes)}, but the request needs {scope}")
-    if not key.allows(collection):
-        raise HttpProblem(
-            "forbidden",
-            f"key {key.id} does not allow collection {collection[:100]!r}, only"
-            f" {', '.join(map(repr, key.collections))}",
-        )
+    permit_key(key, collection)
 
 
 def _may_pass(error: Exception) -> bool:

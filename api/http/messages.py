@@ -43,6 +43,11 @@ def permit(scope: Scope, collection: str) -> None:
     """Raise HttpProblem unless the key allows this collection; the error does not tell whether it exists."""
     key: ApiKey = scope["state"]["key"]
     about(scope, collection=collection[:100])
+    permit_key(key, collection)
+
+
+def permit_key(key: ApiKey, collection: str) -> None:
+    """Raise HttpProblem unless a key allows a collection."""
     if not key.allows(collection):
         raise HttpProblem(
             "forbidden",

@@ -1,4 +1,4 @@
-"""Reads the files of a `multipart/form-data` body, with limits for the body and the number of files.
+"""Reads `multipart/form-data` bodies, with limits for the body, its time and the number of files.
 
 python-multipart limits the header of each part.
 """
@@ -6,7 +6,8 @@ python-multipart limits the header of each part.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from starlette.datastructures import Headers, UploadFile
@@ -16,7 +17,7 @@ from .error_map import HttpProblem
 from .messages import ClientGone, Receive, Scope, header
 
 MEDIA_TYPE = b"multipart/form-data"
-_PIECE = 256 * 1024
+PIECE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,28 +49,13 @@ async def read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> li
     Raises:
         HttpProblem: the body exceeds a limit, is malformed, contains a field that is not a file, or contains no file.
     """
-    try:
-        async with asyncio.timeout(limits.timeout_ms / 1000):
-            return await _read_files(scope, receive, limits)
-    except TimeoutError as error:
-        raise HttpProblem(
-            "body-timeout",
-            f"the body did not arrive within the limit of {limits.timeout_ms} ms (upload_timeout_ms)",
-            headers=[(b"connection", b"close")],
-        ) from error
-
-
-async def _read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> list[tuple[str, bytes]]:
     announced = header(scope, b"content-length")
     if announced is not None and announced.isdigit() and int(announced) > limits.body_bytes:
         raise _too_large(limits, f"has {int(announced)} bytes")
-    parser = _Parser(Headers(raw=scope["headers"]), _pieces(receive, limits), max_files=limits.files, max_fields=0)
-    try:
+    body = pieces(receive, limits.body_bytes, lambda: _too_large(limits, f"has more than {limits.body_bytes} bytes"))
+    parser = _Parser(Headers(raw=scope["headers"]), body, max_files=limits.files, max_fields=0)
+    async with receiving(limits.timeout_ms):
         form = await parser.parse()
-    except MultiPartException as error:
-        raise HttpProblem(
-            "malformed-multipart", f"the body is not valid: {error.message}", headers=[(b"connection", b"close")]
-        ) from error
     files: list[tuple[str, bytes]] = []
     for _, part in form.multi_items():
         if isinstance(part, UploadFile):
@@ -80,8 +66,29 @@ async def _read_files(scope: Scope, receive: Receive, limits: UploadLimits) -> l
     return files
 
 
-async def _pieces(receive: Receive, limits: UploadLimits) -> AsyncGenerator[bytes, None]:
-    """Yield the body in pieces. Other requests are served between two pieces."""
+@asynccontextmanager
+async def receiving(timeout_ms: int) -> AsyncIterator[None]:
+    """Receive a form in the block; HttpProblem if it does not arrive in time, or is malformed."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            yield
+    except TimeoutError as error:
+        raise HttpProblem(
+            "body-timeout",
+            f"the body did not arrive within the limit of {timeout_ms} ms (upload_timeout_ms)",
+            headers=[(b"connection", b"close")],
+        ) from error
+    except MultiPartException as error:
+        raise HttpProblem(
+            "malformed-multipart", f"the body is not valid: {error.message}", headers=[(b"connection", b"close")]
+        ) from error
+
+
+async def pieces(receive: Receive, limit: int, too_large: Callable[[], HttpProblem]) -> AsyncGenerator[bytes, None]:
+    """Yield a body of at most `limit` bytes in pieces of at most `PIECE_BYTES`; a longer body raises `too_large()`.
+
+    Other requests are served between two pieces.
+    """
     size = 0
     while True:
         message = await receive()
@@ -89,10 +96,10 @@ async def _pieces(receive: Receive, limits: UploadLimits) -> AsyncGenerator[byte
             raise ClientGone
         part = message.get("body", b"")
         size += len(part)
-        if size > limits.body_bytes:
-            raise _too_large(limits, f"has more than {limits.body_bytes} bytes")
-        for start in range(0, len(part), _PIECE):
-            yield part[start : start + _PIECE]
+        if size > limit:
+            raise too_large()
+        for start in range(0, len(part), PIECE_BYTES):
+            yield part[start : start + PIECE_BYTES]
             await asyncio.sleep(0)
         if not message.get("more_body", False):
             return

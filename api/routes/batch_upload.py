@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
 from dataclasses import replace
 from time import time
 from typing import Any
@@ -16,7 +15,8 @@ from qa_cluster.batches.records import BATCH, PART_BYTES, BatchFile
 from qa_cluster.batches.store import BatchStore
 
 from ..http.error_map import HttpProblem
-from ..http.messages import ClientGone, Receive, Scope, header
+from ..http.messages import Receive, Scope, header
+from ..http.multipart import pieces, receiving
 
 # The lifetimes that OpenAI's field `expires_after` may have.
 _LEAST_EXPIRY_SECONDS = 3600
@@ -106,7 +106,7 @@ async def receive_file(scope: Scope, receive: Receive, store: BatchStore, owner:
         raise _too_large(limit)
     parser = _Parser(
         Headers(raw=scope["headers"]),
-        _chunks(receive, limit + _FORM_BYTES),
+        pieces(receive, limit + _FORM_BYTES, lambda: _too_large(limit)),
         max_files=1,
         max_fields=_MAX_FORM_FIELDS,
         max_part_size=_MAX_FIELD_BYTES,
@@ -121,21 +121,10 @@ async def receive_file(scope: Scope, receive: Receive, store: BatchStore, owner:
 
     parser.begin = begin  # type: ignore[method-assign]
     try:
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                form = await parser.parse()
-                if not parser.ended:
-                    raise MultiPartException("the last boundary is missing")
-        except TimeoutError as error:
-            raise HttpProblem(
-                "body-timeout",
-                f"the body did not arrive within the limit of {timeout_ms} ms (upload_timeout_ms)",
-                headers=[(b"connection", b"close")],
-            ) from error
-        except MultiPartException as error:
-            raise HttpProblem(
-                "malformed-multipart", f"the body is not valid: {error.message}", headers=[(b"connection", b"close")]
-            ) from error
+        async with receiving(timeout_ms):
+            form = await parser.parse()
+            if not parser.ended:
+                raise MultiPartException("the last boundary is missing")
         fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
         file = _checked(parser.name, parts, fields)
         return await store.end_file(owner, _with_expiry(file, fields))
@@ -179,21 +168,3 @@ def _too_large(limit: int) -> HttpProblem:
         f"the file has more than {limit} bytes, the limit (batch_file_max_bytes): split it",
         headers=[(b"connection", b"close")],
     )
-
-
-async def _chunks(receive: Receive, limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield the body in pieces of at most `PART_BYTES`. Other requests are served between two pieces."""
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        data = message.get("body", b"")
-        size += len(data)
-        if size > limit:
-            raise _too_large(limit - _FORM_BYTES)
-        for start in range(0, len(data), PART_BYTES):
-            yield data[start : start + PART_BYTES]
-            await asyncio.sleep(0)
-        if not message.get("more_body", False):
-            return

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import QueryBundle
 
 from qa_cluster.client import AskResult
-from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS, ServiceConnection
+from qa_cluster.integrations.service.connection import DEFAULT_URL, TIMEOUT_SECONDS, ServiceConnection
 from qa_cluster.integrations.service.passages import of_answers
 
 from .nodes import node_of
@@ -59,8 +58,9 @@ class QAClusterQueryEngine(BaseQueryEngine):
         no_answer: bool = True,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        key = os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key
-        self.connection = ServiceConnection(base_url, api_key=key, tls_ca=tls_ca, timeout=timeout, attempts=attempts)
+        self.connection = ServiceConnection(
+            base_url, api_key=api_key, tls_ca=tls_ca, timeout=timeout, attempts=attempts
+        )
         self._options: dict[str, Any] = {
             "top_k": top_k,
             "collection": collection,

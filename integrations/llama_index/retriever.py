@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
-from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS, ServiceConnection
+from qa_cluster.integrations.service.connection import DEFAULT_URL, TIMEOUT_SECONDS, ServiceConnection
 from qa_cluster.integrations.service.passages import of_search
 
 from .nodes import node_of
@@ -55,8 +54,9 @@ class QAClusterNodeRetriever(BaseRetriever):
     ) -> None:
         if k < 1:
             raise ValueError(f"k must be 1 or more, got {k}")
-        key = os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key
-        self.connection = ServiceConnection(base_url, api_key=key, tls_ca=tls_ca, timeout=timeout, attempts=attempts)
+        self.connection = ServiceConnection(
+            base_url, api_key=api_key, tls_ca=tls_ca, timeout=timeout, attempts=attempts
+        )
         self._options: dict[str, Any] = {
             "top_k": k,
             "collection": collection,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from threading import Lock
 from weakref import WeakKeyDictionary, finalize
 
@@ -17,6 +18,8 @@ KEY_VARIABLE = "QA_CLUSTER_API_KEY"
 class ServiceConnection:
     """Opens one `Client` for all threads, and one `AsyncClient` for each event loop, when it is first needed.
 
+    `api_key` None is the key of the environment variable `KEY_VARIABLE`, if it is set.
+
     >>> connection = ServiceConnection("http://127.0.0.1:8080", timeout=10)
     >>> connection.client.search("first program").hits[0].text
     'Ada Lovelace wrote the first program.'
@@ -26,13 +29,13 @@ class ServiceConnection:
         self,
         base_url: str = DEFAULT_URL,
         *,
-        api_key: str = "",
+        api_key: str | None = "",
         tls_ca: str = "",
         timeout: float = TIMEOUT_SECONDS,
         attempts: int | None = None,
     ) -> None:
         self._url = base_url
-        self._api_key = api_key
+        self._api_key = os.environ.get(KEY_VARIABLE, "") if api_key is None else api_key
         self._tls_ca = tls_ca
         self._timeout = timeout
         self._retry = RetryPolicy(attempts=attempts)

@@ -7,16 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from haystack import Document, default_from_dict, default_to_dict
+from haystack import Document, default_to_dict
 from haystack.document_stores.errors import DocumentStoreError, DuplicateDocumentError
 from haystack.document_stores.types import DuplicatePolicy
 from haystack.errors import FilterError
-from haystack.utils import Secret, deserialize_secrets_inplace
+from haystack.utils import Secret
 
 from qa_cluster.client import Document as StoredDocument
 from qa_cluster.client import InvalidInput, NotFound, VersionConflict
+from qa_cluster.integrations.haystack.connected import Connected
 from qa_cluster.integrations.haystack.filters import FilterProblem, Filters, every_document, service_filters
-from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS, ServiceConnection
+from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS
 
 # The limit of requests to the service at the same time.
 _AT_ONCE = 8
@@ -24,7 +25,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 
 
-class QAClusterDocumentStore:
+class QAClusterDocumentStore(Connected):
     """Stores documents in a collection of a qa-cluster service, which indexes and ranks them.
 
     The service splits texts into sentences and makes its own vectors. So documents need no splitting, and an
@@ -51,47 +52,18 @@ class QAClusterDocumentStore:
         attempts: int | None = None,
         wait: bool = True,
     ) -> None:
-        self.base_url = base_url
-        self.api_key = api_key
+        self._connect_to(base_url, api_key, tls_ca, timeout, attempts)
         self.collection = collection
-        self.tls_ca = tls_ca
-        self.timeout = timeout
-        self.attempts = attempts
         self.wait = wait
-        self._connection: ServiceConnection | None = None
-
-    @property
-    def connection(self) -> ServiceConnection:
-        """The connections to the service; `close` and `aclose` end them."""
-        if self._connection is None:
-            self._connection = ServiceConnection(
-                self.base_url,
-                api_key=(self.api_key.resolve_value() if self.api_key is not None else None) or "",
-                tls_ca=self.tls_ca,
-                timeout=self.timeout,
-                attempts=self.attempts,
-            )
-        return self._connection
 
     def to_dict(self) -> dict[str, Any]:
         """The store as a dictionary; a key from the environment appears by the name of its variable."""
         return default_to_dict(
             self,
-            base_url=self.base_url,
-            api_key=self.api_key.to_dict() if self.api_key is not None else None,
+            **self._service(),
             collection=self.collection,
-            tls_ca=self.tls_ca,
-            timeout=self.timeout,
-            attempts=self.attempts,
             wait=self.wait,
         )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> QAClusterDocumentStore:
-        """Read what `to_dict` returns."""
-        deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
-        made: QAClusterDocumentStore = default_from_dict(cls, data)
-        return made
 
     def count_documents(self) -> int:
         """The number of documents that the service finds."""

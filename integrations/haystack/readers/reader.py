@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from haystack import Document, component, default_from_dict, default_to_dict
+from haystack import Document, component, default_to_dict
 from haystack.dataclasses import ExtractedAnswer
-from haystack.utils import Secret, deserialize_secrets_inplace
+from haystack.utils import Secret
 
-from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS, ServiceConnection
+from qa_cluster.integrations.haystack.connected import Connected
+from qa_cluster.integrations.service.connection import DEFAULT_URL, KEY_VARIABLE, TIMEOUT_SECONDS
 
 # The limit of documents in one request.
 _BATCH = 64
 
 
 @component
-class QAClusterReader:
+class QAClusterReader(Connected):
     """Reads the answers to a question from documents.
 
     Args:
@@ -54,55 +55,26 @@ class QAClusterReader:
         timeout: float = TIMEOUT_SECONDS,
         attempts: int | None = None,
     ) -> None:
-        self.base_url = base_url
-        self.api_key = api_key
+        self._connect_to(base_url, api_key, tls_ca, timeout, attempts)
         self.model = model
         self.top_k = top_k
         self.score_threshold = score_threshold
         self.no_answer = no_answer
         self.answers_per_seq = answers_per_seq
         self.overlap_threshold = overlap_threshold
-        self.tls_ca = tls_ca
-        self.timeout = timeout
-        self.attempts = attempts
-        self._connection: ServiceConnection | None = None
-
-    @property
-    def connection(self) -> ServiceConnection:
-        """The connections to the service; `close` and `aclose` end them."""
-        if self._connection is None:
-            self._connection = ServiceConnection(
-                self.base_url,
-                api_key=(self.api_key.resolve_value() if self.api_key is not None else None) or "",
-                tls_ca=self.tls_ca,
-                timeout=self.timeout,
-                attempts=self.attempts,
-            )
-        return self._connection
 
     def to_dict(self) -> dict[str, Any]:
         """The component as a dictionary; a key from the environment appears by the name of its variable."""
         return default_to_dict(
             self,
-            base_url=self.base_url,
-            api_key=self.api_key.to_dict() if self.api_key is not None else None,
+            **self._service(),
             model=self.model,
             top_k=self.top_k,
             score_threshold=self.score_threshold,
             no_answer=self.no_answer,
             answers_per_seq=self.answers_per_seq,
             overlap_threshold=self.overlap_threshold,
-            tls_ca=self.tls_ca,
-            timeout=self.timeout,
-            attempts=self.attempts,
         )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> QAClusterReader:
-        """Read what `to_dict` returns."""
-        deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
-        made: QAClusterReader = default_from_dict(cls, data)
-        return made
 
     @component.output_types(answers=list[ExtractedAnswer])
     def run(

@@ -1,0 +1,54 @@
+"""What the document store and the reader share: the address and the key of the service, and the connections to it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from haystack import default_from_dict
+from haystack.utils import Secret, deserialize_secrets_inplace
+
+from qa_cluster.integrations.service.connection import ServiceConnection
+
+
+class Connected:
+    """The part of a component that connects it to a service; the arguments are those of `ServiceConnection`."""
+
+    def _connect_to(
+        self, base_url: str, api_key: Secret | None, tls_ca: str, timeout: float, attempts: int | None
+    ) -> None:
+        self.base_url = base_url
+        self.api_key = api_key
+        self.tls_ca = tls_ca
+        self.timeout = timeout
+        self.attempts = attempts
+        self._connection: ServiceConnection | None = None
+
+    @property
+    def connection(self) -> ServiceConnection:
+        """The connections to the service; `close` and `aclose` end them."""
+        if self._connection is None:
+            self._connection = ServiceConnection(
+                self.base_url,
+                api_key=(self.api_key.resolve_value() if self.api_key is not None else None) or "",
+                tls_ca=self.tls_ca,
+                timeout=self.timeout,
+                attempts=self.attempts,
+            )
+        return self._connection
+
+    def _service(self) -> dict[str, Any]:
+        """The arguments in a dictionary; a key from the environment appears by the name of its variable."""
+        return {
+            "base_url": self.base_url,
+            "api_key": self.api_key.to_dict() if self.api_key is not None else None,
+            "tls_ca": self.tls_ca,
+            "timeout": self.timeout,
+            "attempts": self.attempts,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `to_dict` returns."""
+        deserialize_secrets_inplace(data["init_parameters"], keys=["api_key"])
+        made: Self = default_from_dict(cls, data)
+        return made
