@@ -56,7 +56,7 @@ _NOT_SETTINGS = re.compile(r"QA_(CONFIG|TEST_.*)\Z")
 # The similarity (difflib) from which an unknown environment variable is a misspelt setting and not a foreign variable.
 _MISSPELT = 0.85
 _SERVICE_LINK = re.compile(r"(tcp|udp|sctp)://")
-NO_MODEL = "none"
+NO_ENCODER = "none"
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _MEGABYTE = 1024 * 1024
@@ -134,8 +134,7 @@ class Settings:
     reader: str = _of("", "folder of the reader for shards that have no reader; empty: the bundled reader")
     second_reader: str = _of(
         "",
-        "folder of the reader of later reading stages, for a cluster that has none; empty: the bundled second reader,"
-        " if the default reader is the bundled one; none: no second reader",
+        "folder of the second reader of the plan accurate, for a cluster that has none; empty: no second reader",
     )
     encoder: str = _of(
         "",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qa_cluster.clients.cluster_client import ClusterClient
-from qa_cluster.config import NO_MODEL, Settings
+from qa_cluster.config import NO_ENCODER, Settings
 from qa_cluster.errors import ConfigError
 from qa_cluster.types import LoadedModel
 
@@ -42,7 +42,7 @@ def temporary_cluster(settings: Settings, reader: ReaderFiles) -> Iterator[Setti
 
 def make_vectors(settings: Settings) -> None:
     """Wait until the documents of a temporary cluster have vectors, so that questions find them by their meaning."""
-    if settings.encoder != NO_MODEL:
+    if settings.encoder != NO_ENCODER:
         with console.progress("preparing", None) as advance:
             prepare(settings, force=False, on_progress=advance)
 

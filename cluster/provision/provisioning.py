@@ -14,10 +14,10 @@ from pathlib import Path
 import redis
 
 from qa_cluster import keys
-from qa_cluster.config import NO_MODEL, Settings
+from qa_cluster.config import NO_ENCODER, Settings
 from qa_cluster.errors import ClusterError
-from qa_cluster.reading.bundled import bundled_encoder, bundled_reader, bundled_second_reader
-from qa_cluster.reading.plan import BUNDLED_READER, SECOND_READER
+from qa_cluster.reading.bundled import bundled_encoder, bundled_reader
+from qa_cluster.reading.plan import SECOND_READER
 from qa_cluster.shard_functions import PARTITIONS_TRIGGER, SENTENCE_ANSWER_TTL_OPTION, SENTENCE_ANSWERS_OPTION, SESSION
 
 from ..nodes.all_shards import ClusterOperation, OnStep, at_once
@@ -56,18 +56,14 @@ def complete(settings: Settings, url: str, on_step: OnStep = lambda text: None) 
 def add_models(settings: Settings, url: str, on_step: OnStep = lambda text: None) -> ClusterOperation:
     """Store the encoder and the second reader of the settings if the cluster at `url` has none; return the operation.
 
-    The second reader's answers replace those of the first, so the bundled one is stored only for the reader that it was
-    fitted with. The workers warm both in the background.
+    The workers warm the encoder in the background.
     """
     operation = ClusterOperation.begin(settings, url, settings.start_timeout_ms / 1000, on_step)
-    if settings.encoder != NO_MODEL:
+    if settings.encoder != NO_ENCODER:
         reader_loading.add_encoder(operation, read_reader(Path(settings.encoder or bundled_encoder())))
-    folder = Path(settings.second_reader or bundled_second_reader())
-    if settings.second_reader != NO_MODEL and (settings.second_reader or folder.is_dir()):
-        only_for = "" if settings.second_reader else BUNDLED_READER
-        reader_loading.add_second_reader(
-            operation, lambda: read_reader(folder, model_id=SECOND_READER), SECOND_READER, only_for
-        )
+    if settings.second_reader:
+        folder = Path(settings.second_reader)
+        reader_loading.add_second_reader(operation, lambda: read_reader(folder, model_id=SECOND_READER), SECOND_READER)
     return operation
 
 

@@ -114,18 +114,12 @@ def add_encoder(operation: ClusterOperation, encoder: ReaderFiles) -> None:
         _store(operation, encoder)
 
 
-def add_second_reader(
-    operation: ClusterOperation, read: Callable[[], ReaderFiles], model_id: str, only_for: str = ""
-) -> None:
+def add_second_reader(operation: ClusterOperation, read: Callable[[], ReaderFiles], model_id: str) -> None:
     """Store the second reader on every shard if no shard has one, and wait until the workers are warm.
 
-    Args:
-        read: reads the files of the reader; they have the id `model_id`.
-        only_for: the id that the default reader must have; empty: any.
+    `read` reads its files, which have the id `model_id`.
     """
-    entries = [entry for found in listing(operation).values() for entry in found]
-    first = {entry.id for entry in entries if entry.default}
-    if any(entry.id == model_id for entry in entries) or (only_for and first != {only_for}):
+    if any(entry.id == model_id for entries in listing(operation).values() for entry in entries):
         return
     reader = read()
     operation.on_step(f"storing the second reader {reader.tag}")

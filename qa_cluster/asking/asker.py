@@ -179,9 +179,8 @@ class Asker:
     async def plan(self, question: Question) -> ReadingPlan:
         """The reading plan of a question: the process's stages, with the readers that the shards have loaded.
 
-        A question that names a model is read by this model alone, as the first stage. A later stage is left out if its
-        reader is not loaded, or if it was fitted with another first reader. Then the stages before it answer, under the
-        name of the shorter plan.
+        A question that names a model is read by this model alone, as the first stage. A later stage whose reader is not
+        loaded is left out: the stages before it answer, under the name of the shorter plan.
         """
         options = question.options
         retriever = self._vectors.retriever(options.retriever)
@@ -190,8 +189,6 @@ class Asker:
         named = PLANS[options.plan] if options.plan else self._plan
         for template in named[:1] if options.model else named:
             name = options.model or template.model
-            if stages and template.after not in ("", stages[0].reader.model_id):
-                continue
             try:
                 reader = await self._readers.find(name, STAGE_ASK_AGAIN_SECONDS if stages else ASK_AGAIN_SECONDS)
             except NotFound as error:

@@ -28,11 +28,6 @@ def bundled_reader() -> Path:
     return Path(str(files("qa_cluster.models"))) / "default"
 
 
-def bundled_second_reader() -> Path:
-    """The folder of the second reader that is bundled with the package."""
-    return Path(str(files("qa_cluster.models"))) / "second"
-
-
 def bundled_encoder() -> Path:
     """The folder of the encoder that is bundled with the package."""
     return Path(str(files("qa_cluster.models"))) / "encoder"

@@ -92,8 +92,6 @@ class StageOptions:
         waves: as of a `ReadingStage`.
         candidates: as of a `ReadingStage`; None: the `retriever_k` of the question.
         final_threshold: as of a `ReadingStage`; by default, every later stage reads.
-        after: the id of the reader of the first stage that this stage was fitted with; with another first reader, the
-            stage is left out. Empty: any reader.
         earlier_weight: as of a `ReadingStage`.
         fitted: the calibration and the no-answer threshold of the stage; None: those of its reader.
     """
@@ -102,7 +100,6 @@ class StageOptions:
     waves: tuple[int, ...] = ()
     candidates: int | None = None
     final_threshold: float = inf
-    after: str = ""
     earlier_weight: float = 0.0
     fitted: tuple[Calibration, float] | None = None
 
@@ -124,8 +121,7 @@ class StageOptions:
 
 # The plans that a question can name. Where the larger reader is not loaded, the accurate plan has its first stage only.
 FAST, BALANCED, ACCURATE = "fast", "balanced", "accurate"
-# The ids of the readers that the plans were fitted with.
-BUNDLED_READER, SECOND_READER = "qa-reader-l6-h384", "qa-reader-accurate"
+SECOND_READER = "qa-reader-accurate"
 PLANS: Mapping[str, tuple[StageOptions, ...]] = {
     BALANCED: (StageOptions(waves=WAVES),),
     FAST: (StageOptions(waves=(2, 6), candidates=6),),

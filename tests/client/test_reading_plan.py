@@ -153,14 +153,6 @@ async def test_a_plan_without_its_first_reader_is_an_error_that_names_it(cluster
             await ask(engine, QUESTION)
 
 
-async def test_a_stage_that_was_fitted_with_another_first_reader_is_left_out(
-    cluster: ScriptedCluster, cascade: Engine
-) -> None:
-    for after, reader in (("other", "scripted"), (SMALL.model_id, "large")):
-        async with opened(cluster, plan=(FIRST, replace(SECOND, after=after))) as engine:
-            assert told(await ask(engine, QUESTION, cache="off"))[0] == reader
-
-
 async def test_the_first_reader_counts_in_the_second_stage(cluster: ScriptedCluster, cascade: Engine) -> None:
     read = cluster.triggers["qa.read"]
 

@@ -205,11 +205,10 @@ class Answering:
             if not decisive.vanished and all(is_current(place, records) for place in places):
                 break
         assembled = assemble(chosen, records, decisive.stage, options)
-        best = assembled.answers[0].score if assembled.answerable and assembled.answers else None
-        answers = assembled.answers
+        answers, answerable = assembled.answers, assembled.answerable
         if question.pin is not None:
             others = [replace(answer, rank=answer.rank + 1) for answer in answers[: options.top_k - 1]]
-            answers = (pinned_answer(question.pin), *others)
+            answers, answerable = (pinned_answer(question.pin), *others), True
         reader = decisive.stage.reader
         weights = sorted({revision.partition("+")[0] for revision in decisive.revisions})
         size, limit = _shown_bytes(assembled.answers, records), self._answer_max_bytes
@@ -222,7 +221,7 @@ class Answering:
             size,
             answer_body,
             model=Model(reader.model_id, "+".join(weights), reader.precision),
-            answerable=assembled.answerable or question.pin is not None,
+            answerable=answerable,
             no_answer_score=assembled.no_answer_score,
             answers=answers,
             index=index_of(ranking, self._shards, without),
@@ -230,12 +229,12 @@ class Answering:
         )
         return ComputedAnswer(
             body,
-            assembled.answerable or question.pin is not None,
+            answerable,
             frozenset(shard for answer in assembled.answers for shard in answer.shards),
             tokens,
             next((stage.unplanned for stage in stages if stage.unplanned), ""),
             bool(without),
-            1.0 if question.pin is not None else best,
+            answers[0].score if answerable else None,
         )
 
     async def _watch(
