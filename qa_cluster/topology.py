@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,10 +12,23 @@ from .errors import ClusterError, InvalidInput
 from .keys import SLOTS
 
 DEFAULT_PORT = 6379
+_URL_END = re.compile(r"[/?#]")
 
 
 class NotServed(ClusterError):
     """No shard serves a slot: its primary failed and no replica has taken over yet."""
+
+
+def split_cluster_url(url: str) -> tuple[str, str]:
+    """The scheme of a cluster's URL, and its servers with the user and the password; both are empty if it is no URL.
+
+    The servers are a list. `urllib` of recent Pythons refuses a list with an IPv6 address after the first server.
+
+    >>> split_cluster_url("redis://me:secret@a:7000,[fd00::1]:7001/0")
+    ('redis', 'me:secret@a:7000,[fd00::1]:7001')
+    """
+    scheme, separator, rest = url.strip().partition("://")
+    return (scheme.lower(), _URL_END.split(rest, maxsplit=1)[0]) if separator else ("", "")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,8 +51,9 @@ class Address:
         host, separator, port = text.strip().rpartition(":")
         if not separator or (text.endswith("]") and text.startswith("[")):
             host, port = text.strip(), str(DEFAULT_PORT)
+        is_whole = host.startswith("[") == host.endswith("]")
         host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if not (host and is_whole) or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise InvalidInput(f"not an address of the form host:port: {text!r}")
         return cls(host, int(port))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from qa_cluster.config import Settings
 from qa_cluster.errors import ConfigError, InvalidInput
 from qa_cluster.security.local_password import local_servers
 from qa_cluster.security.tls import TlsFiles
-from qa_cluster.topology import Address
+from qa_cluster.topology import Address, split_cluster_url
 
 from .connection import Login
 
@@ -30,15 +30,15 @@ def credentials_of(settings: Settings) -> tuple[str, str]:
 
     Each is empty if unset.
     """
-    user, _, password = urlsplit(settings.cluster_url).netloc.rpartition("@")[0].partition(":")
+    user, _, password = split_cluster_url(settings.cluster_url)[1].rpartition("@")[0].partition(":")
     return settings.cluster_user or unquote(user), settings.cluster_password or unquote(password)
 
 
 def address_of(settings: Settings) -> ClusterAddress:
     """Return the cluster of the setting `cluster_url`: ``redis[s]://[user:password@]host:port[,host:port..]``."""
-    parts = urlsplit(settings.cluster_url)
-    hosts = parts.netloc.rpartition("@")[2]
-    if parts.scheme not in _SCHEMES or not hosts:
+    scheme, servers = split_cluster_url(settings.cluster_url)
+    hosts = servers.rpartition("@")[2]
+    if scheme not in _SCHEMES or not hosts:
         raise ConfigError(
             "setting 'cluster_url' must be redis://host:port or rediss://host:port: it names the cluster to ask"
         )
@@ -47,7 +47,7 @@ def address_of(settings: Settings) -> ClusterAddress:
         seeds = [Address.parse(host) for host in hosts.split(",")]
     except InvalidInput as error:
         raise ConfigError(f"setting 'cluster_url': {error}") from error
-    tls = tls_files(settings).context() if _SCHEMES[parts.scheme] else None
+    tls = tls_files(settings).context() if _SCHEMES[scheme] else None
     only = local_servers(password, settings.data_dir.expanduser(), map(str, seeds)) if tls is None else None
     login = Login(
         username=user or None,

@@ -12,7 +12,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from qa_cluster.topology import split_cluster_url
 
 from .ownership import objection
 
@@ -37,10 +38,7 @@ def password_at(cluster_url: str, data_dir: Path) -> str:
     A URL with a user name gets no password. Host names such as localhost are other addresses: they may resolve to a
     server of another user.
     """
-    try:
-        hosts = urlsplit(cluster_url).netloc.split(",")  # with a user name, the first part is not a server's address
-    except ValueError:
-        return ""
+    hosts = split_cluster_url(cluster_url)[1].split(",")  # with a user name, the first part is not a server's address
     file = data_dir / PASSWORD_FILE
     if not set(hosts) <= _addresses(data_dir) or not _is_own(data_dir, file):
         return ""

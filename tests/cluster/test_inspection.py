@@ -22,6 +22,7 @@ from qa_cluster.cluster.servers.state import read_state
 from qa_cluster.config import Settings
 from qa_cluster.errors import ClusterError, ConfigError, ModelError
 from qa_cluster.keys import PARTITIONS_KEY, paragraphs_key, partition_tags, slot
+from qa_cluster.routing.cluster_address import address_of
 from tests.harness.polling import eventually
 from tests.harness.ports import free_port
 
@@ -85,7 +86,9 @@ def test_a_shard_that_is_down_is_reported(make_cluster: MakeCluster) -> None:
     assert inspect_cluster(Settings(), url).down == ()
 
 
-@pytest.mark.parametrize("url", ["db:7000", "http://db:7000", "redis://", "redis://db:x", "redis://db:7000,:1"])
+@pytest.mark.parametrize(
+    "url", ["db:7000", "http://db:7000", "redis://", "redis://db:x", "redis://db:7000,:1", "redis://db:7000,[::1"]
+)
 def test_invalid_addresses(url: str) -> None:
     with pytest.raises(ConfigError, match="cluster_url"):
         login(Settings(), url)
@@ -95,6 +98,8 @@ def test_the_login_comes_from_the_settings_or_the_address() -> None:
     found = login(Settings(), "rediss://me:p%40ss@db-1:7000,[fd00::1]:7001")
     assert (found["username"], found["password"]) == ("me", "p@ss")
     assert issubclass(found["connection_class"], redis.SSLConnection)
+    seeds = address_of(replace(Settings(), cluster_url="REDIS://db-1:7000,[fd00::1]:7001/0")).seeds
+    assert list(map(str, seeds)) == ["db-1:7000", "[fd00::1]:7001"]
     found = login(replace(Settings(), cluster_password="other"), "redis://me:p%40ss@db-1:7000")
     assert (found["username"], found["password"]) == ("me", "other")
     assert "connection_class" not in found
