@@ -109,14 +109,20 @@ class ShardPool:
         self._under_way.add(opening)
         try:
             with step("connect"):
-                return await opening
+                connection = await opening
         except asyncio.CancelledError:
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().close()  # the caller was cancelled just after the connection had opened
             task = asyncio.current_task()
             if task is None or not task.cancelling():
                 self._check()  # `fail_all` ended it, not the caller
             raise
         finally:
             self._under_way.discard(opening)
+        if self._down:  # `fail_all` was called just after the connection had opened
+            connection.close()
+            self._check()
+        return connection
 
     async def shared(self) -> Connection:
         """Return the connection for short commands."""

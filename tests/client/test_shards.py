@@ -204,6 +204,30 @@ async def test_a_connection_that_is_opened_while_its_pool_is_closed_is_closed_to
         await gone.wait()
 
 
+@pytest.mark.parametrize("ended", ["cancelled", "failed"])
+async def test_a_connection_that_has_just_opened_is_closed_if_its_command_ends(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    """The command ends between the end of the opening task and the next step of the caller."""
+    opened: list[Connection] = []
+    original = Connection.open
+
+    async def end_at_once(host: str, port: int, login: Login) -> Connection:
+        connection = await original(host, port, login)
+        opened.append(connection)
+        # The callbacks of the task that runs this have been called when its loop comes to the next callback.
+        asyncio.get_running_loop().call_soon(command.cancel if ended == "cancelled" else pool.fail_all, *reason)
+        return connection
+
+    reason = () if ended == "cancelled" else ("it does not answer",)
+    pool = ShardPool(Address("127.0.0.1", cluster.nodes[0].port), Login(), 1, 1)
+    monkeypatch.setattr(Connection, "open", end_at_once)
+    command = asyncio.ensure_future(pool.execute_blocking("PING"))
+    with pytest.raises(asyncio.CancelledError if ended == "cancelled" else ClusterError):
+        await command
+    assert [connection.closed for connection in opened] == [True]
+
+
 async def test_no_server_at_all_names_every_address() -> None:
     shards = Shards([Address("127.0.0.1", 1), Address("127.0.0.1", 2)], Login())
     with pytest.raises(ClusterError, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):

@@ -9,6 +9,7 @@ MIB = 1024 * 1024
 # The number of files of a format that may exceed their limits before the time limit of the format is cut.
 MAX_HITS = 3
 CUT = 0.1
+READY = b"r"  # what the process that reads files writes when it has started
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """The process that `extractor` starts. It reads requests from its standard input until the input ends.
 
-A request is a line of JSON (name, format, size, budget) and the file. The answers are JSON, each with its length in
-eight bytes before it. The first answer says what the file may cost, the last has its text. Between them, answers may
-say which page is read. The last answer may be an error instead.
+When the process has started, it writes one byte, `READY`. A request is a line of JSON (name, format, size, budget)
+and the file. The answers are JSON, each with its length in eight bytes before it. The first answer says what the file
+may cost, the last has its text. Between them, answers may say which page is read. The last answer may be an error
+instead.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput, RequestError
 
 from ..extract import load, read_as, recognize
 from ..extracted import NoText
-from .budget import MIB, Budget, Cost
+from .budget import MIB, READY, Budget, Cost
 from .pages import report_to
 
 _INFINITY = resource.RLIM_INFINITY
@@ -40,6 +41,8 @@ def main(most_mib: int) -> None:
     _limit(resource.RLIMIT_FSIZE, 0)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     report_to(lambda page, pages: _reply(replies, {"page": page, "pages": pages}))
+    replies.write(READY)
+    replies.flush()
     while line := requests.readline():
         request = orjson.loads(line)
         data = requests.read(request["size"])

@@ -23,7 +23,7 @@ from qa_cluster.errors import InputTooLong, InvalidInput
 from qa_cluster.security.passwords import without_passwords
 
 from ..extracted import Extracted, NoText, ParagraphPlace, Section
-from .budget import CUT, MAX_HITS, MIB, Budget, Cost, Hits
+from .budget import CUT, MAX_HITS, MIB, READY, Budget, Cost, Hits
 
 MAX_FILE_BYTES = 64 * MIB
 MAX_REPLY_BYTES = 64 * MIB
@@ -31,6 +31,8 @@ FILES_PER_PROCESS = 1000
 MAX_REMARKS = 10_000
 # A process whose address space has grown beyond this is replaced: memory that a parser has used seldom comes back.
 MAX_ADDRESS_SPACE = 512 * MIB
+# The limits of a file do not count the start of its process. A busy machine may need seconds for the start.
+START_SECONDS = 60.0
 _CHUNK = 1 << 16
 _CHILD = "qa_cluster.sources.process.child"
 _ERRORS = {"InputTooLong": InputTooLong, "NoText": NoText}
@@ -98,6 +100,7 @@ class Extractor:
             raise InputTooLong(f"has {len(data)} bytes, the limit for one file is {MAX_FILE_BYTES}")
         if self._process is None:
             self._process, self._served = self._started(), 0
+            self._wait_ready(self._process)
         if self._killed:
             self.close()
             raise InvalidInput("reading it was cancelled")
@@ -162,6 +165,20 @@ class Extractor:
             assert pipe is not None
             os.set_blocking(pipe.fileno(), False)
         return process
+
+    def _wait_ready(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait for the byte that a process sends when it has started."""
+        assert process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            ready = selector.select(START_SECONDS)
+        if self._killed:
+            return
+        if not ready or os.read(process.stdout.fileno(), 1) != READY:
+            self.close()
+            raise InvalidInput(
+                f"the process that reads files did not start within {START_SECONDS:g} s: free memory or processor time"
+            )
 
     def _exchanged(self, process: subprocess.Popen[bytes], request: bytes, cut: list[str]) -> Iterator[bytes]:
         """Send a request and yield the answers: each comes after its length in eight bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import time
 import zipfile
 import zlib
@@ -113,6 +114,22 @@ def test_usual_nesting_and_tables_stay() -> None:
     table = "+---+---+\n| a | b |\n+===+===+\n| c | d |\n+---+---+\n"
     text = extract(f"Title\n=====\n\n{levels}\n\n{table}".encode(), "a.rst")[1].text
     assert "item 11" in text and "d" in text
+
+
+def test_the_start_of_the_process_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may take longer to start the process than a file may take."""
+    slow = tmp_path / "python"
+    slow.write_text(f'#!/bin/sh\nsleep 1\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(slow))
+    with Extractor(budget=Budget(wall_seconds=0.9)) as extractor:
+        assert extractor.extract(b"Cats purr.", "a.txt")[1].text == "Cats purr."
+
+
+def test_a_process_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with Extractor() as extractor, pytest.raises(InvalidInput, match="did not start"):
+        extractor.extract(b"Cats purr.", "a.txt")
 
 
 def test_elapsed_time_of_a_cut_format_is_cut() -> None:
