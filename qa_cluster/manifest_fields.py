@@ -130,6 +130,10 @@ class FieldReader:
             raise self.refused(name, value, f"a number from {low:g} to {high:g}")
         return float(value)
 
+    def optional_number(self, name: str, low: float, high: float, *, default: float) -> float:
+        """A number within limits; the default if the field is missing."""
+        return self.number(name, low, high) if name in self._document else default
+
     def share(self, name: str) -> float | None:
         """A number from 0 to 1, or null."""
         return None if self.take(name) is None else self.number(name, 0, 1)

@@ -17,6 +17,9 @@ import orjson
 from .errors import InvalidInput
 from .keys import DEFAULT_COLLECTION
 
+CONFIDENCES = SURE, LIKELY, UNSURE = "sure", "likely", "unsure"
+"""The words for the score of an answer, `Answer.confidence`."""
+
 
 class _Json:
     """A dataclass with a JSON form; `what` is its name in errors."""
@@ -89,7 +92,9 @@ class Answer(_Json, what="an answer"):
         source: the position in the document's source file; None if it is unknown.
         url: the web address of the document's page, from its metadata; empty if it has none.
         also_in: other spans with the same answer, the best first.
-        pinned: whether it is an editor's answer. Then the score is 1, and the offsets are 0.
+        pinned: whether it is an editor's answer. Then the score is 1, the confidence ``sure``, and the offsets are 0.
+        confidence: how the score reads in words: ``sure``, ``likely`` or ``unsure``. The limits of the words are fitted
+            with the calibration of the reading plan. Empty: an earlier version of the service has answered.
     """
 
     rank: int
@@ -112,6 +117,7 @@ class Answer(_Json, what="an answer"):
     url: str = ""
     also_in: tuple[Mention, ...] = ()
     pinned: bool = False
+    confidence: str = ""
 
     @property
     def shards(self) -> tuple[str, ...]:

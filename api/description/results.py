@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from qa_cluster.types import (
+    CONFIDENCES,
     Answer,
     AskResult,
     CollectionEntry,
@@ -53,7 +54,8 @@ _DESCRIPTIONS: dict[type, dict[str, str]] = {
         "context": "the sentence with the answer",
         "shard": "the shard that read it",
         "also_in": "other sentences with the same answer, best first",
-        "pinned": "whether an editor has pinned this answer; then its score is 1 and its offsets are 0",
+        "pinned": "whether an editor has pinned this answer; then its score is 1, its confidence sure, its offsets 0",
+        "confidence": "the score in words; the limits of the words are fitted on questions with known answers",
     },
     AskResult: {"no_answer_score": "probability that no answer is right"},
     Index: {
@@ -174,6 +176,7 @@ def _fields_of(kind: Any) -> Schema:
     if kind is FieldValue:
         properties["value"] = {"type": ["string", "number", "boolean"], "description": "a time is text in ISO 8601"}
     if kind is Answer:
+        properties["confidence"]["enum"] = list(CONFIDENCES)
         properties["highlights"] = {"type": "array", "items": schema_of(Span)}
     return object_of(properties)
 

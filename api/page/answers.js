@@ -1,7 +1,7 @@
 // Shows the result of a question: the answer, other answers, the closest passages, and how long it took.
 
 import { document_of, link_to, link_to_text } from "/page/documents.js";
-import { counted, element, percent, units } from "/page/dom.js";
+import { counted, element, units } from "/page/dom.js";
 import { feedback } from "/page/feedback.js";
 import { alternatives, confidence_of, confidence_words, has_page, mentions, source_of } from "/page/found.js";
 import { small_headings } from "/page/headings.js";
@@ -42,19 +42,20 @@ function also(answer, collection) {
   return element("p", { class: "path" }, "Also in ", ...links);
 }
 
-function sureness(confidence, score) {
-  return element("span", { class: `sureness ${confidence}` }, confidence_words(confidence, score));
+function sureness(answer) {
+  const confidence = confidence_of(answer);
+  return element("span", { class: `sureness ${confidence}` }, confidence_words(confidence, answer.score));
 }
 
 async function best(answer, found, collection, signal) {
-  const confidence = confidence_of(answer, found);
+  const confidence = confidence_of(answer);
   // the answer of an editor has no passage
   const document = answer.pinned ? null : await document_of(answer, collection, signal);
   const shown = answer.pinned ? [] : passage_of(answer, document, document && small_headings(document), PASSAGE_CHARS);
   return element("article", { class: `answer ${confidence}` },
     answer.pinned ? element("p", { class: "pinned" }, "Answer of the editors") : null,
     element("p", { class: "found" }, answer.answer),
-    answer.pinned ? null : element("p", { class: "how" }, sureness(confidence, answer.score),
+    answer.pinned ? null : element("p", { class: "how" }, sureness(answer),
       confidence === "unsure" ? " Please check the passage." : ""),
     element("div", { class: "passage" }, ...shown),
     has_page(answer) ? origin(answer, collection) : null,
@@ -66,7 +67,7 @@ async function best(answer, found, collection, signal) {
 function others(answers, collection) {
   if (!answers.length) return null;
   const rows = answers.map((answer) => element("li", {},
-    element("p", {}, element("b", {}, answer.answer), " ", element("span", { class: "muted" }, percent(answer.score))),
+    element("p", {}, element("b", {}, answer.answer), " ", sureness(answer)),
     element("p", { class: "line" }, ...line(answer)),
     origin(answer, collection),
     also(answer, collection)));
@@ -136,7 +137,7 @@ export async function result(found, seen, collection, signal) {
     const [first] = found.answers;
     const more = alternatives(found.answers);
     shown.push(await best(first, found, collection, signal), others(more, collection));
-    if (confidence_of(first, found) === "unsure" && !first.pinned) {
+    if (confidence_of(first) === "unsure" && !first.pinned) {
       const sentences = new Set([first, ...more].map((answer) => answer.passage_id));
       shown.push(await closest_passages(found.question, collection, sentences, "Results for your words", signal));
     }

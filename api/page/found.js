@@ -4,8 +4,6 @@ import { percent } from "/page/dom.js";
 
 // Answers with a lower score are not shown.
 const MIN_SCORE = 0.01;
-const SURE = 0.8;
-const LIKELY = 0.5;
 const WORDS = { sure: "Sure", likely: "Likely", unsure: "A guess" };
 
 // The title of a document and the headings above a place in it. A heading that repeats the one before it is left out.
@@ -41,12 +39,9 @@ export function document_path(id, collection) {
   return `/documents/${name}${collection ? `?${new URLSearchParams({ collection })}` : ""}`;
 }
 
-// "sure", "likely" or "unsure", from the service or from the score.
-export function confidence_of(answer, found = {}) {
-  const given = answer.confidence || (answer.rank === 1 ? found.confidence : "");
-  if (Object.hasOwn(WORDS, given)) return given;
-  if (answer.score >= SURE) return "sure";
-  return answer.score >= LIKELY ? "likely" : "unsure";
+// "sure", "likely" or "unsure". An unknown word of another version is "unsure".
+export function confidence_of(answer) {
+  return Object.hasOwn(WORDS, answer.confidence) ? answer.confidence : "unsure";
 }
 
 export function confidence_words(confidence, score) {

@@ -83,7 +83,7 @@ export function answered(found, document, service, collection, send) {
     return nodes;
   }
   const [first, ...more] = shown_answers(found);
-  const confidence = confidence_of(first, found);
+  const confidence = confidence_of(first);
   nodes.push(element("article", { class: `answer ${confidence}` },
     element("p", { class: "found" }, first.answer),
     element("p", { class: "how" }, element("span", { class: "sureness" },

@@ -105,6 +105,7 @@ def show(result: AskResult) -> None:
             {
                 "answer": " ".join(answer.answer.split()),
                 "score": f"{answer.score:.2f}",
+                "confidence": "pinned" if answer.pinned else answer.confidence,
                 "document": answer.document_id + (f" and {len(answer.also_in)} more" if answer.also_in else ""),
                 **({"where": where(answer)} if any_position else {}),
                 "sentence": " ".join(answer.context.split()),

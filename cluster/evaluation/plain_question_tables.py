@@ -46,11 +46,12 @@ def show(report: Mapping[str, Any]) -> None:
 
 
 def _fit(fit: Mapping[str, Any]) -> None:
+    words = fit["calibration"]
     before, after = (f"{found['a']:.3f} × order {found['b']:+.3f}" for found in (fit["before"], fit["calibration"]))
     console.say(
         f"fitted to {console.counted(fit['questions'], 'question')}: log odds {before} became {after}, no-answer"
-        f" threshold {fit['no_answer_threshold']:g}, calibration error {fit['error']:.3f}; written to"
-        f" {fit['manifest']}"
+        f" threshold {fit['no_answer_threshold']:g}, calibration error {fit['error']:.3f}, sure from"
+        f" {words['sure']:g}, likely from {words['likely']:g}; written to {fit['manifest']}"
     )
 
 

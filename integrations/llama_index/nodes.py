@@ -9,7 +9,7 @@ from qa_cluster.integrations.service.passages import FoundPassage
 # Facts that say where a passage is: they are in the metadata, but a language model or an embedding needs none of them.
 _POSITIONS = [
     *("document_id", "document_version", "start", "end", "score", "source"),
-    *("sentence_start", "sentence_end", "answer_start", "answer_end"),
+    *("sentence_start", "sentence_end", "answer_start", "answer_end", "pinned"),
 ]
 
 

@@ -82,7 +82,7 @@ class QAClusterQueryEngine(BaseQueryEngine):
 
 
 def _response(result: AskResult) -> Response:
-    shown = ("answer", "score", "document_id", "start", "end")
+    shown = ("answer", "score", "confidence", "pinned", "document_id", "start", "end")
     quotes = [{name: getattr(each, name) for name in shown} for each in result.answers]
     return Response(
         response=result.answers[0].answer if result.answers else "",

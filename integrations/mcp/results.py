@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, Field
 
@@ -27,6 +27,7 @@ Start = Annotated[int, Field(description="offset in the document, in characters;
 Title = Annotated[str | None, Field(description="title of the document")]
 Url = Annotated[str | None, Field(description="web address of the document")]
 Note = Annotated[str | None, Field(description="what is missing from this result, and what to do")]
+Confidence = Literal["sure", "likely", "unsure"]
 COLLECTION = "collection of the documents"
 # Less probable answers are left out, except the best one.
 MIN_SCORE = 0.05
@@ -37,6 +38,8 @@ class QuotedAnswer(BaseModel):
 
     answer: str = Field(description="exact words of the document")
     score: float = Field(description="probability that the answer is right")
+    confidence: Confidence | None = Field(None, description="the score in words; check the quote of an unsure answer")
+    pinned: bool | None = Field(None, description="true: an editor of the collection has written this answer")
     id: str = Field(description="id of the document; `fetch` takes it")
     title: Title = None
     url: Url = None
@@ -148,6 +151,8 @@ def _answer(answer: Answer) -> QuotedAnswer:
     return QuotedAnswer(
         answer=shortened(answer.answer, MAX_QUOTE_CHARS),
         score=round(answer.score, 3),
+        confidence=cast("Confidence | None", answer.confidence or None),
+        pinned=answer.pinned or None,
         id=answer.document_id,
         title=_short(answer.title, MAX_TITLE_CHARS),
         url=_web_address(answer.url),

@@ -50,7 +50,13 @@ def of_answers(result: AskResult) -> list[FoundPassage]:
             answer.context,
             answer.context_start,
             answer.context_end,
-            {"answer": answer.answer, "answer_start": answer.start, "answer_end": answer.end},
+            {
+                "answer": answer.answer,
+                "answer_start": answer.start,
+                "answer_end": answer.end,
+                "confidence": answer.confidence,
+                "pinned": answer.pinned,
+            },
         )
         for answer in result.answers
     ]

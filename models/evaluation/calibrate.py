@@ -1,7 +1,7 @@
 """Fits the thresholds of a reader on labelled examples that it was not trained on.
 
 - *Calibration*: a logistic function from the score over null to the probability that the answer is right (an F1 of at
-  least 0.5).
+  least 0.5). With enough examples, the limits of the words *sure* and *likely* are fitted to these probabilities.
 - *Calibration error*: the difference between these probabilities and the share of right answers, on examples that were
   not used for the fit; also for the reader's own odds.
 - *No-answer threshold*: the score below which "no answer" gains more than an answer.
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from qa_cluster.errors import ModelError
 from qa_cluster.evaluation.choice_fit import best_threshold
+from qa_cluster.evaluation.confidence_fit import MIN_ANSWERS, fit_confidence
 from qa_cluster.evaluation.examples import Example
 from qa_cluster.evaluation.reliability import expected_calibration_error
 from qa_cluster.evaluation.scoring import f1, normalise
@@ -94,6 +95,9 @@ def fit(predictions: Sequence[Prediction], examples: Sequence[Example]) -> Thres
     unanswerable = np.array([not example.answers for example in examples])[read]
     right = gained >= RIGHT
     calibration = fit_logistic(scores, right)
+    if len(scores) >= MIN_ANSWERS:
+        limits = fit_confidence([calibration.probability(float(score)) for score in scores], right.tolist())
+        calibration = limits.of(calibration)
     wave = (float(np.log(WAVE_PROBABILITY / (1 - WAVE_PROBABILITY))) - calibration.b) / calibration.a
     return Thresholds(
         calibration,

@@ -164,7 +164,7 @@ class Asker:
                 joint=fresh,
             )
             clock = replace(found.clock, cache=max(found.clock.cache, clock.cache))
-            if found.cache.status != "hit":
+            if found.unsure:
                 self._unanswered.note(question.text, options.collection, found.score)
         timings = clock.timings(begun)
         return Outcome(question, found.body, found.etag, found.cache, timings, found.answerable, digest, found.partial)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from qa_cluster.errors import InvalidInput
 from qa_cluster.reading.manifest import Calibration
 
+from .confidence_fit import fit_confidence
 from .reliability import expected_calibration_error
 
 MIN_QUESTIONS = 50
@@ -63,7 +64,7 @@ class ChoiceFit:
 
 
 def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
-    """Fit the calibration; the no-answer threshold is the order of a span with `LEAST_ODDS`.
+    """Fit the calibration and its limits. The no-answer threshold is the order of a span with `LEAST_ODDS`.
 
     Raises:
         InvalidInput: fewer than MIN_QUESTIONS questions have answers, or right answers do not have higher orders.
@@ -72,6 +73,8 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
     if len(asked) < MIN_QUESTIONS:
         raise InvalidInput(f"{len(asked)} questions got answers, a fit needs at least {MIN_QUESTIONS}")
     calibration = _calibration(asked)
+    first = [(probabilities(question.orders, calibration)[0], bool(question.right[0])) for question in asked]
+    limits = fit_confidence([score for score, _ in first], [is_right for _, is_right in first])
     halves = [asked[::2], asked[1::2]]
     shown: list[float] = []
     right: list[bool] = []
@@ -81,7 +84,7 @@ def fit_choice(questions: Sequence[JudgedQuestion]) -> ChoiceFit:
         right += [bool(question.right[0]) for question in part]
     return ChoiceFit(
         len(asked),
-        calibration,
+        limits.of(calibration),
         round((log(LEAST_ODDS) - calibration.b) / calibration.a, 2),
         round(expected_calibration_error(shown, right), 6),
     )

@@ -25,27 +25,47 @@ from qa_cluster.manifest_fields import (
     read_shapes,
     sha256_hex,
 )
+from qa_cluster.types import LIKELY, SURE, UNSURE
 
 FORMAT = 2
 MODEL_FILE = "reader.onnx"
 TOKENIZER_FILE = "tokenizer.json"
 MANIFEST_FILE = "manifest.json"
 _READING_DIGITS = 8
+DEFAULT_SURE, DEFAULT_LIKELY = 0.9, 0.5
 LENGTH_STEP = 16
 """Pairs are padded to a multiple of this many tokens, so that there are few shapes, each compiled once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The logistic that turns a span's score over null into the probability that the answer is right."""
+    """The logistic that turns a span's score over null into the probability that the answer is right.
+
+    Attributes:
+        sure, likely: the least probabilities of answers that are called ``sure`` and ``likely``
+            (`qa_cluster.evaluation.confidence_fit` fits them). The defaults are for readers without fitted limits.
+    """
 
     a: float
     b: float
+    sure: float = DEFAULT_SURE
+    likely: float = DEFAULT_LIKELY
 
     def probability(self, score: float) -> float:
         """Return `1 / (1 + exp(-(a * score + b)))`, without overflow for any finite score."""
         z = self.a * score + self.b
         return 1.0 / (1.0 + exp(-z)) if z >= 0 else exp(z) / (1.0 + exp(z))
+
+    def confidence(self, probability: float) -> str:
+        """Return the word for the probability of an answer."""
+        if probability >= self.sure:
+            return SURE
+        return LIKELY if probability >= self.likely else UNSURE
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the JSON form. It has limits only if one of them is not the default."""
+        unfitted = (self.sure, self.likely) == (DEFAULT_SURE, DEFAULT_LIKELY)
+        return {"a": self.a, "b": self.b, **({} if unfitted else {"sure": self.sure, "likely": self.likely})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +185,7 @@ class Manifest(ModelFiles):
         """Return the manifest as JSON text that `from_json` reads back to an equal manifest."""
         document = {"format": FORMAT, "revision": self.revision, **asdict(self)}
         document["exported_with"] = dict(self.exported_with)
+        document["calibration"] = self.calibration.to_dict()
         if not self.passage_prefix:
             del document["passage_prefix"]
         return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
@@ -258,7 +279,13 @@ def _pair(reader: FieldReader) -> PairLayout:
 
 
 def _calibration(reader: FieldReader) -> Calibration:
-    calibration = Calibration(a=reader.number("a", 0, 1e6), b=reader.number("b", -1e6, 1e6))
+    sure = reader.optional_number("sure", 0, 1, default=DEFAULT_SURE)
+    calibration = Calibration(
+        a=reader.number("a", 0, 1e6),
+        b=reader.number("b", -1e6, 1e6),
+        sure=sure,
+        likely=reader.optional_number("likely", 0, sure, default=min(DEFAULT_LIKELY, sure)),
+    )
     reader.finish()
     return calibration
 

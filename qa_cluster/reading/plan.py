@@ -129,7 +129,10 @@ PLANS: Mapping[str, tuple[StageOptions, ...]] = {
         StageOptions(waves=(4, 12), candidates=12, final_threshold=4.0),
         # fitted on the half `dev` of tests/yardstick
         StageOptions(
-            model=SECOND_READER, candidates=4, earlier_weight=0.6, fitted=(Calibration(0.30734, -1.61737), -2.23)
+            model=SECOND_READER,
+            candidates=4,
+            earlier_weight=0.6,
+            fitted=(Calibration(0.30734, -1.61737, likely=0.5481), -2.23),
         ),
     ),
 }

@@ -54,6 +54,14 @@ def test_an_answer_has_the_section_and_the_place_of_its_first_character() -> Non
         assert Answer.from_dict(answer.to_dict()) == answer
 
 
+def test_the_limits_of_the_deciding_stage_give_each_answer_its_word() -> None:
+    found = chosen(reading("a", (100, 103, 5.0), (104, 105, 4.0), (110, 112, 2.0)))
+    first, second, _ = (choice.probability for choice in found.choices)
+    calibration = replace(STAGE.calibration, sure=first, likely=second)
+    answers = assemble(found, RECORDS, replace(STAGE, calibration=calibration), AskOptions(top_k=3)).answers
+    assert [answer.confidence for answer in answers] == ["sure", "likely", "unsure"]
+
+
 def test_an_earlier_stage_counts_with_its_order_of_the_same_text() -> None:
     earlier = orders([reading("a", (100, 103, 4.0), (110, 120, 2.0))], {}, 0.0)
     spans = orders(

@@ -32,6 +32,7 @@ async def test_a_pin_comes_first_in_every_process_at_once(cluster: ScriptedClust
                 (2, "Ada", False),
             ]
             assert (found.answerable, found.answers[0].url) == (True, PIN.url)
+            assert found.answers[0].confidence == "sure"
             cached = await kept(each, QUESTION, top_k=2)
             assert cached is not None and cached.answers == found.answers
             assert not (await ask(each, "Who wrote?")).answers[0].pinned

@@ -64,7 +64,19 @@ def test_a_document_cannot_command_the_terminal(monkeypatch: pytest.MonkeyPatch)
 def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     def answer(rank: int, score: float) -> Answer:
         place = {"document_id": "d", "document_version": "", "passage_id": "d:0", "title": "", "context": "c."}
-        return Answer(rank, f"answer{rank}", score, 0.0, 0, 1, **place, context_start=0, context_end=2, shard="")
+        return Answer(
+            rank,
+            f"answer{rank}",
+            score,
+            0.0,
+            0,
+            1,
+            **place,
+            context_start=0,
+            context_end=2,
+            shard="",
+            confidence="likely",
+        )
 
     def result(*scores: float) -> AskResult:
         return AskResult(
@@ -85,6 +97,7 @@ def test_runner_ups_that_are_worth_nothing_are_not_shown(capsys: pytest.CaptureF
     ask.show(result(0.9, 0.2, 0.004))
     said = capsys.readouterr().out
     assert "answer1" in said and "answer2" in said and "answer3" not in said
+    assert "likely" in said
     ask.show(result(0.001))
     assert "answer1" in capsys.readouterr().out
 

@@ -33,7 +33,7 @@ from qa_cluster.routing.shards import NotWhole, ShardDown, Shards, shard_facts
 from qa_cluster.shard_functions import READ_TRIGGER
 from qa_cluster.topology import Shard
 from qa_cluster.tracing import ShardTimes, TracedStep, step
-from qa_cluster.types import Answer, Index, Model, Timings, Usage, answer_body
+from qa_cluster.types import UNSURE, Answer, Index, Model, Timings, Usage, answer_body
 
 from ..editors.guidance import pinned_answer
 from ..questions import Question
@@ -84,6 +84,7 @@ class ComputedAnswer:
         unplanned: which reader read instead of the plan's, in words; empty if the plan's readers did.
         partial: whether shards were left out.
         score: the score of the best answer; None: there is no answer.
+        unsure: whether there is no answer, or the best answer is unsure.
     """
 
     body: bytes
@@ -93,6 +94,7 @@ class ComputedAnswer:
     unplanned: str
     partial: bool
     score: float | None = None
+    unsure: bool = False
 
 
 @dataclass(slots=True)
@@ -235,6 +237,7 @@ class Answering:
             next((stage.unplanned for stage in stages if stage.unplanned), ""),
             bool(without),
             answers[0].score if answerable else None,
+            not answerable or answers[0].confidence == UNSURE,
         )
 
     async def _watch(

@@ -238,7 +238,8 @@ def assemble(
         for choice in chosen.choices[: options.top_k]:
             places = [place for place in choice.places[:MAX_PLACES] if is_current(place, records)]
             if places and choice.probability >= options.min_score:
-                answers.append(_answer(len(answers) + 1, choice, places, records))
+                confidence = stage.calibration.confidence(choice.probability)
+                answers.append(_answer(len(answers) + 1, choice, confidence, places, records))
     if not answers:
         answerable = False
     return AssembledAnswers(tuple(answers), answerable, round(chosen.none, 6))
@@ -251,7 +252,11 @@ def is_current(place: ScoredSpan, records: Mapping[str, CitedDocument]) -> bool:
 
 
 def _answer(
-    rank: int, choice: MergedAnswer, places: Sequence[ScoredSpan], records: Mapping[str, CitedDocument]
+    rank: int,
+    choice: MergedAnswer,
+    confidence: str,
+    places: Sequence[ScoredSpan],
+    records: Mapping[str, CitedDocument],
 ) -> Answer:
     reading, span = places[0].reading, places[0].span
     own, *others = (_mention(place, records) for place in places)
@@ -275,6 +280,7 @@ def _answer(
         source=own.source,
         url=own.url,
         also_in=tuple(others),
+        confidence=confidence,
     )
 
 

@@ -42,7 +42,8 @@ class SharedOutcome:
     """An answer, cached or computed, that all callers of the same question share.
 
     `body` is its constant part as JSON; `cache` says where it comes from. `score` is the score of the best answer of a
-    computed outcome; None: it has no answer, or it was cached.
+    computed outcome; None: it has no answer, or it was cached. `unsure`: a computed outcome has no answer, or an unsure
+    one.
     """
 
     body: bytes
@@ -52,6 +53,7 @@ class SharedOutcome:
     clock: Clock
     partial: bool = False
     score: float | None = None
+    unsure: bool = False
 
 
 class CachedAnswers:
@@ -123,7 +125,8 @@ class CachedAnswers:
                 self._keep_near(digest, etag, stored, generation)
             status = mode if mode in ("off", "refresh") else "miss"
             use = CacheUse(status, "none", 0, 0 if tokens is None else ttl)
-            return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, computed.score)
+            best = (computed.score, computed.unsure)
+            return SharedOutcome(computed.body, etag, computed.answerable, use, clock, computed.partial, *best)
 
     async def _stored(self, digest: str, options: AskOptions) -> StoredAnswer | None:
         """The answer from the shards' cache. With ``coverage=partial``, a shard that is not ready is a miss."""

@@ -1,4 +1,4 @@
-"""Feedback on answers, and the log of questions without a sure answer.
+"""Feedback on answers, and the log of questions without an answer or with an unsure one.
 
 Each collection has two streams in one partition. Both have a limit of entries, and feedback also has a limit of age.
 
@@ -36,8 +36,6 @@ PAGE_ENTRIES = 500
 # The limits of questions in the memory of a process: those to be stored, and those whose entries are known.
 MAX_PENDING = 1000
 MAX_REMEMBERED = 10_000
-# An answer with a lower score is unsure.
-SURE_SCORE = 0.5
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +47,7 @@ class FeedbackLimits:
     Attributes:
         feedback_entries: the limit of entries of feedback; 0: feedback is refused.
         feedback_days: feedback is deleted after so many days.
-        unanswered_entries: the limit of questions without a sure answer; 0: they are not stored.
+        unanswered_entries: the limit of questions without an answer or with an unsure one; 0: they are not stored.
     """
 
     feedback_entries: int = 10_000
@@ -125,7 +123,10 @@ def check_feedback(feedback: Feedback) -> Feedback:
 
 
 class UnansweredLog:
-    """The questions of one cluster without a sure answer. `partitions` is the number of its partitions."""
+    """The questions of one cluster without an answer or with an unsure one.
+
+    `partitions` is the number of partitions of the cluster.
+    """
 
     def __init__(self, shards: Shards, collections: Collections, partitions: int, limits: FeedbackLimits) -> None:
         self._shards = shards
@@ -138,8 +139,8 @@ class UnansweredLog:
         self._complaint = ""
 
     def note(self, question: str, collection: str, score: float | None) -> None:
-        """Count a question without a sure answer; None: it got no answer. Never waits and never fails."""
-        if not self._entries or (score is not None and score >= SURE_SCORE):
+        """Count a question. `score` is that of its unsure answer; None: it got no answer. Never waits, never fails."""
+        if not self._entries:
             return
         name, now = (collection, fold(question)), int(time.time())
         known = self._pending.get(name)

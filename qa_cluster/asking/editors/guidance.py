@@ -20,7 +20,7 @@ from qa_cluster.ranking.expansion import Expansion, added_by_synonyms
 from qa_cluster.ranking.terms import question_terms
 from qa_cluster.routing.shards import Shards
 from qa_cluster.topology import Shard
-from qa_cluster.types import Answer, Pin, Synonyms
+from qa_cluster.types import SURE, Answer, Pin, Synonyms
 
 from ..collections import Collections
 from ..freshness import Freshness
@@ -84,6 +84,7 @@ def pinned_answer(pin: Pin) -> Answer:
         shard="",
         url=pin.url,
         pinned=True,
+        confidence=SURE,
     )
 
 

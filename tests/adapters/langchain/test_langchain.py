@@ -84,6 +84,7 @@ def test_answers_are_exact_quotes(url: str) -> None:
     assert about["answer"] == TEXT[about["answer_start"] : about["answer_end"]] == "Ada Lovelace"
     assert found.page_content == TEXT[about["start"] : about["end"]]
     assert 0 < about["score"] <= 1
+    assert about["confidence"] in ("sure", "likely", "unsure") and about["pinned"] is False
 
 
 def test_a_call_may_name_its_own_options(url: str) -> None:

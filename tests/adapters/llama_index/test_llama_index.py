@@ -90,6 +90,7 @@ def test_the_query_engine_answers_with_quotes(url: str) -> None:
     check(one)
     quote = response.metadata["answers"][0]  # type: ignore[index]
     assert TEXT[quote["start"] : quote["end"]] == "Ada Lovelace"
+    assert quote["confidence"] in ("sure", "likely", "unsure") and quote["pinned"] is False
     assert response.metadata["answerable"] is True  # type: ignore[index]
 
 

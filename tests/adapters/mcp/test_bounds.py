@@ -89,6 +89,19 @@ def test_an_address_is_never_cut() -> None:
     assert "url" not in shown
 
 
+def test_an_answer_says_how_sure_it_is_and_whether_an_editor_has_written_it() -> None:
+    read, pinned, of_an_old_service = asked(
+        [
+            answer(1, "abc", 0, 1, confidence="unsure"),
+            answer(2, "abc", 1, 2, confidence="sure", pinned=True),
+            answer(3, "abc", 2, 3),
+        ]
+    )["answers"]
+    assert (read["confidence"], "pinned" in read) == ("unsure", False)
+    assert (pinned["confidence"], pinned["pinned"]) == ("sure", True)
+    assert "confidence" not in of_an_old_service
+
+
 def test_improbable_answers_are_left_out() -> None:
     shown = asked([answer(1, "abc", 0, 1, score=0.001), answer(2, "abc", 1, 2, score=0.001)])
     assert len(shown["answers"]) == 1

@@ -105,6 +105,18 @@ def test_how_the_waves_were_fitted_comes_back() -> None:
     assert Manifest.from_json(document(waves=None)).waves is None
 
 
+def test_the_limits_of_the_words_are_optional_and_strict() -> None:
+    plain = {"a": 0.25, "b": -2.0}
+    assert json.loads(MANIFEST.to_json())["calibration"] == plain
+    fitted = replace(MANIFEST, calibration=Calibration(0.25, -2.0, sure=0.75, likely=0.5))
+    assert json.loads(fitted.to_json())["calibration"] == {**plain, "sure": 0.75, "likely": 0.5}
+    assert Manifest.from_json(fitted.to_json()) == fitted
+    assert Manifest.from_json(document(calibration={**plain, "sure": 0.4})).calibration.likely == 0.4
+    for name, value in (("sure", 1.1), ("sure", "0.9"), ("likely", -0.1), ("likely", 0.91), ("likely", None)):
+        with pytest.raises(ModelError, match=f"{name}"):
+            Manifest.from_json(document(calibration={**plain, name: value}))
+
+
 @pytest.mark.parametrize("name", sorted(json.loads(MANIFEST.to_json())))
 def test_a_missing_field_is_named(name: str) -> None:
     broken = json.loads(MANIFEST.to_json())

@@ -34,6 +34,12 @@ def test_everything_in_a_stage_is_part_of_the_digest(name: str) -> None:
     assert ReadingPlan((replace(STAGE),)).digest == ReadingPlan((STAGE,)).digest
 
 
+@pytest.mark.parametrize("limits", [{"sure": 0.95}, {"likely": 0.25}])
+def test_the_limits_of_the_words_are_part_of_the_digest(limits: dict[str, float]) -> None:
+    other = replace(STAGE, calibration=replace(STAGE.calibration, **limits))
+    assert ReadingPlan((other,)).digest != ReadingPlan((STAGE,)).digest
+
+
 def test_the_ranking_is_part_of_the_digest() -> None:
     plans = [ReadingPlan((STAGE,), *how) for how in ((), ("both", (b"a", 40.0)), ("meaning", (b"a", 40.0)))]
     assert len({plan.digest for plan in [*plans, ReadingPlan((STAGE,), "both", (b"a", 30.0))]}) == 4

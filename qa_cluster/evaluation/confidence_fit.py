@@ -1,0 +1,103 @@
+"""Fits the limits of the words *sure*, *likely* and *unsure* to scores of answers that were judged.
+
+- *sure*: the lowest score from which at least `SURE_RIGHT` of all answers are right, and at least `MIN_SURE` answers
+  have such a score. If no score has this, the limit is 1, so no answer is sure.
+- *likely*: the limit that separates right from wrong answers with the fewest errors. Just above it, at least half of
+  the answers are right; just below it, fewer than half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor
+from typing import Any
+
+import numpy as np
+
+from qa_cluster.errors import InvalidInput
+from qa_cluster.reading.manifest import Calibration
+
+SURE_RIGHT = 0.92
+MIN_SURE = 20
+MIN_ANSWERS = 50
+"""The least number of judged answers for a fit."""
+
+_DIGITS = 1e4
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceLimits:
+    """The fitted limits, with the number and the share of right answers in each word's range."""
+
+    sure: float
+    likely: float
+    sure_answers: int
+    sure_right: float | None
+    likely_answers: int
+    likely_right: float | None
+    unsure_answers: int
+    unsure_right: float | None
+
+    def of(self, calibration: Calibration) -> Calibration:
+        """The calibration with these limits."""
+        return replace(calibration, sure=self.sure, likely=self.likely)
+
+
+def fit_confidence(scores: Sequence[float], right: Sequence[bool]) -> ConfidenceLimits:
+    """Fit the limits to the scores of first answers.
+
+    Args:
+        scores: the probability of each answer, 0 to 1.
+        right: whether each answer is right.
+
+    Raises:
+        InvalidInput: there are fewer than `MIN_ANSWERS` answers, or not as many judgements as scores.
+    """
+    if len(scores) != len(right):
+        raise InvalidInput(f"there are {len(scores)} scores, but {len(right)} judgements")
+    if len(scores) < MIN_ANSWERS:
+        raise InvalidInput(f"{len(scores)} answers were judged, a fit needs at least {MIN_ANSWERS}")
+    order = np.argsort(np.asarray(scores, np.float64), kind="stable")
+    ranked, hits = np.asarray(scores, np.float64)[order], np.asarray(right, np.float64)[order]
+    starts = np.flatnonzero(np.diff(ranked, prepend=-np.inf))  # answers of equal score stay together
+    above = np.cumsum(hits[::-1])[::-1][starts]
+    counts = len(ranked) - starts
+    good = np.flatnonzero((above >= SURE_RIGHT * counts) & (counts >= MIN_SURE))
+    sure = _limit(ranked[starts[good[0]]]) if len(good) else 1.0
+    # the sum of (right - 1/2) from the limit on is greatest where the errors on both sides are fewest
+    gain = above - counts / 2
+    best = int(np.argmax(gain))
+    likely = min(sure, _limit(ranked[starts[best]]) if gain[best] > 0 else 1.0)
+    calibration = Calibration(1.0, 0.0, sure, likely)
+    words = np.array([calibration.confidence(float(score)) for score in ranked])
+    return ConfidenceLimits(
+        sure, likely, *_share(hits, words == "sure"), *_share(hits, words == "likely"), *_share(hits, words == "unsure")
+    )
+
+
+def fit_from_report(report: Mapping[str, Any]) -> ConfidenceLimits:
+    """Fit the limits to the answers in a report of `qa-cluster eval --out` with plain questions.
+
+    Raises:
+        InvalidInput: the report has no answers to plain questions.
+    """
+    try:
+        rows = report["answers"]["plain"]
+        first = [row["answers"][0] for row in rows if row["answerable"] and row["answers"]]
+        return fit_confidence([float(each["probability"]) for each in first], [bool(each["right"]) for each in first])
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(
+            f"the report has no answers to plain questions ({error!r}): write it with `qa-cluster eval --out`"
+        ) from error
+
+
+def _limit(score: float) -> float:
+    """A score with four digits, rounded down, so that the answer itself reaches the limit."""
+    return floor(score * _DIGITS) / _DIGITS
+
+
+def _share(
+    hits: np.ndarray[Any, np.dtype[np.float64]], chosen: np.ndarray[Any, np.dtype[np.bool_]]
+) -> tuple[int, float | None]:
+    return int(chosen.sum()), round(float(hits[chosen].mean()), 4) if chosen.any() else None

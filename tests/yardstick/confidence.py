@@ -1,0 +1,37 @@
+"""Fit the limits of the words sure and likely: python3 -m tests.yardstick.confidence FIGURES [READER]
+
+FIGURES is what `qa-cluster eval QUESTIONS --out FIGURES` has written. Prints the limits, and how many answers of each
+word are right. With READER, the folder of a reader, the limits are written to its manifest. The limits of a plan with
+fitted stages belong in `qa_cluster/reading/plan.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from qa_cluster.errors import QAError
+from qa_cluster.evaluation.confidence_fit import fit_from_report
+from qa_cluster.reading.manifest import MANIFEST_FILE, Manifest
+
+
+def main(figures: str, reader: str = "") -> None:
+    """Fit, print, and write."""
+    found = fit_from_report(json.loads(Path(figures).read_text(encoding="utf-8")))
+    print(json.dumps(asdict(found), indent=1))
+    if reader:
+        path = Path(reader) / MANIFEST_FILE
+        manifest = Manifest.load(path)
+        fitted = replace(manifest, calibration=found.of(manifest.calibration))
+        path.write_text(fitted.to_json(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (2, 3):
+        sys.exit(__doc__)
+    try:
+        main(*sys.argv[1:])
+    except (OSError, ValueError, QAError) as error:
+        sys.exit(f"error: {error}")
