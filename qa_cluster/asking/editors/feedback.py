@@ -139,7 +139,7 @@ class UnansweredLog:
         self._complaint = ""
 
     def note(self, question: str, collection: str, score: float | None) -> None:
-        """Count a question. `score` is that of its unsure answer; None: it got no answer. Never waits, never fails."""
+        """Count a question. `score`: of its unsure answer; None: it got no answer. Never waits, never fails."""
         if not self._entries:
             return
         name, now = (collection, fold(question)), int(time.time())
