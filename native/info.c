@@ -85,7 +85,7 @@ static void add_queue(RedisModuleInfoCtx *info) {
     number(info, "sessions", registry_sessions());
     number(info, "registrations", registry_registrations());
     number(info, "unregistered_ids", tombstones_count());
-    number(info, "sessions_refused", registry_refused());
+    number(info, "sessions_refused", sessions_refused());
     number(info, "hook_hits", hook_stats.hits);
     number(info, "hook_misses", hook_stats.misses);
     number(info, "hook_inferences", hook_stats.inferences);

@@ -33,9 +33,9 @@
  * OWNERSHIP. A Job (job.h) owns its data and the client that waits for it. It is in one place at a time: in a queue, in
  * the list of running jobs, or ended and waiting for the server to write the reply of its client. A client that leaves
  * ends its job. If the job is running, a record of the cancelled job stays until the worker reports its end, or until
- * the module kills a worker that does not (cancelled.c). A Registration (registry.c) belongs to its Session. Jobs refer
- * to it by id, never by pointer, because it may no longer exist when they end. A link (links.c) is only a client id.
- * Its rights depend on the token of the current worker and end with the token.
+ * the module kills a worker that does not (cancelled.c). A Registration (registration.h) belongs to its Session. Jobs
+ * refer to it by id, never by pointer, because it may no longer exist when they end. A link (links.c) is only a client
+ * id. Its rights depend on the token of the current worker and end with the token.
  *
  * ORDER. The module blocks a client before the worker can see its job, so no answer can arrive too early. A job leaves
  * the queue when the module writes the reply to QA.NEXT, not when it wakes a waiting link; so a link that dies in
@@ -59,10 +59,11 @@
 #include "corpus/cmd_index_write.h"
 #include "corpus/notes.h"
 #include "functions/calling.h"
+#include "functions/cmd_register.h"
 #include "functions/cmd_trigger.h"
 #include "functions/from_primary.h"
 #include "functions/hook.h"
-#include "functions/registry.h"
+#include "functions/registry_files.h"
 #include "info.h"
 #include "jobs/jobs.h"
 #include "models/cmd_model.h"
@@ -97,7 +98,8 @@ static int (*const PARTS[])(RedisModuleCtx *) = {
     jobs_on_load,
     link_on_load,
     calling_on_load,
-    registry_on_load,
+    registry_files_on_load,
+    register_on_load,
     trigger_on_load,
     from_primary_on_load,
     hook_on_load,

@@ -1,5 +1,5 @@
 /* The keys of the cluster. They sign the messages between servers (server/bus.h) and the stored registrations
- * (functions/registry.h). No server ever sends a key. */
+ * (functions/session.h). No server ever sends a key. */
 #ifndef QA_BUS_KEYS_H
 #define QA_BUS_KEYS_H
 

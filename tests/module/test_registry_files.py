@@ -21,7 +21,7 @@ NUMBER, STRING = 2, 5  # the types of a module's values
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 PAUSED = 1
 SESSION = ["s", "description", "source", "payload"]
-ENCODING, UNSIGNED = 5, 4  # ENCODING_VERSION and UNSIGNED_VERSION of functions/registry.c
+ENCODING, UNSIGNED = 5, 4  # ENCODING_VERSION and UNSIGNED_VERSION of functions/registry_files.c
 REGISTRATIONS = {name: [name, "StreamReader", "async", "", f"{name}*", "", "", NO_ARGS, "{}"] for name in "ab"}
 
 

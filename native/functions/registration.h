@@ -1,0 +1,74 @@
+/* A registration: which events, trigger or stream call a function of the shard. */
+#ifndef QA_REGISTRATION_H
+#define QA_REGISTRATION_H
+
+#include "server/module_api.h"
+
+/* The arguments of a registration in QA.REGISTER, in this order. */
+enum {
+    REG_ID,
+    REG_SOURCE,
+    REG_MODE,
+    REG_DESCRIPTION,
+    REG_MATCH,
+    REG_EVENTS,
+    REG_COMMANDS,
+    REG_ARGS,
+    REG_PRIVATE_DATA,
+    REG_CLASS,
+    REG_COST_FROM,
+    REG_FIELDS
+};
+
+typedef enum { SOURCE_KEYS, SOURCE_COMMAND, SOURCE_STREAM } Source;
+
+/* The status of a StreamReader. scripts/gears/stream.c has the names, in the same order. */
+typedef enum { STREAM_OK, STREAM_WAITING, STREAM_ABORTED, STREAM_PAUSED } StreamStatus;
+
+#define MAX_PAUSE_ORDER (1LL << 60) /* far above any clock in milliseconds */
+
+typedef struct RunCounters {
+    unsigned long long triggered, succeeded, failed, aborted;
+    long long last_run_us, total_run_us, last_lag_ms, total_lag_ms;
+    char *last_error;
+} RunCounters;
+
+typedef struct Registration {
+    RedisModuleString *fields[REG_FIELDS];
+    struct Registration *next; /* in the list of all registrations, in the order of registration */
+    Source source;
+    const char *match; /* the prefix without the star; the trigger of a CommandReader */
+    size_t match_length;
+    int match_exact;      /* the pattern has no star */
+    int in_order;         /* CommandReader: its jobs run one at a time */
+    long long timeout_ms; /* CommandReader: as jobs_submit_blocking takes it */
+    int own;              /* the class is `own`: its jobs never wait behind user functions */
+    int cost_from;        /* the first argument of a trigger that counts as one unit of cost; 0: no argument counts */
+    int overflowed;       /* the queue has dropped events since the last onregistered job */
+    int paused;           /* StreamReader: until RG.UNPAUSEREGISTRATIONS */
+    /* The number of the last RG.PAUSEREGISTRATIONS (odd) or RG.UNPAUSEREGISTRATIONS (even); 0: no such command has run.
+     * The numbers of a registration grow. When shards differ, the greatest number is valid. */
+    long long pause_order;
+    StreamStatus status;
+    RunCounters counters;
+} Registration;
+
+/* Takes ownership of the REG_FIELDS strings of `fields`. It also accepts invalid fields: registration_check finds them.
+ */
+Registration *registration_new(RedisModuleString **fields);
+void registration_free(Registration *registration);
+
+/* These checks return NULL, or an error line (to be freed). */
+RedisModuleString *registration_check(RedisModuleCtx *ctx, const Registration *registration);
+/* Checks REG_CLASS and REG_COST_FROM only. */
+RedisModuleString *registration_check_class(RedisModuleString *const *fields);
+/* An error if `other` has the same id or the same trigger as `mine`. */
+RedisModuleString *registration_check_conflict(const Registration *mine, const Registration *other);
+
+int registration_same(RedisModuleString *a, RedisModuleString *b); /* 1: the strings have the same bytes */
+int registration_matches_key(const Registration *registration, const char *key, size_t length);
+int registration_wants_event(const Registration *registration, const char *event);
+/* 1: the comma-separated list has `word` (lower case). */
+int registration_list_has(RedisModuleString *list, const char *word, size_t length);
+
+#endif

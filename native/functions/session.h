@@ -1,0 +1,35 @@
+/* A session: the registrations of one script. A signature proves that a stored session comes from this cluster.
+ *
+ * SIGNATURES. Registrations are code, and the cluster bus lets any server claim to be the primary of this server. So
+ * each session in an RDB file, in the AOF or from a primary carries a tag. The tag is a keyed BLAKE2b-256 of the
+ * fields of the session and of its registrations. The key belongs to the cluster (server/bus_keys.h). A session without
+ * a valid tag is not loaded, unless qa.adopt-registrations is "yes". The module makes the tags itself, so the worker
+ * does not need the key. */
+#ifndef QA_SESSION_H
+#define QA_SESSION_H
+
+#include "functions/registration.h"
+
+/* The strings of a session, in the order of QA.REGISTER. */
+enum { SESSION_NAME, SESSION_DESCRIPTION, SESSION_SOURCE, SESSION_PAYLOAD, SESSION_FIELDS };
+
+typedef struct Session {
+    RedisModuleString *fields[SESSION_FIELDS];
+    Registration **registrations;
+    long long count;
+    struct Session *next;
+} Session;
+
+void session_free(Session *session);
+
+/* Returns the tag of a session for a file or a replica. The tag is empty if this server has no key. */
+RedisModuleString *session_sign(const Session *session);
+/* 1: the session from a file, the AOF or a primary may be loaded. 0: the log names the session. `tag` may be NULL. */
+int session_is_trusted(const Session *session, RedisModuleString *tag);
+
+/* How many sessions were not loaded because their tag was missing or wrong. */
+unsigned long long sessions_refused(void);
+/* How many sessions were loaded without a valid tag since the last call. */
+unsigned long long sessions_take_adopted(void);
+
+#endif
